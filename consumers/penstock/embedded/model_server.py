@@ -32,7 +32,7 @@ TOO_LARGE: Final = (413, "", "")
 PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _PNG_HEAD: Final = struct.Struct(">8s4x4sIIBBBBB4x")
 _PNG_CHUNK: Final = struct.Struct(">I4s")
-# The demo's frames have no more pixels.
+# A frame of the demo has at most this many pixels.
 MOST_PIXELS: Final = 256 * 256
 # A pixel belongs to the bright thing if each of its colours has at least this value.
 LEAST_BRIGHT: Final = 190
@@ -116,7 +116,7 @@ class EmbeddedModelServer(Served):
         return {"predictions": answers} if isinstance(document, dict) else answers
 
     def _predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
-        """Each blob is the numbers of a row, or a frame of the demo."""
+        """A blob is either the numbers of a row, or a frame of the demo."""
         frames = [seen(blob) if blob.startswith(PNG_SIGNATURE) else None for blob in blobs]
         if all(frames):
             return [one for one in frames if one is not None]

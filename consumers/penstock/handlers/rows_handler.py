@@ -4,7 +4,7 @@ order.
 Rule: this file is deployed alone inside a model archive, so it imports nothing of this project. It
 works with Python 3.9 and torch 1.13, which serving images still have, and with newer versions. The
 Content-Type tells the form of a request, never the first byte: one float32 body in 128 begins with
-`{` or `[`. A bad request is answered by 400; a bad row by an `error` in its place.
+`{` or `[`. A bad request is answered by 400. A bad row gets an `error` instead of a prediction.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`
@@ -80,9 +80,9 @@ class RowsHandler:
         return orjson.dumps(self._predict_json(document))
 
     def predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
-        """An answer for each opaque row. The opaque rows of this model are the bytes of its
-        numbers. Override this for frames, clips or documents, and answer by an `error` if such a
-        row cannot be read.
+        """Returns an answer for each opaque row. For this model an opaque row is the bytes of the
+        row's numbers. Override this for frames, clips or documents, and answer by an `error` if
+        such a row cannot be read.
         """
         good = [len(blob) == self.features * 4 for blob in blobs]
         kept = b"".join(blob for blob, fits in zip(blobs, good) if fits)
@@ -167,7 +167,7 @@ def _bytes(body: Any) -> bytes:
 
 
 def _split(body: bytes, announced: str) -> list[bytes]:
-    """Divide rows that have their lengths before them."""
+    """Divide a body in which each row's length stands before the row."""
     rows, at = [], 0
     while at + LENGTH_BYTES <= len(body):
         end = at + LENGTH_BYTES + int.from_bytes(body[at : at + LENGTH_BYTES], "little")
@@ -186,7 +186,7 @@ def _parse_json(body: bytes) -> Any:
 
 
 def _numbers(value: Any) -> Matrix | None:
-    """The value as float32; None: some element of it is no number."""
+    """The value as float32; None if an element of it is not a number."""
     try:
         array = np.asarray(value)
     except ValueError:  # rows of unequal length

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import httptools
 
-# All heads and the trailer of an answer may have this many bytes together. At most as many bytes
-# may come between two pieces of the body.
+# All heads and the trailer of an answer may have this many bytes together. The same limit holds for
+# the bytes between two pieces of the body.
 HEAD_BYTES: Final = 64 * 1024
 # The first line of each head counts as this many bytes of `HEAD_BYTES`.
 _LINE_BYTES: Final = 20
@@ -34,8 +34,8 @@ class TooLong(Exception):
 
 
 class Answer(NamedTuple):
-    """A whole answer, or the wanted beginning of an error answer. Names in `fields` are in lower
-    case; if a field came several times, its values are joined by line feeds, which no value has.
+    """A whole answer; of an error answer, maybe only the beginning. Names in `fields` are in lower
+    case. If a field came several times, its values are joined by line feeds, which no value has.
     """
 
     status: int
@@ -44,7 +44,9 @@ class Answer(NamedTuple):
 
 
 def wanting(*names: str) -> Fields:
-    """The fields that a caller needs, and those that tell where an answer ends."""
+    """Returns the names of the fields that a caller needs, and of those that tell where an answer
+    ends.
+    """
     return frozenset(
         {b"content-length", b"transfer-encoding", *(n.lower().encode() for n in names)}
     )
@@ -52,9 +54,10 @@ def wanting(*names: str) -> Fields:
 
 @dataclass(slots=True, eq=False)
 class AnswerReader:
-    """The body of a 200 may have `most_bytes`; of every other body the first `most_complaint_bytes`
-    are read. With `believes_length`, a 200 whose Content-Length is above the bound fails before its
-    body is read. After an answer, `keeps` tells whether the connection may be used again.
+    """`most_bytes`: how many bytes the body of a 200 may have. `most_complaint_bytes`: how many
+    bytes of every other body are read. `believes_length`: True if a 200 whose Content-Length is
+    above the bound fails before its body is read. `keeps`: after an answer, True if the connection
+    may be used again.
 
     llhttp calls the `on_...` methods within `feed`, and `feed` raises the errors of these methods.
     """
@@ -87,8 +90,8 @@ class AnswerReader:
             if self._parser is not None:
                 self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # The bytes after a 101 are not HTTP, and after a cut complaint no more bytes are
-            # wanted: in both cases an error of the parser does not matter.
+            # The bytes after a 101 are not HTTP. After an error answer that was cut, no more bytes
+            # are wanted. So in both cases an error of the parser does not matter.
             if not self._is_cut and self._status != SWITCHING:
                 raise _told(error, data) from None
         if self._is_complete or self._is_cut or self._status == SWITCHING:
@@ -130,9 +133,9 @@ class AnswerReader:
         if self.believes_length and status == OK and int(length or 0) > self.most_bytes:
             raise TooLong
         self._ends_with_connection = length is None and coded is None
-        # Many servers close the connection after an error answer without announcing it, and the
-        # next request on that connection would be lost. All servers on uvicorn do this if the model
-        # raised.
+        # Many servers close the connection after an error answer without announcing this; all
+        # servers on uvicorn do so if the model raised. The next request on that connection would be
+        # lost.
         if status < 400 and status != SWITCHING and parser is not None:
             self.keeps = parser.should_keep_alive()
 
@@ -165,8 +168,8 @@ class AnswerReader:
 
 
 def _told(error: Exception, data: bytes) -> Exception:
-    """The error that one of our `on_...` methods raised; if none raised, an error with llhttp's
-    words about the bytes.
+    """Returns the error that one of our `on_...` methods raised; if none raised, an error with
+    llhttp's words about the bytes.
     """
     raised = error.__context__
     if isinstance(raised, Unusable | TooLong):

@@ -1,7 +1,7 @@
 """Which authorities a TLS client trusts, and how libraries report a certificate they do not trust.
 
-Rule: a certificate that is not trusted is `Fatal`: a setting must be corrected, waiting cannot
-help. Owner: every client with TLS.
+Rule: if a certificate is not trusted, the error is `Fatal`, because a setting must be corrected and
+waiting cannot help. Owner: every client with TLS.
 """
 
 import functools
@@ -33,7 +33,7 @@ def trusting(cafile: str | None, key: str) -> ssl.SSLContext:
 
 @functools.cache
 def _system() -> ssl.SSLContext:
-    """One context for the whole process: reading the authorities takes 70 ms of CPU."""
+    """One context for the whole process, because reading the authorities takes 70 ms of CPU."""
     return ssl.create_default_context()
 
 

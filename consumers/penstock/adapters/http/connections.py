@@ -1,6 +1,6 @@
 """Our own HTTP/1.1 connections on asyncio's transport. Each carries one request at a time, and
-stays open for the next request. They save CPU: a POST and its answer cost a third of what a general
-client takes.
+stays open for the next request. They save CPU: a POST and its answer cost a third of what they cost
+with a general client.
 
 Rule: a connection is used again only after an answer that was read whole. Every request ends: with
 its answer, at its deadline, or with the end of the connection. Owner: the client of one host, which
@@ -18,14 +18,14 @@ from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, 
 
 MAX_IDLE: Final = 64
 # A connection that was idle for longer is not used again: servers close idle connections after some
-# seconds, and a request on a closed one must be sent again.
+# seconds, and a request on a closed connection must be sent again.
 IDLE_S: Final = 8.0
 # A larger body is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10
 # If a name has several addresses, the next one is tried after this time (RFC 8305, as browsers do).
-# A literal address has no next one, and gets no such delay: with a delay, asyncio starts a race
-# between addresses, and if a race with only one address is cancelled, the socket stays open (Python
-# 3.11 to 3.13).
+# If the name is itself an address, no such delay is given. The reason: with a delay, asyncio starts
+# a race between addresses, and if a race with only one address is cancelled, the socket stays open
+# (Python 3.11 to 3.13).
 NEXT_ADDRESS_S: Final = 0.25
 
 
@@ -58,9 +58,9 @@ class Connection(asyncio.Protocol):
         silence_s: float = math.inf,
         body: bytes = b"",
     ) -> Answer:
-        """Send a request, and return the answer that `reader` finds. `most_s`: how long both may
-        take. `silence_s`: how long the server may send nothing. Raises `TimeoutError`, other kinds
-        of `OSError`, `Unusable`, `TooLong`.
+        """Send a request, and return the answer that `reader` finds. `most_s`: how long the request
+        and the answer may take together. `silence_s`: how long the server may send nothing. Raises
+        `TimeoutError`, other kinds of `OSError`, `Unusable`, `TooLong`.
         """
         transport, loop = self._transport, self._loop
         if transport is None or transport.is_closing():
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         return min(self._heard_s + self._silence_s, self._due_s)
 
     def _keep_watch(self) -> None:
-        """Set the timer. Each connection has one timer, instead of one for each request: if the
+        """Set the timer. There is one timer for each connection, not one for each request. If the
         timer rings too early, it is set again.
         """
         ends_s = self._ends_s
@@ -192,8 +192,8 @@ def is_address(name: str) -> bool:
 
 
 class Host:
-    """The connections to one host; idle ones are kept for the next request. The caller bounds how
-    many are lent at a time.
+    """The connections to one host; idle ones are kept for the next request. The caller limits how
+    many connections are lent at a time.
     """
 
     def __init__(self, name: str, port: int, secure: ssl.SSLContext | None) -> None:

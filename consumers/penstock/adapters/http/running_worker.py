@@ -1,5 +1,5 @@
 """Asks running workers. The worker at `http.host` and `http.port` is asked for its status and its
-pages. The workers that `http.peers` names are asked as well for the way of one object.
+pages. For the way of one object, the workers that `http.peers` names are asked as well.
 
 Rule: if no worker listens at an address, or if another server listens there, the result says so,
 and nothing is raised; the caller decides what this means. An entry of `http.peers` is host:port, or
@@ -23,7 +23,8 @@ UNAUTHORIZED: Final = 401
 # The default of `http.port`.
 PORT: Final = 8900
 RESOLVE_S: Final = 2.0
-# The bounds of asking peers, for the live page as well.
+# How many peers are asked at most, how many at a time, and how long an answer may take. The live
+# page has the same bounds.
 MOST_PEERS: Final = 64
 AT_A_TIME: Final = 16
 WAIT: Final = aiohttp.ClientTimeout(total=5)
@@ -33,8 +34,8 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 class Batch(msgspec.Struct):
     """The request to the model that answered the object's last rows. `rows`, `objects`: how many
-    rows the request carried, and of how many objects. `request`: its number among the requests that
-    were made for its batch.
+    rows the request carried, and of how many objects. `request`: the number of this request among
+    the requests that were made for the same batch.
     """
 
     rows: int
@@ -81,7 +82,7 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
 
 async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> Way | str:
     """The way of the object that the record `id` answers, as told by the worker that delivered the
-    record. If no worker tells the way, a text that says why.
+    record. If no worker tells the way, returns a text that says why.
     """
     query = {"id": id, "model": model, "output": output_topic}
     try:
@@ -161,7 +162,7 @@ class Address(NamedTuple):
 
 
 def address_of(text: str, port: int) -> Address:
-    """An entry of `http.peers`; `port` is used if the entry has none."""
+    """Reads an entry of `http.peers`. If the entry has no port, `port` is used."""
     try:
         found = urlsplit(f"//{text}")
         if found.hostname and not (found.path or found.query or found.username):

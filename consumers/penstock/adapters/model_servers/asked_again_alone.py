@@ -1,10 +1,11 @@
 """A model whose server may put several requests into one batch of its own.
 
-Rule: for one bad row such a server refuses all requests that are in its batch. So the refusal of a
-single row counts only if this worker had no other request open. If another request was open, the
-row is sent once more, while all other requests of this worker wait. The requests of other workers
-go on: a good row is refused wrongly only if it shares a batch with a bad row of another worker both
-times. Owner: the application, around the protocol's adapter.
+Rule: if one row is bad, such a server refuses all requests that are in the same batch. So the
+refusal of a single row counts only if this worker had no other request open. If another request was
+open, the row is sent once more, while all other requests of this worker wait. The requests of other
+workers go on. So a good row can still be refused wrongly, but only if it shares a batch with a bad
+row of another worker both times. Owner: the application, which puts it around the protocol's
+adapter.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from penstock.ports import Answers, Model
 
 
 class AskedAgainAlone:
-    """The port `Model`, around another model."""
+    """Implements the port `Model` around another model, which gets the rows."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

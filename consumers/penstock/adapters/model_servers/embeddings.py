@@ -1,9 +1,9 @@
 """Texts in, vectors out: servers with OpenAI's interface for embeddings (vLLM, TEI and others).
 
 Rule: a vector belongs to the text whose `index` the vector carries; the vector's place in the
-answer does not matter. How many texts a server takes is learned from its refusals. If one text is
-too long, the caller finds its row by asking with parts of the batch, and only that row is rejected.
-Owner: the application.
+answer does not matter. The adapter learns from refusals how many texts the server takes. If one
+text is too long, the caller finds the row of this text by asking with parts of the batch, and only
+that row is rejected. Owner: the application.
 """
 
 import re
@@ -31,10 +31,10 @@ from penstock.core.rows.payload import BytesRows, JsonRows, Payload
 from penstock.errors import PenstockError, Poison, Rejected, Transient
 from penstock.ports import Answers
 
-# TEI's status if its model backend fails, which is the server's fault and not the rows'.
+# TEI answers this status if its model backend fails. The server is then at fault, not the rows.
 FAILED_DEPENDENCY: Final = 424
-# The texts with which TEI, vLLM and OpenAI refuse too many inputs; a number in such a text is the
-# limit.
+# With these texts TEI, vLLM and OpenAI refuse too many inputs. If such a text holds a number, the
+# number is the limit.
 _TOO_MANY: Final = re.compile(
     r"(?:maximum allowed batch size|too many inputs|array too long|maximum length)\D{0,40}(\d+)?",
     re.IGNORECASE,
@@ -58,7 +58,7 @@ class EmbeddingsModel(HttpModel):
     """The port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
-        # 413 can mean a text that is too long or a body that is too large.
+        # A 413 can mean that a text is too long, or that the whole body is too large.
         http = ModelHttp(settings, is_too_large=_is_body_too_large)
         super().__init__(settings, http)
         self._name = settings.name
@@ -105,8 +105,8 @@ class EmbeddingsModel(HttpModel):
         return by_status(reply.status, reply.headers, message, too_large=too_large, by_model=False)
 
     async def check(self) -> None:
-        """Asks `/health`, which vLLM and TEI have. A server without `/health` is asked for its
-        models.
+        """Asks `/health`, which vLLM and TEI have. If a server has no `/health`, asks for the list
+        of its models.
         """
         reply = await self._http.look(self._health_url)
         if reply.status == NOT_FOUND:
@@ -130,8 +130,8 @@ def _text(row: memoryview) -> str | None:
 
 
 def _is_body_too_large(reply: Reply) -> bool:
-    """True for a 413 that is not JSON: a gateway has sent it. A server that has read the texts
-    explains in JSON what is wrong with them.
+    """True if a 413 comes from a gateway: its body is then not JSON. A server that has read the
+    texts explains in JSON what is wrong with them.
     """
     return reply.status == TOO_LARGE and not reply.body.lstrip().startswith(b"{")
 

@@ -1,9 +1,10 @@
 """A request to a model server, and its answer, as bytes and headers.
 
-Rule: a request is sent once, with one exception. The request is sent again if it went over a
-connection that had been idle, and this connection was closed before a byte of the answer came: the
-server had closed the idle connection, which says nothing about the server's health or the rows. The
-exchange owns the connections to one server; the caller bounds the calls.
+Rule: a request is sent once, with one exception. If a request went over a connection that had been
+idle, and this connection was closed before a byte of the answer came, the request is sent again.
+The reason: the server had only closed an idle connection, and this says nothing about the server's
+health or the rows. The exchange owns the connections to one server; the caller limits how many
+requests are open at a time.
 """
 
 import asyncio
@@ -20,14 +21,16 @@ from penstock.ports import outgoing_traceparent
 # A server that accepts no connection within this time counts as unavailable.
 CONNECT_S: Final = 5.0
 # Servers close idle connections after two seconds (gunicorn), five (uvicorn) or more. So if a
-# connection breaks that was idle for less than this, the request broke it and is not sent again.
+# connection was idle for less than `RESTED_S` and then breaks during a request, the request is the
+# cause. Such a request is not sent again.
 RESTED_S: Final = 1.0
 # Ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20
-# How much of an error answer is read: more than a person reads.
+# How many bytes of an error answer are read: more than a person reads.
 MOST_COMPLAINT_BYTES: Final = 1 << 16
 
-# The headers that are read from answers, and how `Reply.headers` spells them.
+# For each header that is read from answers: its name in lower case, and its name in
+# `Reply.headers`.
 HEADERS: Final = {
     name.lower().encode(): name
     for name in ("Retry-After", "Date", "Inference-Header-Content-Length")
@@ -44,7 +47,7 @@ class Request(NamedTuple):
     headers: Mapping[str, str]
 
     def shown(self, rows: int) -> str:
-        """What a person is shown: how many rows, in which form, and how the body begins."""
+        """Shows a person what was sent: how many rows, in which form, and how the body begins."""
         form = self.headers.get("Content-Type", "no Content-Type")
         begin = excerpt(self.body[:SHOWN_BYTES])
         return f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes: {begin}"
@@ -72,8 +75,8 @@ class Exchange:
         self._rested_s = rested_s
 
     async def ask(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
-        """Raises `NotConnected`, `Fatal` if the server's certificate is not trusted, and the errors
-        of `Connection.ask`.
+        """Raises `NotConnected`, the errors of `Connection.ask`, and `Fatal` if the server's
+        certificate is not trusted.
         """
         connection = self._host.take()
         if connection is None:
@@ -88,8 +91,9 @@ class Exchange:
             try:
                 return await self._ask_anew(head, body, timeout_s)
             except NotConnected:
-                # The server may have received the first request before it went away. So the error
-                # of that request is raised: `NotConnected` would promise that nothing was sent.
+                # The server may have received the first request before the connection broke. So the
+                # error of the first request is raised: `NotConnected` would promise that nothing
+                # was sent.
                 raise lost from None
 
     async def aclose(self) -> None:

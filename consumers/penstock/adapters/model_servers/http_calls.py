@@ -1,8 +1,8 @@
-"""Calls to a model over HTTP, whatever protocol its server speaks: tokens, limits, errors, health.
+"""Calls a model over HTTP, whatever protocol its server speaks: tokens, limits, errors, health.
 
-Rule: every failure of a connection becomes one of `penstock.errors` here. A request is sent again
-only once, with a fresh token, if the server refused the former token. The adapter of a protocol
-says how to predict and how to check the server. The caller bounds the calls.
+Rule: every failure of a connection becomes one of `penstock.errors` here. If the server refuses the
+token, a request is sent once more, with a fresh token. The adapter of a protocol says how to
+predict and how to check the server. The caller limits how many calls are open at a time.
 """
 
 import base64
@@ -30,22 +30,23 @@ from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
 from penstock.ports import Answers
 
-# The deadline of a question without rows. This leaves a server some time to load a model:
+# How long a question without rows may take. This leaves a server some time to load a model:
 # TorchServe queues the question meanwhile.
 LOOK_S: Final = 5.0
-# The first limit of a request, far above what `window.max_bytes` allows for the rows. A server that
-# takes less answers 413.
+# The first limit for the size of a request. It is far above what `window.max_bytes` allows for the
+# rows. A server with a smaller limit answers 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
-# After a 413 the limit falls to this share of the request's size. Two or three such steps reach
-# most limits.
+# After a 413 the limit falls to this share of the refused request's size. Two or three such steps
+# reach most limits.
 LEARNED_SHARE: Final = 0.75
 LEAST_LIMIT_BYTES: Final = 1 << 16
-# Bounds the cache of request heads: one model has addresses for predictions, health, descriptions.
+# The most entries in the cache of request heads. A model has only a few addresses: for predictions,
+# for health, for descriptions.
 _MOST_ADDRESSES: Final = 16
 # Blanks and control characters, which would break the line of a request's head.
 _UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 _NOTHING: Final = Request(b"", {})
-# Tells whether a reply has a certain meaning.
+# A function that tells whether a reply has a certain meaning.
 Meaning = Callable[[Reply], bool]
 
 
@@ -59,8 +60,9 @@ def too_large(reply: Reply) -> bool:
 
 
 class SizeLimit:
-    """The most bytes of a request with several rows. It falls whenever the server refuses such a
-    request for its size. A single row is always sent, in case the server takes it.
+    """The most bytes of a request with several rows. The limit falls whenever the server refuses
+    such a request because it is too large. A single row is always sent, because the server may take
+    it.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -78,8 +80,9 @@ class SizeLimit:
 
 
 class ModelHttp:
-    """`post` sends rows; `look` asks the server about itself. `is_denied` recognises the answer to
-    an expired token, `is_too_large` the refusal of a request for its size.
+    """`post` sends rows; `look` asks the server about itself. The function `is_denied` recognises
+    the answer that refuses an expired token. The function `is_too_large` recognises the answer that
+    refuses a request because it is too large.
     """
 
     def __init__(
@@ -111,8 +114,8 @@ class ModelHttp:
         self._start_of = lru_cache(_MOST_ADDRESSES)(self._make_start)
 
     async def post(self, url: URL, request: Request, rows: int) -> Reply:
-        """The answer, whatever its status. Raises `Poison` if rows or answer are too large, and
-        `Unreachable`.
+        """Returns the answer, whatever its status. Raises `Poison` if the rows or the answer are
+        too large, and `Unreachable` if no answer comes.
         """
         sent_bytes = len(request.body)
         self._limit.check(rows, sent_bytes)
@@ -197,7 +200,8 @@ def address_of(settings: config.Model) -> URL:
     try:
         base = URL(settings.url)
     except ValueError:
-        # The error does not show the URL: it cannot be parsed, so its secrets cannot be masked.
+        # The error does not show the URL: only a URL that can be parsed can have its secrets
+        # masked.
         said = "model.url cannot be read: check host and port, as in http://host:8080"
         raise usage(said) from None
     if base.scheme not in ("http", "https") or not base.host:
@@ -211,7 +215,7 @@ def address_of(settings: config.Model) -> URL:
 class HttpModel:
     """The part of the port `Model` that all models over HTTP share."""
 
-    # The most rows of one request. None: the server has told no limit.
+    # The most rows of one request. None: the server has not told a limit.
     most_rows: int | None = None
 
     def __init__(self, settings: config.Model, http: ModelHttp) -> None:
@@ -230,7 +234,9 @@ class HttpModel:
         return True
 
     async def check(self) -> None:
-        """Returns if the model is there; otherwise raises the error that tells why it is not."""
+        """Returns if the model is there; otherwise raises an error that tells why the model is not
+        there.
+        """
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -240,7 +246,9 @@ class HttpModel:
 def read_answer(
     read: Callable[[bytes, int], Answers], reply: Reply, rows: int, request: Request
 ) -> Answers:
-    """The answers that `read` finds in a 200. If there are none, the error shows what was sent."""
+    """Returns the answers that the function `read` finds in the body of a 200. If `read` raises
+    `Poison`, the error also shows what was sent.
+    """
     try:
         return read(reply.body, rows)
     except Poison as error:

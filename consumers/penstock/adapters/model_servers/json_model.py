@@ -1,10 +1,10 @@
 """A model behind any JSON server: KServe's first protocol, TF Serving, MLflow, LitServe and others.
 
 Rule: one POST for each batch; the answer has one element per row at a configured place. A preset
-says how a known server is called: the address, the envelope, the place of the answers. It only
-fills in keys that the settings leave open. For an unknown server a 5xx does not tell whether rows
-or server are at fault: 500 counts as the rows' fault, because frameworks answer 500 if the model
-raises. Every other 5xx counts as the server's fault. Owner: the application.
+says how a known server is called: the address, the envelope, the place of the answers. A preset
+only fills in keys that the settings leave open. A 5xx of an unknown server does not tell whether
+the rows or the server are at fault. So 500 counts as the rows' fault, because frameworks answer 500
+if the model raises. Every other 5xx counts as the server's fault. Owner: the application.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +30,9 @@ from penstock.errors import PenstockError, Poison, usage
 from penstock.ports import Answers
 from penstock.requests import Body
 
-# The place in a template where the rows are put: JSON elements with commas between them.
+# Marks the place in a template where the rows are put, as JSON elements with commas between them.
 ROWS: Final = "{rows}"
-# If this stands in the place of a pointer, the answer has one line of JSON for each row.
+# If the settings have this instead of a JSON pointer, the answer has one line of JSON for each row.
 LINES: Final = "lines"
 _JSON: Final = {"Content-Type": "application/json"}
 
@@ -47,7 +47,7 @@ class JsonModel(HttpModel):
         self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None
         self._shown_url = config.shown_url(str(self.url))
-        # Without this header SageMaker's containers choose a format themselves.
+        # Sent because, without this header, SageMaker's containers choose a format themselves.
         is_lines = self._form.answers == LINES
         self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
         self._row_error = settings.row_error
@@ -91,8 +91,8 @@ class JsonModel(HttpModel):
             raise of_server(self._refusal(reply, 0))
 
     async def _check_address(self) -> None:
-        """Ask the prediction address by OPTIONS. Only 401, 403, 404 and statuses above 501 are
-        errors. All other statuses can just mean that the server does not know OPTIONS; Python's
+        """Send OPTIONS to the address of the predictions. Only 401, 403, 404 and statuses above 501
+        are errors. All other statuses can just mean that the server does not know OPTIONS; Python's
         `http.server`, for example, answers 501 then.
         """
         reply = await self._http.look(self.url, "OPTIONS")
@@ -109,7 +109,7 @@ class JsonModel(HttpModel):
 class Preset(NamedTuple):
     """`path`: the address of the predictions, below the server's root. `health`: an address that
     answers 200 if the model is there. `answers`: a JSON pointer to the array of answers, or
-    `LINES`; None: the array is the whole answer, or its field `predictions`.
+    `LINES`; None: the whole answer is the array, or the answer's field `predictions` is.
     """
 
     path: str = ""
@@ -137,8 +137,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
 
 
 class Envelope(NamedTuple):
-    """What the adapter needs: two addresses, the place of the answers, and a function that writes a
-    batch.
+    """What the adapter needs: two addresses, the place of the answers, and a function that encodes
+    a batch of rows.
     """
 
     path: str
@@ -149,13 +149,14 @@ class Envelope(NamedTuple):
 
 
 def envelope(settings: config.Model) -> Envelope:
-    """The envelope by the settings; the preset fills in what they leave open."""
+    """Make the envelope from the settings. The preset fills in what the settings leave open."""
     preset = PRESETS[settings.preset] if settings.preset else Preset()
     template = settings.template or preset.template
     path = settings.path if settings.path is not None else preset.path
     health = settings.health if settings.health is not None else preset.health
     answers = settings.answers if settings.answers is not None else preset.answers
-    # "json" is the default and only says that rows are JSON, which every preset's envelope carries.
+    # "json" is the default. It only says that rows are JSON, and the envelopes of all presets carry
+    # JSON.
     name = preset.request if settings.request == "json" else settings.request
     form = requests.find(name)
     encode = form.encode

@@ -1,4 +1,4 @@
-"""What `model.protocol` decides: the adapter, how many calls at a time, and ready-made requests.
+"""What `model.protocol` decides: the adapter, the number of open calls, and ready-made requests.
 
 Rule: the gRPC libraries are imported only if their protocol is configured. Owner: the application,
 the library call, the bench and `penstock doctor`.
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 Post = Callable[[bytes], Awaitable[None]]
 
-# The values of `model.request` that the protocols can carry: numbers, JSON, opaque bytes, columns.
+# The values of `model.request` that a protocol can carry: numbers, JSON, opaque bytes, columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 TEXT_REQUESTS = ("json", "bytes")
 # Keys that only one protocol reads. With another protocol they would have no effect, so they are
@@ -48,7 +48,7 @@ _KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "oip-grpc": OIP_KEYS}
 
 def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
     """The model of the section `[model]`, on all its servers. `watcher` is told when a server is
-    passed over. Raises `Fatal` if the protocol does not have the configured form of rows.
+    passed over. Raises `Fatal` if the protocol cannot carry the configured form of rows.
     """
     each = each_endpoint(cfg)
     if len(each) == 1:
@@ -58,7 +58,7 @@ def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
 
 
 def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
-    """From the address of each server of the model (without secrets) to the configuration with this
+    """For each server of the model: its address (without secrets), and the configuration with this
     server alone.
     """
     urls = list(dict.fromkeys([cfg.model.url, *(cfg.model.replicas or ())]))
@@ -113,8 +113,8 @@ def open_wire(settings: config.Model) -> Wire:
 
 
 async def signature_of(cfg: config.Config) -> Signature | None:
-    """What the model takes; None if the protocol has no such question. Raises the model's
-    errors.
+    """Return what the model takes; None if servers of this protocol cannot be asked for it. Raises
+    the model's errors.
     """
     if cfg.model.protocol not in ("oip", "oip-grpc"):
         return None
@@ -124,7 +124,9 @@ async def signature_of(cfg: config.Config) -> Signature | None:
 
 
 async def batching_advice(cfg: config.Config) -> str | None:
-    """A warning if the server itself gathers requests into batches and so delays ours, or None."""
+    """Return a warning if the server itself gathers requests into batches and so delays ours;
+    otherwise None.
+    """
     model, server = cfg.model, await server_batching(cfg.model)
     if server is None or requests.find(model.request).single:
         return None
@@ -132,9 +134,9 @@ async def batching_advice(cfg: config.Config) -> str | None:
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:
-    """The configuration, with the number of calls at a time that suits a server which batches by
-    itself. If each of our requests carries one row, there are as many calls as fill the server's
-    batches. If our requests are batches already, a warning is logged.
+    """Set `max_in_flight` to what suits a server that gathers requests into batches by itself. If
+    each of our requests carries one row, as many calls are allowed as fill the server's batches. If
+    our requests are batches already, only a warning is logged.
     """
     models = [
         replace(one, max_in_flight=await _calls_for(each.model))
@@ -157,8 +159,8 @@ async def _calls_for(model: config.Model) -> int:
 
 class ReadyMade(NamedTuple):
     """Requests with the bytes that the adapter of `model.protocol` would send. The bench sends them
-    to measure the server, without the cost of decoding the answers. `penstock doctor` shows people
-    such a request if it is given an object. Over gRPC each body is a message.
+    to measure the server, without the cost of decoding the answers. If `penstock doctor` is given
+    an object, it shows such a request. Over gRPC each body is a message.
     """
 
     url: str
@@ -191,14 +193,16 @@ async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payloa
     filled = [fill(known, [payload]) for payload in payloads]
     # The wire learns from the first answer which form of requests the server takes.
     await wire.infer(filled[0], "first", known.outputs)
-    # All ids have the same length, because one header tells for all bodies how long the JSON part
-    # is.
+    # All ids have the same length, because one header serves all bodies, and this header tells how
+    # long the JSON part of a body is.
     made = [wire.request(one, f"{place:06}", known.outputs) for place, one in enumerate(filled)]
     return ReadyMade(str(wire.url), made[0].headers, [one.body for one in made])
 
 
 def request_of(settings: config.Model) -> str:
-    """The value of `model.request` that costs least: float32, except for JSON servers."""
+    """Return the value of `model.request` that costs least: float32, but for a JSON server the
+    configured value.
+    """
     return settings.request if settings.protocol == "http" else "float32"
 
 

@@ -1,4 +1,4 @@
-"""What a model server's refusal means, as far as the status tells.
+"""What a model server's refusal means, as far as its HTTP status tells.
 
 Rule: a failing server (`Transient`), refused rows (`Poison`, `Rejected`) and a wrong setting
 (`Fatal`) are kept apart. If a protocol's error texts tell more than the status, the protocol's own
@@ -25,7 +25,7 @@ OK: Final = 200
 NOT_FOUND: Final = 404
 NOT_IMPLEMENTED: Final = 501
 TOO_LARGE: Final = 413
-# The most digits of a Retry-After in seconds: a year has eight.
+# The most digits that are read of a Retry-After in seconds. A year, in seconds, has eight digits.
 MOST_DIGITS: Final = 8
 # How much of a server's own words a person wants to read.
 EXCERPT_CHARS: Final = 300
@@ -41,8 +41,9 @@ def by_status(
     too_large: Poison,
     by_model: bool,
 ) -> PenstockError:
-    """`said`: the whole error text for a person. `by_model`: True if the model itself refused, not
-    the server in front of it. In this case even a 5xx is about the rows.
+    """`said`: the whole error text for a person. `too_large`: the error to return for a 413.
+    `by_model`: True if the model itself refused, not the server in front of it. In this case even a
+    5xx is about the rows.
     """
     wish_s = retry_after_s(headers)
     if status == 429 or (status == 503 and not by_model):
@@ -77,7 +78,9 @@ def too_large(url: str, sent_bytes: int) -> Poison:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds. If it is a date, the difference to the answer's own Date."""
+    """Retry-After in seconds. If the header holds a date, the result is the time from the answer's
+    own Date until then.
+    """
     wish = headers.get("Retry-After", "").strip()
     if wish.isdecimal():
         return float(wish[:MOST_DIGITS])
@@ -89,8 +92,9 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def complaint(raw: bytes) -> str:
-    """The error text of an answer. It is looked for where the usual frameworks put it in JSON (as a
-    text, or as `{"message": text}`). If it is not there, the beginning of the body is taken.
+    """Find the error text of an answer. The usual frameworks put it into a field of a JSON object
+    (as a text, or as `{"message": text}`). If no such field is there, the beginning of the body is
+    taken.
     """
     try:
         document = orjson.loads(raw)
@@ -106,7 +110,9 @@ def complaint(raw: bytes) -> str:
 
 
 def of_server(error: PenstockError) -> PenstockError:
-    """The error for a refused request that had no rows: the server is at fault, not a row."""
+    """The error for a refused request without rows. A refusal of rows becomes an error of the
+    server, because no row was sent that could be at fault.
+    """
     return Transient(str(error)) if isinstance(error, Poison) else error
 
 

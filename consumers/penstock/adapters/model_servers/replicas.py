@@ -6,8 +6,8 @@ next server. If a connection broke or a worker died during a request, the error 
 which finds out whether the rows are the cause. A server that was unavailable is probed by a
 question without rows, while other servers get the calls. If only one healthy server is left, a call
 that waits long for its answer probes the other servers meanwhile. A replica with a wrong setting
-counts as unavailable, so that the first server's work goes on. Owner: the application, around the
-protocol's adapters.
+counts as unavailable, so that the first server's work goes on. Owner: the application, which puts
+it around the protocol's adapters.
 """
 
 import asyncio
@@ -104,7 +104,8 @@ class ReplicatedModel:
         try:
             return await self._ask_in_turn(payloads, is_final=False)
         except _Relieved:
-            # Only one more round: if no server answers, the caller looks for the row at fault.
+            # There is only one more round. If no server answers in it, the caller looks for the row
+            # at fault.
             return await self._ask_in_turn(payloads, is_final=True)
 
     async def _ask_in_turn(self, payloads: Sequence[Payload], *, is_final: bool) -> Answers:
@@ -156,9 +157,9 @@ class ReplicatedModel:
     @asynccontextmanager
     async def _patience(self, number: int, *, is_last: bool, is_final: bool) -> AsyncIterator[None]:
         """Raises `TimeoutError` if the block takes too long. The last healthy server has no limit
-        until another server is healthy again. This call itself probes the other servers: if all
-        calls that the caller may have open hang at the last server, no new call comes that could
-        probe.
+        until another server is healthy again. This call itself probes the other servers, because
+        there may be no new call that could probe: all calls that the caller may have open can hang
+        at the last server.
         """
         async with asyncio.timeout(None if is_last else self._patience_s) as limit:
             if not is_last or is_final:
@@ -195,9 +196,9 @@ class ReplicatedModel:
             log.warning("the model server %s is back", endpoint.address)
 
     def _failed(self, number: int, error: Transient) -> None:
-        """Only a server that accepts no request counts as away at once. A connection that broke
-        during a request may be the request's fault, so it counts as one failure; if the server is
-        really gone, it refuses the next request.
+        """Only a server that accepts no request counts as unavailable at once. A connection that
+        broke during a request may be the request's fault, so the break counts as one failure; if
+        the server is really gone, it refuses the next request.
         """
         is_away = isinstance(error, Unreachable) and not isinstance(error, NoAnswer)
         if self._standby.failed(number, _now_s(), is_away=is_away):

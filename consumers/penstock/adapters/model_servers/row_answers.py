@@ -23,14 +23,14 @@ from penstock.ports import Answers
 MOST_DEPTH: Final = 254
 _PREDICTIONS: Final = "/predictions"
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
-# Decodes one level; the values stay text.
+# Decodes one level of nesting; the values stay JSON text.
 _LEVEL: Final = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
 
 
 def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
     """One entry per row, from the array at `pointer` (RFC 6901). Raises `Rejected` if the answer is
-    not JSON, `Poison` if the number of elements is wrong.
+    not JSON, and `Poison` if the number of elements is wrong.
     """
     try:
         text = _part(raw, pointer) if pointer else raw
@@ -41,8 +41,8 @@ def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
         return _lenient(raw, rows, pointer, error)
     values = _values(document, raw, rows)
     try:
-        # Only an answer with many more brackets than rows can be nested too deep. `dumps` refuses
-        # an answer that is nested too deep.
+        # An answer can be nested too deep only if it has many more brackets than rows. `dumps`
+        # refuses an answer that is nested too deep.
         if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
             orjson.dumps(values)
         texts, nbytes = _cut(compact(text), values)
@@ -129,8 +129,8 @@ def _nothing_at(pointer: str, raw: bytes) -> Rejected:
 
 
 def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answers:
-    """Read an answer with NaN or Infinity. JSON does not have them, but Python's own encoder writes
-    them: only the rows that hold one are rejected. Numbers stay text.
+    """Read an answer that holds NaN or Infinity. JSON does not have these values, but Python's own
+    encoder writes them. Only the rows with such a value are rejected. Numbers stay text.
     """
     try:
         document = json.loads(
@@ -150,8 +150,8 @@ def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answe
 
 
 class _NotFinite:
-    """Stands for NaN, Infinity or a number beyond float64. orjson cannot encode this object, and by
-    that failure `_tagged` finds the row.
+    """Stands for NaN, Infinity or a number beyond float64. orjson cannot encode this object, so
+    `_tagged` finds the row by the failure.
     """
 
     def __init__(self, name: str) -> None:
@@ -178,8 +178,8 @@ def _tagged(value: Any) -> tuple[bytes, str | None]:
 
 
 def compact(text: bytes) -> bytes:
-    """Remove blanks between tokens: `_cut` looks for separators without blanks, and a line feed
-    would break the lines of a result object.
+    """Remove blanks between tokens, for two reasons: `_cut` looks for separators without blanks,
+    and a line feed would break the lines of a result object.
     """
     if b" " in text or b"\n" in text or b"\t" in text or b"\r" in text:
         return msgspec.json.format(text, indent=-1)
@@ -187,11 +187,12 @@ def compact(text: bytes) -> bytes:
 
 
 def _cut(array: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
-    """The JSON text of each of `values`, cut from the compact array, and the most bytes that the
-    texts have together.
+    """Returns two things: the JSON text of each of `values`, cut from the compact array; and the
+    most bytes that these texts can have together.
 
     In compact text a separator stands between any two elements. So if the split gives as many parts
-    as there are elements, no separator was inside an element. Otherwise a real decoder cuts.
+    as there are elements, no separator was inside an element. Otherwise a JSON decoder cuts the
+    array.
     """
     kinds = set(map(type, values))
     text = array[1:-1]
@@ -208,7 +209,7 @@ def _cut(array: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
 
 
 def _message(value: Any) -> str:
-    """The reason that an element gives for having no prediction."""
+    """The reason why a row has no prediction, as the row's element of the answer gives it."""
     if value is None:
         return "the model answered null for this row, as some encoders do for NaN"
     error = value["error"]
@@ -221,8 +222,8 @@ def _message(value: Any) -> str:
 
 
 def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
-    """Merge the answers to the rows that were sent with the rows that were refused before, in row
-    order.
+    """Merge, in row order, the answers to the rows that were sent and the rows that were refused
+    before. `refused`: a mapping from a row's number to the reason.
     """
     if not refused:
         return answers

@@ -1,7 +1,7 @@
 """The token of a model server: `model.token`, or what `model.token_file` holds now.
 
 Rule: the file holds the token alone, or is TorchServe's own `key_file.json`. A file that cannot be
-read is a wrong setting. Owner: the calls of one model, which let the file be read again when the
+read is a wrong setting. Owner: the calls of one model. They have the file read again when the
 server refuses the token.
 """
 
@@ -23,8 +23,8 @@ class Token:
 
     async def read_again(self) -> bool:
         """Read the file again, because tokens in files are replaced while we run: TorchServe and
-        Kubernetes replace theirs every hour. Returns True, or False if no file is configured.
-        Raises `Fatal` if the file cannot be read.
+        Kubernetes replace theirs every hour. Returns False if no file is configured, otherwise
+        True. Raises `Fatal` if the file cannot be read.
         """
         if self._file is None:
             return False

@@ -1,12 +1,14 @@
 """TorchServe, or anything that speaks its REST interface: predictions, refusals, its own batching.
 
 Rule: one POST for each batch; the rows' bytes are joined unchanged. One status can mean several
-things, so a refusal's `type` and `message` decide. The caller bounds the calls.
+things, so a refusal's `type` and `message` decide. The caller limits how many calls are open at a
+time.
 
-At the start TorchServe's management API is asked how TorchServe itself batches, to fit our calls
-and to advise the operator. A worker starts even if no answer comes: if the server does not answer
-in time, or is not TorchServe, the result is None, and a debug line says why. No token is sent with
-this question, because the address may be a guess. Owner: the application, and `penstock doctor`.
+At the start TorchServe's management API is asked how TorchServe itself gathers requests into
+batches. The answer decides how many calls are open at a time, or gives the operator advice. A
+worker starts even if no answer comes: if the server does not answer in time, or is not TorchServe,
+the result is None, and a debug line says why. No token is sent with this question, because the
+address may be a guess. Owner: the application, and `penstock doctor`.
 """
 
 import asyncio
@@ -50,10 +52,10 @@ log = logging.getLogger(__name__)
 # TorchServe's default max_request_size. Several rows are never sent in a larger request. A single
 # row is sent even if the request is larger, in case the server takes more.
 MOST_REQUEST_BYTES: Final = 6_553_500
-# The deadline of the question how the server batches. It is short, because the start of a worker
-# waits for the answer.
+# How long the question about the server's batching may take. The time is short, because the start
+# of a worker waits for the answer.
 LOOK_S: Final = 1.0
-# One batch is with the server's worker while the next is being filled.
+# Two: one batch is with the server's worker while the next is being filled.
 BATCHES_A_WORKER: Final = 2
 
 
@@ -112,16 +114,17 @@ def refusal(
         return WorkerDied(said, retry_after_s=retry_after_s(headers))
     if kind == "InvalidKeyException":
         return denied(said)
-    # TorchServe answers this `type` if the handler raised, even with a 507, which it sends for a
-    # lack of memory. A 507 without this `type` comes from a proxy and is about the proxy.
+    # If the handler raised, TorchServe answers with this `type`, even if the status is 507, which
+    # TorchServe also sends for a lack of memory. A 507 without this `type` comes from a proxy and
+    # is about the proxy.
     is_by_handler = kind == "InternalServerException"
     too_big = too_large(url, sent_bytes)
     return by_status(status, headers, said, too_large=too_big, by_model=is_by_handler)
 
 
 def _said(raw: bytes) -> tuple[str, str]:
-    """TorchServe's `type` and `message`; for any other body, an empty type and the beginning of the
-    body.
+    """TorchServe's `type` and `message`. If the body is of another form, the `type` is empty and
+    the `message` is the beginning of the body.
     """
     try:
         document = orjson.loads(raw)
@@ -170,7 +173,9 @@ class _Description(msgspec.Struct, rename="camel"):
 
 
 async def server_batching(settings: config.Model) -> ServerBatching | None:
-    """How this model's server batches; None if the server is not TorchServe, or does not tell."""
+    """How the server gathers requests of this model into batches; None if the server is not
+    TorchServe, or does not tell.
+    """
     if settings.protocol != "torchserve":
         return None
     secure = trusting(settings.ssl_cafile, "model.ssl_cafile")
@@ -198,8 +203,9 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
 
 
 def _description_url(settings: config.Model) -> URL:
-    """The model's address at `model.management_url`. The default follows TorchServe's convention:
-    the port after that of `model.url`. Raises `ValueError` if `model.url` has no such port.
+    """The model's address at `model.management_url`. If `model.management_url` is not set,
+    TorchServe's convention is followed: the port is that of `model.url` plus one. Raises
+    `ValueError` if `model.url` has no such port.
     """
     served = URL(settings.url)
     base = URL(settings.management_url or served.origin().with_port((served.port or 0) + 1))
@@ -211,15 +217,17 @@ def _description_url(settings: config.Model) -> URL:
 
 
 def calls_to_fill(server: ServerBatching) -> int:
-    """How many calls of one row keep every worker's batches full and fit the server's queue."""
+    """How many calls with one row each keep every worker's batches full and still fit into the
+    server's queue.
+    """
     calls = BATCHES_A_WORKER * server.batch_size * max(1, server.workers)
     return calls if server.queue_size is None else min(calls, max(1, server.queue_size))
 
 
 def double_batching_warning(server: ServerBatching, *, max_in_flight: int) -> str | None:
-    """A warning if TorchServe delays our batches, else None. A TorchServe worker that has one
-    request waits up to `max_batch_delay_ms` for `batch_size - 1` more requests. If we never send so
-    many at once, the worker always waits for the whole time.
+    """Return a warning if TorchServe delays our batches, else None. A TorchServe worker that has
+    one request waits up to `max_batch_delay_ms` for `batch_size - 1` more requests. If we never
+    have `batch_size` requests open at once, the worker always waits for the whole time.
     """
     size, delay_ms = server.batch_size, server.max_batch_delay_ms
     if size <= 1 or delay_ms <= 0:

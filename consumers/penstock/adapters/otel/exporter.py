@@ -1,4 +1,4 @@
-"""Sends spans by the SDK's exporter of OTLP over HTTP, in protobuf, on a thread of its own.
+"""Sends spans by OTLP over HTTP, in protobuf. The SDK's exporter does this on its own thread.
 
 Rule: `send` never waits. At most `MOST_WAITING` spans wait for the thread. Further spans are
 dropped, and so are the spans of a request that the receiver did not accept; all dropped spans are
@@ -34,8 +34,8 @@ MOST_WAITING: Final = 2_048
 # would wait for longer.
 BATCH: Final = 128
 DELAY_MS: Final = 1_000
-# The time for one request with its repetitions. It is short, because spans that wait meanwhile are
-# dropped when there are too many.
+# How long one request may take, with its repetitions. The time is short, because spans that wait
+# meanwhile are dropped if they become too many.
 REQUEST_S: Final = 5.0
 FLUSH_S: Final = 2.0
 _PATH: Final = "/v1/traces"
@@ -103,7 +103,8 @@ class OtlpSpans:
         return self._accepted - self._exporter.exported - self._exporter.failed
 
     def send(self, spans: Sequence[Span]) -> None:
-        # The processor would drop the oldest spans without counting them.
+        # The processor would drop the oldest spans without counting them. So the new spans are
+        # dropped here, and counted.
         if self._waiting + len(spans) > MOST_WAITING:
             self._refused += len(spans)
             return
@@ -139,7 +140,7 @@ class OtlpSpans:
 
 
 def whole(endpoint: str) -> str:
-    """The URL. If it has no path, the protocol's path is added."""
+    """Returns the URL. If the URL has no path, the protocol's path is added."""
     parts = urlsplit(endpoint)
     return urlunsplit(parts._replace(path=_PATH)) if parts.path in ("", "/") else endpoint
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from penstock.errors import PenstockError, Transient, usage
 from penstock.ports import Location, Stored
 
-# Tells whether a file was replaced or has grown: inode, size, time.
+# Inode, size and time of a file. They tell whether the file was replaced or has grown.
 _State = tuple[int, int, int]
 
 
@@ -114,7 +114,9 @@ class FileUpload:
         return f'"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"'
 
     def _remove_others(self) -> None:
-        """Remove the temporary files that did not change while this one was written."""
+        """Remove the other temporary files of this result, if they did not change while ours was
+        written.
+        """
         for part, before in self._others.items():
             with suppress(OSError):
                 if part not in self._live and _state(part.stat()) == before:

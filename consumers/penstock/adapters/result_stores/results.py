@@ -31,8 +31,8 @@ from penstock.ports import Location
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-# Bounds the stores that are kept: each has its own connections, and a template may take bucket
-# names from the input.
+# The most stores that are kept. A bound is needed: each store has its own connections, and a
+# template may take bucket names from the input.
 MAX_STORES: Final = 128
 # obstore chooses each pause before a retry at random between `FIRST_WAIT` and `LONGEST_WAIT`. The
 # number of retries is so high that only `PATIENCE` ends them: twenty retries of a store that
@@ -47,8 +47,9 @@ RETRIES: "Final[RetryConfig]" = {
 
 
 class ObstoreResults:
-    """The port `Results`. `reach` opens a bucket. `leftovers`: None if the store removes unfinished
-    uploads by itself. `name`: the store's name, for error messages.
+    """The port `Results`. `reach`: a function that opens a bucket. `leftovers`: removes unfinished
+    uploads; None if the store removes them by itself. `meaning`: a function that translates
+    obstore's errors. `name`: the store's name, for error messages.
     """
 
     def __init__(
@@ -145,8 +146,8 @@ def _s3(settings: config.Access, section: str, name: str) -> StoreResults:
 
 
 def leftovers_of(cfg: config.Config, template: str) -> S3Leftovers | None:
-    """The unfinished uploads in the store that results are written to. None for other stores than
-    S3: these stores remove such uploads by themselves.
+    """Gives access to the unfinished uploads in the store that results are written to. None if this
+    store is not S3, because other stores remove such uploads by themselves.
     """
     results = open_results(cfg, template)
     return results.leftovers if isinstance(results, ObstoreResults) else None

@@ -1,4 +1,4 @@
-"""Uploads one result object: by one PUT, or by parts as the rows come; removes uploads left over.
+"""Uploads one result object, by one PUT or by parts as the rows come. Removes left-over uploads.
 
 Rule: a result that fits into one part is one request; of a larger result at most two parts are in
 memory. An upload that is given up is aborted. The unfinished uploads of killed workers are aborted
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # S3 takes 10,000 parts of 5 MiB or more. With this size a result may have up to 80 GB.
 PART_BYTES: Final = 8 << 20
-# After this time a store that takes nothing ends the worker. It is as long as the default of
+# If a store takes nothing for this long, the worker ends. The time is as long as the default of
 # `kafka.timeout_ms`.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
@@ -44,7 +44,7 @@ NO_SUCH_UPLOAD: Final = "NoSuchUpload"
 # results of the same name abort the other uploads.
 AT_A_TIME: Final = 100
 
-# From the id of each upload to the number of parts that it had.
+# For each upload: its id, and the number of parts that it had.
 Uploads = Mapping[str, int]
 Meaning = Callable[[Exception, Location], PenstockError]
 
@@ -57,12 +57,12 @@ class _End(Enum):
 
 
 class _GivenUp(Exception):
-    """Raised instead of the next part: obstore then deletes the parts that were sent."""
+    """Raised instead of yielding the next part: obstore then deletes the parts that were sent."""
 
 
 class ObstoreUpload:
-    """One object. It hands its parts to obstore one at a time (`_next`): obstore sends a part while
-    the next one is filled.
+    """One object. The parts are handed to obstore one at a time (`_next`), so obstore sends one
+    part while the next one is filled.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ObstoreUpload:
         if sending is None or sending.done():
             return
         # If the transfer were cancelled, its parts would stay in the store. If the source of the
-        # parts fails, obstore deletes the parts that were sent: so the source is made to fail.
+        # parts fails, obstore deletes the parts that were sent. So the source is made to fail.
         self._next = _End.GIVEN_UP
         self._changed.set()
         await asyncio.wait([sending], timeout=ABORT_S)
@@ -209,8 +209,8 @@ class ObstoreUpload:
 
 
 class S3Leftovers:
-    """No method raises: results must be written even if the store cannot list its unfinished
-    uploads.
+    """No method raises, because results must be written even if the store cannot list its
+    unfinished uploads.
     """
 
     def __init__(self, store: S3fsObjects) -> None:
@@ -229,7 +229,9 @@ class S3Leftovers:
         return found
 
     async def remove(self, location: Location, seen: Uploads) -> None:
-        """Abort the uploads that have not grown since they were `seen`: no worker writes them."""
+        """Abort the uploads that have not grown since they were `seen`, because no worker writes
+        them now.
+        """
         for upload, parts in seen.items():
             with suppress(*CLIENT_ERRORS):
                 client: Any = await self._store.client()
@@ -239,8 +241,8 @@ class S3Leftovers:
                     )
 
     async def begun(self, bucket: str) -> Sequence[datetime] | None:
-        """When the unfinished uploads of the bucket began, for at most a thousand of them. None if
-        the store does not tell.
+        """Returns the time at which each unfinished upload of the bucket began; a store lists at
+        most a thousand uploads. None if the store does not tell.
         """
         try:
             client: Any = await self._store.client()
@@ -253,8 +255,8 @@ class S3Leftovers:
         await self._store.aclose()
 
     async def _parts(self, client: Any, location: Location, upload: str) -> int:
-        """How many parts an upload has. All are counted (a page has a thousand): otherwise a large
-        upload of another worker would seem not to grow.
+        """How many parts an upload has. The parts of all pages are counted (a page has a thousand),
+        because otherwise a large upload of another worker would seem not to grow.
         """
         parts = 0
         pages = client.get_paginator("list_parts")

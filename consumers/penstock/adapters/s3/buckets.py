@@ -36,7 +36,7 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 # If obstore's error names this address, a redirect led to another host.
 NOWHERE: Final = "255.255.255.255:1"
 # obstore's own limit for a whole transfer, 30 s, would cut off a body while its reader waits for
-# room in the byte budget. Only silence is limited, by the read timeout.
+# room in the byte budget. So only silence is limited, by the read timeout.
 WHOLE_TRANSFER: Final = timedelta(days=1)
 # botocore renews credentials that have less time left than this.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
@@ -83,8 +83,8 @@ def confined(options: "ClientConfig", urls: Sequence[str]) -> "ClientConfig":
 
 
 def client_options(settings: config.Access, section: str, read_timeout_s: float) -> "ClientConfig":
-    """Options for the client of any cloud. With https, plain http is not allowed, so a redirect
-    from https to http fails.
+    """Options for the client of any cloud. If https is configured, plain http is not allowed, so a
+    redirect from https to http fails.
     """
     options: ClientConfig = {
         "allow_http": (settings.endpoint_url or "").startswith("http:"),
@@ -103,8 +103,8 @@ def s3_buckets(
     read_timeout_s: float,
     retries: "RetryConfig | None" = None,
 ) -> Buckets:
-    """The function that opens a bucket. Without configured keys the credentials come from
-    botocore's chain. `retries`: only for writes, because the caller retries reads.
+    """Returns the function that opens a bucket. If no keys are configured, the credentials come
+    from botocore's chain. `retries` is given only for writes, because the caller retries reads.
     """
     check_credentials(settings, section)
     try:
@@ -136,8 +136,8 @@ def s3_buckets(
 def _credentials(
     settings: config.Access, session: Session, section: str
 ) -> "Callable[[], S3Credential]":
-    """The function that obstore calls for fresh credentials. Configured keys are never combined
-    with a session token from the environment.
+    """Returns the function that obstore calls for fresh credentials. Configured keys are never
+    combined with a session token from the environment.
     """
     if settings.key is not None and settings.secret is not None:
         session.set_credentials(settings.key, settings.secret, settings.token)

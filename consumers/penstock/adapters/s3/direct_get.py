@@ -1,10 +1,10 @@
-"""Reads small objects by one signed GET of our own; everything else by the client behind it.
+"""Reads each small object by one signed GET of our own; the client behind reads everything else.
 
 Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any other answer, after any
 error of the connection or the credentials, and for any odd key (`is_odd`), the client behind asks
-again and decides what the answer means: so errors, retries, streams and listings are handled by one
-client. The reason for a GET of our own is CPU: for 4 KiB it costs about 0.06 ms, a GET by obstore
-0.3 ms. The client owns its connections; any number of tasks may use the client.
+again and decides what the answer means. So one client handles all errors, retries, streams and
+listings. The reason for a GET of our own is CPU: for 4 KiB it costs about 0.06 ms, while a GET by
+obstore costs 0.3 ms. The client owns its connections; any number of tasks may use the client.
 """
 
 import ssl
@@ -39,7 +39,8 @@ from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import LockedOut
 from penstock.ports import Body, Listed, Location, Objects, Part
 
-# Bounds the hosts that are kept: each bucket may have its own, and bucket names come from messages.
+# The most hosts that are kept. A bound is needed: each bucket may have its own host, and bucket
+# names come from messages.
 MAX_SITES: Final = 128
 
 # The statuses with which stores refuse credentials (AWS says ExpiredToken with 400).
@@ -78,7 +79,8 @@ class DirectObjects:
             self._credentials.look_again()
             raise
         if asked is not None and asked.is_locked_out:
-            # The client behind was let in, so it has newer credentials than ours.
+            # The store refused our credentials and let the client behind in, so that client has
+            # newer ones.
             self._credentials.look_again()
         return body
 

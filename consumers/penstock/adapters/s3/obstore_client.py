@@ -40,14 +40,15 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-# Bounds the stores that are kept: each has its own connections, and buckets are named by messages.
+# The most obstore stores that are kept. A bound is needed: each store has its own connections, and
+# bucket names come from messages.
 MAX_STORES: Final = 128
 
 
 class ByObstore:
-    """The port `Objects` by obstore. `reach` looks for credentials and makes the function that
-    opens a bucket. `exact` is the client for all that obstore cannot do exactly. `meaning`
-    translates obstore's errors.
+    """The port `Objects` by obstore. `reach`: a function that looks for credentials and returns the
+    function that opens a bucket. `exact`: the client for all that obstore cannot do exactly.
+    `meaning`: a function that translates obstore's errors.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class ByObstore:
             raise meant from None
         check_pin(location, result.meta["e_tag"])
         if not result.meta["size"]:
-            # Perhaps a proxy answered 204, and this is not an object: obstore hides the status, but
-            # the exact client sees it.
+            # Perhaps a proxy answered 204, and so this is not an object. obstore hides the status,
+            # but the exact client sees it.
             return await self._exact.open(location)
         return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
 
@@ -97,8 +98,8 @@ class ByObstore:
         return meant
 
     def _renew(self) -> None:
-        """Look for credentials anew: obstore keeps those that it was given, while a credentials
-        file may have been renewed. If none are found, the old ones stay.
+        """Look for credentials anew, because obstore keeps those that it was given, but a
+        credentials file may have been renewed. If no new credentials are found, the old ones stay.
         """
         with suppress(Fatal):
             self._store = lru_cache(MAX_STORES)(self._reach())
@@ -154,7 +155,7 @@ class ByObstore:
 
 
 class ObstoreObjects(ByObstore):
-    """`ByObstore` for S3 and servers that speak it."""
+    """`ByObstore` for S3, and for other servers with S3's interface."""
 
     def __init__(
         self,

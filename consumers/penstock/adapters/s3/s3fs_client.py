@@ -1,4 +1,4 @@
-"""Objects through s3fs: settings and credentials are read by s3fs, bytes by its aiobotocore client.
+"""Objects through s3fs: s3fs reads settings and credentials, its aiobotocore client reads bytes.
 
 Rule: bucket and key go to the store exactly as named. s3fs's own file calls are not used: they
 rewrite keys, drop versions and leak connections. A body that is cut off is resumed here; the caller
@@ -125,7 +125,7 @@ class S3fsObjects:
     async def _renew(self) -> None:
         """Let the next request look for credentials anew, because botocore does not read a
         credentials file twice. The former client stays open, because its bodies may still be read;
-        the one before that is closed.
+        the client before that one is closed.
         """
         for before in self._retired:
             await before.close()
@@ -232,7 +232,7 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
             "connect_timeout": CONNECT_TIMEOUT_S,
             "read_timeout": read_timeout_s,
             "retries": {"total_max_attempts": 1},
-            # 0 is unlimited. A body whose reader waits for room keeps its connection: with the
+            # 0 means no limit. A body whose reader waits for room keeps its connection, so with the
             # default limit ten such bodies would block all reads.
             "max_pool_connections": 0,
             "response_checksum_validation": "when_required",

@@ -1,4 +1,4 @@
-"""What errors, refusals and redirects mean that come through s3fs from botocore and aiohttp.
+"""The meaning of errors, refusals and redirects that come through s3fs from botocore and aiohttp.
 
 Rule: every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS` and
 becomes one of `penstock.errors`. A redirect that AWS answers goes to botocore, which finds the
@@ -58,7 +58,9 @@ def status_of(answer: dict[str, Any]) -> int:
 
 
 def sent(answer: dict[str, Any]) -> tuple[int, int]:
-    """The half-open range of bytes that the answer announces; without a 206 it begins at byte 0."""
+    """The half-open range of bytes that the answer announces; without a 206 the range begins at
+    byte 0.
+    """
     found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
     length = answer.get("ContentLength")
     if status_of(answer) != 206 or found is None:

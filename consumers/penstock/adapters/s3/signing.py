@@ -3,8 +3,9 @@
 Rule: configured credentials come first, then those that AWS's own chain finds (environment,
 profile, web identity, container, instance). The chain is asked in a thread, because it may send a
 request to a token service; its answer is used for `GOOD_FOR_S`. The signature is AWS Signature
-Version 4 for requests without a body. What the signatures of many requests share is computed once:
-the signing key once a day, the signed header lines once a second. Owner: `direct_get`.
+Version 4 for requests without a body. What many signatures share is not computed for each of them:
+the signing key is computed once a day, and the signed header lines once a second. Owner:
+`direct_get`.
 Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API reference.
 """
 
@@ -30,7 +31,7 @@ DEFAULT_REGION: Final = "us-east-1"
 GOOD_FOR_S: Final = 60.0
 # After the chain was asked, it is not asked again for this long, even if it had no credentials.
 PAUSE_S: Final = 1.0
-# Sent in the place of the body's hash, because a GET has no body.
+# Sent instead of the body's hash, because a GET has no body.
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 CLOCK_WAIT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -89,8 +90,8 @@ class CredentialSource:
 
     async def ask(self) -> Credentials | None:
         """Ask the chain. While one task asks, other tasks get the credentials of the last answer.
-        None if there are no credentials: then the caller lets the next client ask the store, and
-        that client's error says what is wrong.
+        Returns None if there are no credentials. The caller then lets the next client ask the
+        store, and that client's error says what is wrong.
         """
         now_s = time.monotonic()
         if now_s - self._asked_s < PAUSE_S:
@@ -133,8 +134,8 @@ def canonical_headers(headers: Mapping[str, str], payload: str) -> str:
 
 
 def canonical_request(method: str, path: str, query: str, headers: str) -> str:
-    """The text that is signed. `path` and `query` must be encoded, `query` sorted by name;
-    `headers` comes from `canonical_headers`.
+    """The text that is signed. `path` and `query` must be encoded, and `query` must be sorted by
+    name; `headers` comes from `canonical_headers`.
     """
     return f"{method}\n{path}\n{query}\n{headers}"
 
@@ -182,8 +183,8 @@ class Signer:
         self._headers = {"host": host, "x-amz-content-sha256": UNSIGNED, "x-amz-date": ""}
         if credentials.token is not None:
             self._headers["x-amz-security-token"] = credentials.token
-        # Both are renewed each second: what is signed after the query, and the request's head up to
-        # the signature.
+        # `_canonical`: what is signed after the query. `_head`: the request's head up to the
+        # signature. Both are renewed each second.
         self._canonical = self._head = ""
 
     def get(self, path: str, query: str, more: bytes = b"") -> bytes:
@@ -212,8 +213,9 @@ class Signer:
 
 
 async def server_time(url: str) -> datetime | None:
-    """The server's time, exact to a second, by the header `Date` of its answer; None if no answer
-    comes, or none with this header. A store refuses signatures of a clock that is far from its own.
+    """The server's time, exact to a second, as the header `Date` of its answer tells it. None if no
+    answer comes, or if the answer does not have this header. A store refuses a signature if our
+    clock is far from the store's clock.
     """
     try:
         async with (

@@ -1,9 +1,9 @@
-"""Makes the client of each store from its settings, and sends each request to its store's client.
+"""Makes a client for each configured store, and passes each request to the client of its store.
 
-Rule: `[objects]` and every `[stores.NAME]` have a client each, chosen by the scheme of the address.
-S3, Google and Azure are read by obstore, `file://` is a folder, and fsspec reads all other schemes.
-Small objects of S3 are read by GETs of our own. If s3fs is configured, it replaces both obstore and
-these GETs. Owner: the application and the library call.
+Rule: `[objects]` has a client, and so has every `[stores.NAME]`. The scheme of the address decides
+which kind of client this is. S3, Google and Azure are read by obstore, `file://` is a folder, and
+fsspec reads all other schemes. Small objects of S3 are read by GETs of our own. If s3fs is
+configured, it replaces both obstore and these GETs. Owner: the application and the library call.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -38,8 +38,8 @@ def open_objects(
     cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
 ) -> Objects:
     """All configured stores. `lazily`: True if each client is made only when it is first needed.
-    `watcher` is told of reads from stores with replicas; if a region is configured, of reads from
-    all stores. Raises `Fatal` for settings that cannot be right.
+    `watcher` is told of reads from stores with replicas. If a region is configured, it is told of
+    reads from all stores. Raises `Fatal` for settings that cannot be right.
     """
     makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
     makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
@@ -84,7 +84,8 @@ def _open_default(settings: config.Objects) -> Objects:
 
 
 def _open_s3(settings: config.Access, section: str) -> Objects:
-    # With a proxy in the environment obstore's redirects cannot be confined, so s3fs is used.
+    # If the environment names a proxy, obstore cannot be kept from following redirects to other
+    # hosts. So s3fs is used.
     if settings.client == "s3fs" or is_proxied(settings.endpoint_url or AWS_URL):
         return S3fsObjects(settings, section=section)
     objects = ObstoreObjects(settings, section=section)
@@ -92,7 +93,9 @@ def _open_s3(settings: config.Access, section: str) -> Objects:
 
 
 def places_of(cfg: config.Config) -> list[ConfiguredStore]:
-    """Which URLs each store is for. `[objects]` is left out if only other stores are configured."""
+    """Tells which URLs each store is for. `[objects]` is left out if only other stores are
+    configured.
+    """
     named = [place_of(name, store) for name, store in cfg.stores.items()]
     access = {key: getattr(cfg.objects, key) for key in config.Access.__struct_fields__}
     if named and config.Access(**access) == config.Access():
@@ -134,9 +137,9 @@ def with_clouds(cfg: config.Config) -> config.Config:
 
 @dataclass(slots=True)
 class Stores:
-    """The port `Objects` over several clients, each made when it is first needed. `replicas`: from
-    a store's name to the names of its replicas. `counts_all`: True if the watcher is told about
-    reads of all stores; False if it is told only about stores with replicas.
+    """The port `Objects` over several clients, each made when it is first needed. `replicas`: a
+    mapping from a store's name to the names of its replicas. `counts_all`: True if the watcher is
+    told about reads of all stores; False if it is told only about stores with replicas.
     """
 
     makers: Mapping[str, Callable[[], Objects]]

@@ -1,10 +1,10 @@
 """Objects of Google Cloud Storage and of Azure, through obstore, and the hosts that may be asked.
 
 Rule: credentials come from the configuration, else from each cloud's own chain, which obstore
-knows: application default, workload identity, managed identity. The store's own host is asked, and
-token services if no credentials are configured; no other host is asked, even if a redirect leads
-there. A version is Google's generation or Azure's version id. A key that obstore would rewrite is
-refused, because there is no other client. Owner: the stores.
+knows: application default, workload identity, managed identity. Requests go to the store's own host
+and, if no credentials are configured, to token services. No other host is asked, even if a redirect
+leads to it. A version is Google's generation or Azure's version id. A key that obstore would
+rewrite is refused, because no other client could read the object. Owner: the stores.
 """
 
 import os
@@ -75,8 +75,8 @@ def cloud_buckets(
     read_timeout_s: float = READ_TIMEOUT_S,
     retries: "RetryConfig | None" = None,
 ) -> Buckets:
-    """The function that opens a bucket of `gs`, or a container of `az`. `retries`: only for writes,
-    because the caller retries reads.
+    """Returns the function that opens a bucket of `gs`, or a container of `az`. `retries` is given
+    only for writes, because the caller retries reads.
     """
     maker: Any = GCSStore if scheme == "gs" else AzureStore
     options = _google(settings) if scheme == "gs" else _azure(settings, section)
@@ -119,7 +119,7 @@ def _azure(settings: config.Store, section: str) -> dict[str, Any]:
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Leave out options that are not set: obstore then finds them by itself."""
+    """Leave out options that are not set, because obstore then finds their values by itself."""
     return {name: value for name, value in options.items() if value not in (None, "")}
 
 
@@ -166,7 +166,9 @@ class _Exact:
 
 
 def _check_version(location: Location, version_id: str | None) -> None:
-    """Refuse another version: an account without versioning ignores the version asked for."""
+    """Refuse the answer if it is another version than the pinned one: an account without versioning
+    ignores the version in a request.
+    """
     if location.version_id not in (None, version_id):
         raise Poison("changed", f"{name(location)}: there is no version {location.version_id}")
 
@@ -195,8 +197,8 @@ _AZURE_TOKENS: Final = (
 )
 # The metadata service of the cloud that the machine runs in.
 _INSTANCE: Final = ("http://169.254.169.254", "http://metadata.google.internal")
-# Environment variables that name another token service to a cloud's own chain, either as a host or
-# as an address.
+# Environment variables that name another token service for a cloud's own chain. The value is a host
+# or an address.
 _ELSEWHERE: Final = (
     "GCE_METADATA_HOST",
     "GCE_METADATA_ROOT",
@@ -214,7 +216,7 @@ class _KeyFile(msgspec.Struct):
 
 
 def hosts_of(settings: config.Store, scheme: str) -> list[str]:
-    """The addresses of the allowed hosts; the store's own comes first."""
+    """The addresses of the allowed hosts; the store's own address comes first."""
     is_google = scheme == "gs"
     own = settings.endpoint_url or (_GOOGLE if is_google else _AZURE)
     if settings.anon or settings.token or settings.secret:
@@ -231,7 +233,9 @@ def hosts_of(settings: config.Store, scheme: str) -> list[str]:
 
 
 def _named_in(file: Path) -> list[str]:
-    """The token service that a key file names. Empty for a bad file, which obstore reports."""
+    """The token service that a key file names. The list is empty for a bad file, because obstore
+    reports bad files.
+    """
     try:
         found = msgspec.json.decode(file.read_bytes(), type=_KeyFile)
     except (OSError, msgspec.MsgspecError):

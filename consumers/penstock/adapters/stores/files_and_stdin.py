@@ -36,8 +36,9 @@ def local_path(url: str) -> str | None:
 
 
 async def local_files(path: str) -> list[str]:
-    """The absolute paths, in order, of a file or of all files that match a glob. `**` also matches
-    slashes. Raises `Fatal` if no file has the path, or if we may not look at it.
+    """The absolute path of one file, or the sorted absolute paths of all files that match a glob.
+    `**` also matches slashes. Raises `Fatal` if the path is a folder or a pipe, or if we may not
+    look at it.
     """
     if path == STDIN:
         return [STDIN]
@@ -103,8 +104,8 @@ class LocalObjects:
         return await pinned(body, location)
 
     async def _copied(self) -> str:
-        """The file with all of the standard input. A failed copy is not tried again, because what
-        was read of the input is gone.
+        """Returns the path of the file with all of the standard input. A failed copy is not tried
+        again, because the input that was read for it is gone.
         """
         self._stdin = self._stdin or _Stdin()
         try:
@@ -166,7 +167,7 @@ class _Stdin:
             self.copied.set_exception(error)
 
     def close(self) -> None:
-        """Close the file, which deletes it. `tempfile` would warn if only the file's name were
+        """Close the file. This also deletes it. `tempfile` would warn if only the file's name were
         deleted.
         """
         self.copied.cancel()

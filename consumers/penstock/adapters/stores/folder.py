@@ -1,8 +1,8 @@
 """A folder as an object store: its subfolders are the buckets, the files below them the objects.
 
-Rule: a key is a relative path, taken literally; a key that a file cannot have is not found. Only
-regular files inside the folder are read; a link that leads out of it is refused. Files are touched
-in threads, never on the event loop. Owner: the stores.
+Rule: a key is a relative path, taken literally; a key that no file can have counts as not found.
+Only regular files inside the folder are read; a link that leads out of the folder is refused. Files
+are touched in threads, never on the event loop. Owner: the stores.
 """
 
 import asyncio
@@ -68,7 +68,9 @@ class FolderObjects:
 
 
 class FolderBody:
-    """An open file. If another file takes its name meanwhile, the open file is still read whole."""
+    """An open file. If another file is put at its path meanwhile, the open file is still read
+    whole.
+    """
 
     version_id = None
 
@@ -107,7 +109,7 @@ class FolderBody:
 
 
 async def pinned(body: FolderBody, location: Location) -> FolderBody:
-    """The body; raises `Poison` if it is not of the version that the location names."""
+    """Return the body, or raise `Poison` if it is not of the version that the location names."""
     if location.etag is not None and quoted(location.etag) != body.etag:
         await body.aclose()
         raise Poison("changed", f"{name(location)}: the file has changed since")
@@ -115,7 +117,9 @@ async def pinned(body: FolderBody, location: Location) -> FolderBody:
 
 
 def _check_file(location: Location) -> None:
-    """Refuse an odd key, which no file can have, and a version, which a folder does not keep."""
+    """Refuse two things: an odd key, because no file can have such a key; and a version, because a
+    folder does not keep versions.
+    """
     check_bucket(location)
     if is_odd(location.key):
         raise Poison("not_found", f"{name(location)}: no file has such a name")
@@ -124,7 +128,7 @@ def _check_file(location: Location) -> None:
 
 
 def _open_inside(folder: Path, location: Location) -> BinaryIO:
-    """Open a regular file inside the folder. This never blocks, even if a pipe has the name."""
+    """Open a regular file inside the folder. This never blocks, even if the path is a pipe's."""
     path = os.path.realpath(folder / location.bucket / location.key)
     if os.path.commonpath((folder, path)) != str(folder):
         raise Poison("not_found", f"{name(location)}: a link leads out of the folder")
@@ -144,8 +148,8 @@ def _etag(found: os.stat_result) -> str:
 
 
 def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
-    """Files below the prefix, depth first. Folders are sorted by their names with a slash: this
-    gives the order of keys.
+    """Files below the prefix, depth first. A folder is sorted by its name with a slash at the end,
+    so that all files come in the order of their keys.
     """
     try:
         with os.scandir(bucket / prefix) as scan:

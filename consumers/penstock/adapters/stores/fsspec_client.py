@@ -3,8 +3,8 @@
 Rule: keys are taken literally below the bucket's own path, or refused. These systems have no
 conditional read, so `info` is called before the first byte and again after the last: if the two
 results differ, the object is `changed` and its last bytes are not used. Every call runs in a
-thread. A library may raise errors of any kind: an unknown error is `Transient`, so only the reads
-of this store wait. Owner: the stores.
+thread. A library may raise errors of any kind. An unknown error counts as `Transient`, so that only
+the reads of this store wait. Owner: the stores.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ from penstock.process.asyncio_additions import in_thread
 
 T = TypeVar("T")
 
-# The pieces are large, because each piece is a request, for which libraries often open and close
-# the file.
+# How many bytes of a file are read at a time. Each piece is a request, for which many libraries
+# open and close the file. So the pieces are large.
 PIECE_BYTES: Final = 4 << 20
 # A bucket may have a port, because for some schemes it is a host.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
-# Fields that differ for another version of a file, the most certain first; times count only
-# together with the size.
+# The fields of `info` that tell versions of a file apart, the most certain ones first. A time
+# counts only together with the size.
 _TAGS: Final = ("ETag", "etag", "e_tag", "generation", "blob_id", "oid", "sha256", "md5")
 _TIMES: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 # In these schemes a key is a part of a URL, so `?`, `#` and `%` in it must be quoted.
@@ -61,8 +61,7 @@ class FsspecObjects:
         section: str,
     ) -> None:
         self._scheme = scheme
-        # A call may take longer than the silence that one read may have, because a call may make
-        # many reads.
+        # One call may make many reads. So a call may take longer than one read may be silent.
         self._call_s = SLOW_SILENCES * READ_TIMEOUT_S
         try:
             self._files: Any = fsspec.filesystem(
@@ -106,8 +105,8 @@ class FsspecObjects:
         """Does nothing: the library closes its connections with its file system object."""
 
     def _root(self, location: Location) -> str:
-        """The bucket's path. The library is asked for the path of a harmless key in the bucket,
-        because libraries cut `?` and `#` out of keys.
+        """The bucket's path. It is found by asking the library for the path of a harmless key in
+        the bucket: libraries cut `?` and `#` out of keys.
         """
         if not _BUCKET.fullmatch(location.bucket):
             raise Poison("not_found", f"{name(location)}: no bucket has such a name")
@@ -147,8 +146,8 @@ class FsspecObjects:
             raise translated(error, location) from None
 
     def _walk(self, root: str, prefix: str, glob: Glob) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Files below the prefix, depth first. Folders are sorted by their names with a slash: this
-        gives the order of keys.
+        """Files below the prefix, depth first. A folder is sorted by its name with a slash at the
+        end, so that all files come in the order of their keys.
         """
         self._files.invalidate_cache()
         folder = (root + prefix).rstrip("/")
@@ -162,7 +161,7 @@ class FsspecObjects:
         for info in entries:
             is_folder = info["type"] == "directory"
             last = info["name"].rstrip("/").rpartition("/")[2]
-            # Some libraries, asked to list a file, answer with the file itself.
+            # If the path is that of a file, some libraries list the file itself.
             if is_folder or info["name"].rstrip("/") != folder:
                 named[last + "/" * is_folder] = info
         for entry in sorted(named):
@@ -214,7 +213,7 @@ class FsspecBody:
         return data
 
     async def _check(self) -> None:
-        """Raises `Poison` if the file is another one than when it was opened."""
+        """Raises `Poison` if the file has changed since it was opened."""
         if await self._objects.size_and_tag(self._location, self._path) != (self.size, self.etag):
             raise Poison("changed", f"{name(self._location)}: replaced while it was read")
 
@@ -223,14 +222,15 @@ class FsspecBody:
 
 
 def _etag(info: dict[str, Any]) -> str | None:
-    """The library's own tag, else a digest of time and size; None if neither is known."""
+    """The library's own tag; else a digest of time and size; None if neither can be known."""
     for tag in _TAGS:
         if info.get(tag):
             return quoted(str(info[tag]).strip('"'))
     for time in _TIMES:
         if info.get(time):
             moment = info[time]
-            # Some libraries give the time in another type in listings than for a single file.
+            # In some libraries the time has one type in a listing and another type for a single
+            # file.
             written = moment.timestamp() if isinstance(moment, datetime) else moment
             said = f"{written}/{info['size']}"
             return quoted(hashlib.sha256(said.encode()).hexdigest()[:32])
@@ -238,7 +238,9 @@ def _etag(info: dict[str, Any]) -> str | None:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """Our error for a library's error. Only Python's own errors mean the same in all libraries."""
+    """Our error for a library's error. Only Python's own errors are told apart, because no others
+    mean the same in all libraries.
+    """
     reason = str(error) or type(error).__name__
     said = f"{name(location)}: {reason}"
     if isinstance(error, PenstockError):

@@ -20,8 +20,8 @@ LISTED_AT_ONCE: Final = 1000
 
 # A bucket has no slash, so that `bucket/key` can be read in one way only.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-# Keys with an empty, `.` or `..` segment, or a control character: S3 allows them, but code that
-# takes keys for paths rewrites or refuses them.
+# Finds keys with an empty segment, a segment `.` or `..`, or a control character. S3 allows such
+# keys, but code that treats keys as paths rewrites or refuses them.
 _ODD_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _GLOB_CHARACTER = re.compile(r"[*?\[]")
 
@@ -48,9 +48,10 @@ def check_bucket(location: Location) -> None:
 
 
 def quoted(etag: str) -> str:
-    """An entity tag for a condition: with quotes, which HTTP demands and notifications leave out,
-    and without the mark of a weak tag, which a server must refuse there. Raises `Poison` for a
-    text that a header cannot hold: no object has such a tag.
+    """The entity tag as a condition needs it. HTTP demands quotes there, but notifications leave
+    them out. The mark of a weak tag is removed, because a server must refuse weak tags in
+    conditions. Raises `Poison` for a text that a header cannot hold, because no object has such a
+    tag.
     """
     if not (etag.isascii() and etag.isprintable()):
         raise Poison("changed", f"{etag[:40]!a} is not an entity tag")
@@ -69,7 +70,9 @@ def name(location: Location) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """`prefix`: the literal beginning. `depth`: how many slashes a match has; None with `**`."""
+    """`prefix`: the literal beginning of the glob. `depth`: how many slashes a match has; None if
+    the glob holds `**`.
+    """
 
     prefix: str
     depth: int | None
@@ -94,12 +97,14 @@ class Glob:
 
 
 def pin_of(said: str | None) -> str | None:
-    """A version id or an entity tag; None if it identifies no version. Stores with suspended
-    versioning call every version `null`.
+    """Returns the version id or the entity tag, or None if it identifies no version. Stores with
+    suspended versioning call every version `null`.
     """
     return None if said in (None, "", "null") else said
 
 
 def wants_etag(location: Location) -> bool:
-    """True if the entity tag should be pinned. A version id is a better pin, except `null`."""
+    """True if the entity tag should be the pin. A version id is the better pin, unless it is
+    `null`.
+    """
     return location.etag is not None and pin_of(location.version_id) is None

@@ -29,9 +29,9 @@ from penstock.ports import Location
 _STATUS = re.compile(r"status code: (\d{3})")
 _EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-# A redirect to another host, or from https to http.
+# obstore's words for a redirect to another host, or from https to http.
 _REDIRECTED = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
-# An answer came, but its head cannot be read, or its redirects form a circle.
+# obstore's words for an answer whose head cannot be read, or whose redirects form a circle.
 _IMPLAUSIBLE = re.compile(
     r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
 )
@@ -59,7 +59,7 @@ _GONE: Final = frozenset(
         "InvalidVersionForPageBlobOperation",
     }
 )
-# Codes for a version that the cloud cannot parse: none of the cloud's versions has such an id.
+# Error codes for a version id that the cloud cannot parse. No version of the cloud has such an id.
 _BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "InvalidHeaderValue"})
 
 
@@ -93,7 +93,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
 
 
 def _status_without_answer(error: Exception, text: str) -> int | None:
-    """The status that belongs to one of obstore's classes; None if no answer came."""
+    """The status, as far as the class of the error tells it; None if no answer came."""
     match error:
         case FileNotFoundError():
             return 404

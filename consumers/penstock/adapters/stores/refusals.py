@@ -19,10 +19,11 @@ from penstock.errors import (
 )
 from penstock.ports import Location
 
-# The least time between two searches for new credentials: each blocks the event loop for tens of
-# milliseconds.
+# The least time between two searches for new credentials. A search blocks the event loop for tens
+# of milliseconds.
 RENEW_S: Final = 30.0
-# The status for a range outside of the object, and for the last bytes of an empty object.
+# The status if the requested range is outside of the object, or if the last bytes of an empty
+# object are requested.
 NO_SUCH_RANGE: Final = 416
 _WRONG_REGION = frozenset(
     {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
@@ -40,20 +41,22 @@ _LOCKED_OUT = frozenset(
         "InvalidTokenId",
     }
 )
-# Codes that mean a later try may succeed, whatever their status: AWS, for example, sends
-# RequestTimeout with 400. The statuses below mean the same, from the store or from a proxy in front
-# of it.
+# With these codes a later try may succeed, whatever the status is: AWS, for example, sends
+# RequestTimeout with 400. With the statuses below a later try may succeed as well, whether the
+# store or a proxy in front of it sends them.
 _PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict"})
 _PASSING_STATUS = frozenset({408, 409, 421, 425, 429, 499})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# Stores have many codes for a name that is not valid, but only these statuses.
+# For a name that is not valid, stores have many codes, but only these two statuses.
 _NAMELESS_STATUS = frozenset({400, 405})
 
 
 def refusal(
     location: Location, status: int, code: str, retry_after_s: float | None = None
 ) -> PenstockError:
-    """The error that a refusal means. `code`: S3's error code, empty if there is none."""
+    """Returns the error that a refusal means. `code`: S3's error code, empty if the answer has
+    none.
+    """
     said = f"{name(location)}: the store answered {f'{status} {code}'.strip()}"
     section = section_of(location)
     if code in _LOCKED_OUT:
@@ -101,7 +104,9 @@ class Elsewhere(Poison):
 
 
 def redirected(location: Location, said: str | None = None) -> Elsewhere:
-    """The error for a redirect that is not followed: to another host, or from https to http."""
+    """The error for a redirect that is not followed, because it leads to another host, or from
+    https to http.
+    """
     section = section_of(location)
     return Elsewhere(
         "forbidden",
@@ -111,8 +116,8 @@ def redirected(location: Location, said: str | None = None) -> Elsewhere:
 
 
 class Renewal:
-    """Decides when to look for new credentials after the store called ours expired: at most every
-    `RENEW_S`.
+    """Decides when to look for new credentials after the store said that ours have expired: at most
+    every `RENEW_S`.
     """
 
     def __init__(self) -> None:

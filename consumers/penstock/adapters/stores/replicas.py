@@ -1,10 +1,10 @@
-"""A store and its replicas: the same objects elsewhere, for when the store is unavailable.
+"""Reads a store's replicas, which have the same objects, while the store is unavailable.
 
 Rule: `core.health.retry_and_failover` decides which store is asked: the store itself while it is
 healthy. On a replica the entity tag must match the pin, because each store has version ids of its
-own. A replica that does not have the object proves nothing, because the copy may still come: then
-the caller waits for the store itself. Owner: `Stores`, which makes one such client for each store
-with replicas.
+own. If a replica does not have the object, this proves nothing, because the copy may still arrive
+there. So the caller then waits for the store itself. Owner: `Stores`, which makes one such client
+for each store with replicas.
 """
 
 import asyncio
@@ -19,8 +19,9 @@ from penstock.ports import Body, Listed, Location, Objects, Part
 
 T = TypeVar("T")
 
-# How long we wait for the answer of a store: longer than a slow answer of a healthy store takes,
-# and so short that an object takes less than 5 s if a replica answers.
+# How long we wait for the answer of a store if another copy can be asked. This is longer than a
+# slow answer of a healthy store takes, but so short that an object takes less than 5 s in all if a
+# replica then answers.
 PATIENCE_S: Final = 4.0
 # How often an unavailable store is tried again.
 LOOK_AGAIN_S: Final = 5.0
@@ -35,14 +36,14 @@ class Watcher(Protocol):
 
 
 class Copy(NamedTuple):
-    """A store with a copy of the objects, and its name."""
+    """A store with a copy of the objects, and the store's name."""
 
     store: str
     objects: Objects
 
 
 class ReplicatedObjects:
-    """The port `Objects` over several copies of a store. `copies`: the store itself comes first."""
+    """The port `Objects` over several copies of a store. The first copy is the store itself."""
 
     def __init__(self, copies: Sequence[Copy], watcher: Watcher | None = None) -> None:
         self._copies = copies
@@ -75,8 +76,8 @@ class ReplicatedObjects:
         ask: Callable[[Copy, Location], Awaitable[T]],
         patience_s: float | None,
     ) -> tuple[Copy, T]:
-        """`patience_s`: how long to wait if another copy is left; None for parts, which may take
-        long.
+        """`patience_s`: how long to wait for one copy if another one is left; None: without limit,
+        for parts, because they may take long.
         """
         own = self._copies[0]
         failure = Unreachable(
@@ -102,7 +103,9 @@ class ReplicatedObjects:
         raise failure
 
     def _in_turn(self) -> Sequence[int]:
-        """The healthy copies, and one that is due to be tried again: reads serve as probes."""
+        """The copies to ask: the healthy ones, and one that is due to be tried again. Reads serve
+        as probes.
+        """
         due = self._standby.due(asyncio.get_running_loop().time())
         well = self._standby.well()
         return well if due is None else sorted([due, *well])
@@ -129,7 +132,7 @@ class ReplicatedObjects:
 
 class ReplicaBody:
     """A body that counts the bytes read. It hides the version id of a replica, because the store
-    itself does not know that id: only the entity tag can pin the object later.
+    itself does not know that id. So only the entity tag can pin the object later.
     """
 
     def __init__(self, body: Body, is_own: bool, count: Callable[[int], None]) -> None:

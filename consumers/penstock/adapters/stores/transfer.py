@@ -1,4 +1,4 @@
-"""The bodies of objects: a transfer that was cut off is resumed, a slow one watched, all checked.
+"""The bodies of objects: broken transfers are resumed, slow ones are watched, and all are checked.
 
 Rule: bytes are used only if they are certainly the next bytes of the same object. Owner: the
 clients of all stores.
@@ -21,11 +21,13 @@ CHUNK_BYTES: Final = 1 << 20
 # small beside the byte budget (256 MiB).
 WHOLE_BYTES: Final = 8 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
-# This limits the silence, not the duration: a body whose reader waits for room may take hours.
+# The limit is for the silence, not for the duration: a body whose reader waits for room may take
+# hours.
 READ_TIMEOUT_S: Final = 30.0
 
 # A chunk may take this many read timeouts. If it takes longer, the body is read in small chunks, so
-# that progress can be seen; a small chunk that takes longer fails (64 KiB in 60 s: 1 kB/s).
+# that progress can be seen. If a small chunk takes longer, too, the transfer fails (64 KiB in 60 s:
+# 1 kB/s).
 SLOW_SILENCES: Final = 2
 SLOW_CHUNK_BYTES: Final = 64 << 10
 
@@ -41,8 +43,9 @@ async def resuming(
     location: Location,
     slow_s: float,
 ) -> AsyncGenerator[bytes]:
-    """All `size` bytes; a transfer that breaks is resumed where it broke. `read_from` reads from an
-    offset under the same pin, and in small chunks after a chunk took longer than `slow_s`.
+    """Yields all `size` bytes; a transfer that breaks is resumed where it broke. `read_from`: a
+    function that reads from an offset, under the same pin. Its second argument is True after a
+    chunk took longer than `slow_s`; the function then reads in small chunks.
     """
     done = failures = 0
     is_slow = False
@@ -147,7 +150,9 @@ async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
 
 
 async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The result of `attempt`, which is repeated a few times after a `Transient` error."""
+    """Returns the result of `attempt`. After a `Transient` error, `attempt` is called again, a few
+    times.
+    """
     failures = 0
     while True:
         try:
@@ -160,13 +165,17 @@ async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 def span_of(start: int, stop: int | None, size: int) -> tuple[int, int]:
-    """The half-open range in an object of `size` bytes. A negative `start` counts from its end."""
+    """The half-open range in an object of `size` bytes. A negative `start` counts from the object's
+    end.
+    """
     first = max(0, size + start) if start < 0 else start
     return first, size if stop is None else min(stop, size)
 
 
 def span_within(location: Location, start: int, stop: int | None, size: int) -> tuple[int, int]:
-    """Like `span_of`. Raises `Poison` if the range has no byte, except if the object is empty."""
+    """Like `span_of`. Raises `Poison` if the range holds no byte of the object, unless the object
+    is empty.
+    """
     first, last = span_of(start, stop, size)
     if first >= last and size:
         raise Poison("changed", f"{name(location)}: it has no byte {first}")
@@ -189,7 +198,7 @@ def check_part(part: Part, location: Location, start: int, stop: int | None) -> 
 
 def check_pin(location: Location, etag: str | None) -> None:
     """Compare the entity tag ourselves, because some stores ignore `If-Match`. Some stores and
-    proxies send the tag without quotes or mark it as weak: that is the same tag.
+    proxies send the tag without quotes or mark it as weak. It still counts as the same tag.
     """
     wanted = location.etag if wants_etag(location) else None
     if wanted is None or etag is None or pin_of(etag) is None:

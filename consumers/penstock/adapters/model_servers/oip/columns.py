@@ -1,8 +1,8 @@
 """The inputs of a request as columns, without the rows that do not fit.
 
 Rule: no value is changed to fit. If the datatype cannot hold a number, such as 256 in UINT8 or 0.5
-in INT64, only the row of this number is refused, before anything is sent. Pure functions; owner:
-the adapters of the Open Inference Protocol.
+in INT64, only the row that holds this number is refused, before anything is sent. Pure functions;
+owner: the adapters of the Open Inference Protocol.
 """
 
 import math
@@ -21,7 +21,9 @@ _length = struct.Struct("<I").pack
 
 
 class Column(NamedTuple):
-    """One input of a request: an array whose first dimension is the rows, or texts in row order."""
+    """One input of a request. `values`: an array whose first dimension is the rows, or a list of
+    texts in row order.
+    """
 
     tensor: Tensor
     shape: tuple[int, ...]
@@ -45,7 +47,7 @@ class Column(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """`rows`: how many rows were given. `refused`: from each row that is not in the columns to the
+    """`rows`: how many rows were given. `refused`: for each row that is not in the columns, the
     reason.
     """
 
@@ -58,7 +60,7 @@ class Filled(NamedTuple):
         return self.rows - len(self.refused)
 
     def without(self, refused: Mapping[int, str]) -> "Filled":
-        """Leave out more rows. `refused`: from the number of such a row in the present columns to
+        """Leave out more rows. `refused`: a mapping from a row's number in the present columns to
         the reason.
         """
         if not refused:
@@ -93,8 +95,8 @@ def _is_text(text: bytes | memoryview) -> bool:
 
 
 def resolved(shape: tuple[int, ...], numbers: int) -> tuple[int, ...] | None:
-    """The shape with its one variable dimension set so that it holds this many numbers; None if
-    that is impossible.
+    """The shape, with its one variable dimension set so that the shape holds this many numbers;
+    None if that is impossible.
     """
     if -1 not in shape:
         return shape
@@ -105,8 +107,8 @@ def resolved(shape: tuple[int, ...], numbers: int) -> tuple[int, ...] | None:
 
 
 def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
-    """The values in the tensor's datatype, and the rows with a value that this datatype cannot
-    hold.
+    """Returns two things: the values in the tensor's datatype; and, for each row with a value that
+    this datatype cannot hold, the reason.
     """
     dtype = tensor.dtype
     if values.dtype == dtype:

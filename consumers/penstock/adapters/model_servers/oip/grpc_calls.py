@@ -1,8 +1,9 @@
 """The Open Inference Protocol over gRPC.
 
 Rule: tensors are sent with the bytes that they have in memory; the tensors of an answer may have
-typed values instead. Every call has a deadline. A call is repeated only with a fresh token, or if
-its answer cannot be read. Owner: the model's adapter; there is one channel, made at first use.
+typed values instead. Every call has a deadline. A call is repeated in two cases only: if its answer
+cannot be read, and with a fresh token if the server refused the former token. Owner: the model's
+adapter; there is one channel, made at first use.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -33,8 +34,8 @@ from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import Fatal, PenstockError, Poison, usage
 from penstock.ports import outgoing_traceparent
 
-# A proxy may have damaged an answer that cannot be read; if three answers in a row cannot be read,
-# the server is at fault.
+# A proxy may have damaged an answer that cannot be read; but if three answers, one after another,
+# cannot be read, the server is at fault.
 READING_TRIES: Final = 3
 _PLAIN: Final = ("http", "grpc")
 _SECURE: Final = ("https", "grpcs")
@@ -46,8 +47,8 @@ _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_retries", 0),
-    # The pauses between two attempts to connect. They are short, so that a server that is back is
-    # found within a second. Our own pauses pace the calls.
+    # The pauses between two attempts to connect. They are short, so that a server that is available
+    # again is found within a second. How often calls are tried is decided by our own pauses.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
@@ -82,7 +83,9 @@ class GrpcWire:
         return Description({"inputs": inputs}, await self._limits())
 
     async def _limits(self) -> dict[str, Any]:
-        """Triton's limits; empty for other servers, which do not know the call."""
+        """The model's limits, if the server is Triton. Empty for other servers, because they do not
+        know this call.
+        """
         try:
             known = await self._call("ModelConfig", self._names, LOOK_S)
         except (Fatal, Poison):
@@ -133,7 +136,9 @@ class GrpcWire:
         }
 
     def forget(self) -> None:
-        """Does nothing: only the largest request size is learned, and that is kept."""
+        """Does nothing: this class learns only the largest size of a request, and keeps what it
+        learned.
+        """
 
     async def aclose(self) -> None:
         if self._channel is not None:
@@ -197,8 +202,8 @@ class GrpcWire:
 
 @asynccontextmanager
 async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-    """Yields a function that sends a finished message without TLS, and ignores the answer's
-    content.
+    """Yields a function that sends a finished message without TLS. The function ignores the
+    answer's content.
     """
     async with grpc.aio.insecure_channel(urlsplit(url).netloc, _OPTIONS) as channel:
         call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
@@ -218,7 +223,8 @@ def _target_of(settings: config.Model) -> tuple[str, bool]:
         parts = urlsplit(settings.url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        # The error does not show the URL: it cannot be parsed, so its secrets cannot be masked.
+        # The error does not show the URL: only a URL that can be parsed can have its secrets
+        # masked.
         said = "model.url cannot be read: check host and port, as in grpc://host:8001"
         raise usage(said) from None
     if not host or not port or parts.scheme not in (*_PLAIN, *_SECURE):
@@ -230,7 +236,9 @@ def _target_of(settings: config.Model) -> tuple[str, bool]:
 
 
 def _outputs(answer: Any) -> list[Output]:
-    """The outputs: either all have raw contents, or each has typed values."""
+    """Returns the outputs of an answer. Either all outputs have raw contents, or each has typed
+    values.
+    """
     raw = answer.raw_output_contents
     if raw and len(raw) != len(answer.outputs):
         raise unusable(f"it has {len(answer.outputs)} outputs and {len(raw)} raw contents")

@@ -2,7 +2,8 @@
 
 Rule: field numbers are those of the published `open_inference_grpc.proto` and, for the
 configuration, of Triton's `model_config.proto`. Fields that are not listed are skipped in answers.
-The classes are built at import: generated code would only work with matching protobuf versions.
+The classes are built at import, because generated code would only work with matching protobuf
+versions.
 
 The library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if they are
 too busy; the text tells which of the two it is. Only a status that the server sent can refuse rows:

@@ -55,8 +55,8 @@ def _of_matrix(wanted: Signature, matrices: Sequence[Matrix]) -> Filled:
 
 
 def _shapes(wanted: Signature, numbers: int) -> list[tuple[int, ...]] | None:
-    """The shape of one row for each input, so that together they hold this many numbers; None if
-    that is impossible.
+    """For each input, the shape of one row, so that all inputs together hold this many numbers;
+    None if that is impossible.
     """
     if wanted.takes_text:
         return None
@@ -86,7 +86,7 @@ def _of_columns(wanted: Signature, payloads: Sequence[Columns]) -> Filled:
     if missing and len(wanted.inputs) == 1 and not wanted.takes_text:
         # numpy chooses one type that holds all columns; `fitted` then checks every value.
         groups = [[payload.batch.column(name) for payload in payloads] for name in names]
-        # A column of lists has as many numbers in each row as its lists have.
+        # If a column holds lists, a row has as many numbers in this column as a list has.
         matrix = np.column_stack([_numbers(group, wanted).reshape(rows, -1) for group in groups])
         numbers = matrix.shape[1]
         shapes = _shapes(wanted, numbers)
@@ -116,7 +116,9 @@ def _of_columns(wanted: Signature, payloads: Sequence[Columns]) -> Filled:
 
 
 def _named(parts: list[Any], tensor: Tensor, wanted: Signature) -> tuple[Column, dict[int, str]]:
-    """The column that fills one input, and its rows that do not fit."""
+    """Returns two things: the column that fills one input; and, for each row that does not fit, the
+    reason.
+    """
     if tensor.datatype == BYTES:
         values = [value for part in parts for value in part.to_pylist()]
         nothing = f"the row has no {tensor.name}; the model wants {wanted}"
@@ -135,8 +137,8 @@ def _named(parts: list[Any], tensor: Tensor, wanted: Signature) -> tuple[Column,
 
 
 def _numbers(parts: list[Any], wanted: Signature) -> Any:
-    """Arrow arrays of numbers, or of lists of numbers, as one numpy array; missing values become
-    NaN.
+    """Joins Arrow arrays of numbers, or of lists of numbers, into one numpy array. Missing values
+    become NaN.
     """
     found = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
     if found.dtype == object and len(found) and all(one is not None for one in found):
@@ -175,8 +177,8 @@ def _of_json(wanted: Signature, payloads: Sequence[JsonRows]) -> Filled:
 
 
 def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
-    """All rows as one array, if they are numbers of the right kind and shape for the only input;
-    else None.
+    """Returns all rows as one array, if they are numbers of the right kind and shape for the only
+    input; else None.
     """
     if len(wanted.inputs) != 1 or wanted.takes_text:
         return None
@@ -185,7 +187,8 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
         array = np.asarray(elements)
     except ValueError:
         return None
-    # Floats are not taken for an integer input: integers among them may have lost digits.
+    # An integer input takes no floats: where integers and floats are mixed, numpy makes floats of
+    # all, and large integers may lose digits.
     if array.dtype.kind not in ("iub" if tensor.dtype.kind in "iub" else "iuf"):
         return None
     shape = resolved(tensor.shape, math.prod(array.shape[1:]))
@@ -197,8 +200,8 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
 
 
 def _picked(wanted: Signature, element: Any) -> list[Any] | str:
-    """A row's value for each input, texts in a list. If the row is refused, a text that says
-    why.
+    """Returns the row's value for each input (texts as a list). If the row is refused, returns a
+    text that says why.
     """
     inputs = wanted.inputs
     if isinstance(element, dict):
@@ -218,8 +221,8 @@ def _picked(wanted: Signature, element: Any) -> list[Any] | str:
 
 
 def _json_value(tensor: Tensor, given: Any) -> Any:
-    """An array of the row's shape, or a list of texts. If the row is refused, a text that says
-    why.
+    """Returns an array of the row's shape, or a list of texts. If the row is refused, returns a
+    text that says why.
     """
     misfit = f"the row is not what the model wants: {tensor}"
     if tensor.datatype == BYTES:

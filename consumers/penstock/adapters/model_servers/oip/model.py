@@ -25,8 +25,8 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import PenstockError, Poison, Rejected, Transient, Unreachable, usage
 from penstock.ports import Answers
 
-# Refused batches make us ask for the description again, at most this often: a search for one bad
-# row in 512 has ten requests, and each may be refused.
+# After refused batches the description is asked for again, but at most this often: a search for one
+# bad row in 512 makes ten requests, and each of these may be refused.
 LOOK_AGAIN_S: Final = 1.0
 
 
@@ -43,7 +43,9 @@ class Wire(Protocol):
     """
 
     async def describe(self) -> Description:
-        """The server's description; empty if only the settings describe the model."""
+        """The server's description; empty if the server has none, so that only the settings
+        describe the model.
+        """
         ...
 
     async def check_ready(self) -> None: ...
@@ -51,7 +53,9 @@ class Wire(Protocol):
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
     ) -> tuple[list[Output], Filled]:
-        """The outputs, and the rows that were really sent: the wire may refuse rows of `filled`."""
+        """Returns the outputs, and the rows that were really sent: the wire may refuse rows of
+        `filled`.
+        """
         ...
 
     @property
@@ -64,14 +68,18 @@ class Wire(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drop all that was learned about the server: it may be another one now."""
+        """Drop all that was learned about the server, because another server may answer from now
+        on.
+        """
         ...
 
     async def aclose(self) -> None: ...
 
 
 class OipModel:
-    """The port `Model`. `columns`: how many numbers a row will have; None: not known."""
+    """Implements the port `Model`. `columns`: how many numbers each row will have; None if that is
+    not known.
+    """
 
     def __init__(self, settings: config.Model, wire: Wire, columns: int | None = None) -> None:
         self._settings = settings
@@ -130,7 +138,7 @@ class OipModel:
         return spread(found, filled.rows, filled.refused)
 
     async def _look(self) -> Signature:
-        """Ask what the model takes. Raises `Fatal` if our rows can never fit it."""
+        """Ask what the model takes. Raises `Fatal` if our rows can never fit the model."""
         described = await self._wire.describe()
         known = signature(described.metadata, described.limits, self._settings)
         self._check_rows(known)
@@ -139,10 +147,10 @@ class OipModel:
         return known
 
     async def _check_still(self, known: Signature, rows: int) -> None:
-        """After a refusal, ask whether the model was replaced while its server ran on. If it was,
-        the rows are not at fault, and `Transient` is raised. After a refusal of several rows the
-        server is asked at most every `LOOK_AGAIN_S`, because the caller goes on searching before it
-        rejects any of these rows.
+        """After a refusal, ask whether the model was replaced while its server ran on. If the model
+        was replaced, the rows are not at fault, and `Transient` is raised. After a refusal of
+        several rows the server is asked at most every `LOOK_AGAIN_S`, because the caller goes on
+        searching before it rejects any of these rows.
         """
         if rows > 1 and asyncio.get_running_loop().time() < self._looked_s + LOOK_AGAIN_S:
             return

@@ -21,11 +21,12 @@ from penstock.adapters.model_servers.refusals import clean
 from penstock.errors import Poison
 from penstock.ports import Answers
 
-# The output that rejects rows.
+# The name of the output that rejects rows.
 ERROR: Final = "error"
 _LENGTH: Final = struct.Struct("<I")
 _NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
-# The Python types of each kind of value in JSON and messages; some encoders write null for NaN.
+# For each of numpy's kinds of values: the Python types that such values may have in JSON and in
+# messages. A float may be None, because some encoders write null for NaN.
 _PYTHON: Final[Mapping[str, frozenset[type]]] = {
     "b": frozenset({bool}),
     "i": frozenset({int}),
@@ -36,7 +37,7 @@ _PYTHON: Final[Mapping[str, frozenset[type]]] = {
 
 
 class Output(NamedTuple):
-    """`values`: flat and in row order, an array of numbers or a list of texts."""
+    """`values`: an array of numbers, or a list of texts; flat, in row order."""
 
     name: str
     shape: tuple[int, ...]
@@ -83,7 +84,9 @@ def _flat(data: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
 
 
 def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) -> Answers:
-    """One entry per row. `wanted`: the outputs to use, which must be there; empty: use all."""
+    """Returns one entry per row. `wanted`: the outputs to use, all of which must be there. If it is
+    empty, all outputs are used.
+    """
     errors: dict[int, str] = {}
     named: dict[str, Sequence[bytes]] = {}
     for output in outputs:
@@ -122,8 +125,8 @@ def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
     """The texts of a binary tensor. Four bytes before each text give its length."""
     texts: list[bytes] = []
     at, end = 0, len(raw)
-    # If all bytes are zero, all texts are empty, as in most `error` outputs. This saves the loop
-    # over the rows.
+    # If all bytes are zero, all texts are empty, as is usual for an `error` output. This saves the
+    # loop over the rows.
     if end % _LENGTH.size == 0 and not np.frombuffer(raw, np.uint8).any():
         return [b""] * (end // _LENGTH.size)
     while at < end:
@@ -163,7 +166,9 @@ def _complaints(output: Output, rows: int) -> dict[int, str]:
 
 
 def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, str]]:
-    """Each row's JSON, and the rows that are rejected because their JSON would not be valid."""
+    """Returns two things: the JSON of each row; and, for each row that is rejected because its JSON
+    would not be valid, the reason.
+    """
     values, shape = output.values, output.shape
     if isinstance(values, list):
         return _json_texts(output, values, rows)
@@ -200,7 +205,9 @@ def _json_texts(
 
 
 def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> bytes:
-    """`{"a":1,"b":2}` for each row, one per line; JSON text cannot contain a raw line feed."""
+    """Returns `{"a":1,"b":2}` for each row, one row per line. JSON text cannot contain a raw line
+    feed, so the lines can be split again.
+    """
     pieces: list[Iterable[bytes]] = []
     opening = b"{"
     for name, texts in named.items():

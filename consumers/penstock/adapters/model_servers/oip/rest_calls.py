@@ -2,8 +2,8 @@
 
 Rule: binary tensors are sent if the server says that it takes them. If a server does not say so,
 one request tries binary tensors, and the form that the server took is remembered until the server
-becomes unreachable. Binary tensors follow the JSON, with the bytes that they have in memory. Both
-forms of answers are read, whichever was asked for. Owner: the model's adapter.
+becomes unreachable. Binary tensors follow the JSON, with the bytes that they have in memory.
+Answers are read in both forms, even if the other form was asked for. Owner: the model's adapter.
 """
 
 import json
@@ -36,10 +36,10 @@ from penstock.errors import PenstockError, Poison, Rejected, Transient, Unreacha
 
 BINARY: Final = "binary_tensor_data"
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
-# Servers without versions answer this to a request that names a version, and all servers answer it
-# to an unknown method.
+# This status has two meanings: servers without versions answer it to a request that names a
+# version, and all servers answer it to an unknown method.
 NOT_IMPLEMENTED: Final = 501
-# Triton's text, with status 404, while it is still loading the model.
+# Triton's error text while Triton is still loading the model. The status is then 404.
 LOADING: Final = "has no available versions"
 _RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception)\b.*$", re.MULTILINE)
 _JSON: Final = {"Content-Type": "application/json"}
@@ -116,7 +116,7 @@ class RestWire:
             raise
 
     async def _takes_binary(self) -> bool | None:
-        """True if binary tensors can be sent. None: neither the settings nor the server say it."""
+        """True if binary tensors can be sent. None if neither the settings nor the server tell."""
         if self._settings.binary != "auto":
             return self._settings.binary == "yes"
         extensions = _read(await self._http.look(self._server_url)).get("extensions")
@@ -168,7 +168,7 @@ def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
 
 
 def read_outputs(reply: Reply) -> list[Output]:
-    """The outputs of an answer. Raises `Rejected` if the answer is not JSON, `Poison` if its
+    """The outputs of an answer. Raises `Rejected` if the answer is not JSON, and `Poison` if its
     outputs cannot be used.
     """
     length = reply.headers.get(JSON_LENGTH)
@@ -194,8 +194,8 @@ def read_outputs(reply: Reply) -> list[Output]:
 
 
 def refusal(reply: Reply, url: str, sent_bytes: int) -> PenstockError:
-    """The error that an answer other than 200 means. 500 counts as an exception of the model: the
-    protocol has no other way to report a bad row.
+    """The error that an answer other than 200 means. 500 counts as an exception of the model,
+    because the protocol has no other way to report a bad row.
     """
     said = f"{url} answered {reply.status}: {_said(reply.body)}"
     if reply.status == NOT_FOUND and LOADING in said:

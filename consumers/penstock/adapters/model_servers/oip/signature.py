@@ -15,7 +15,7 @@ from penstock import config
 from penstock.errors import usage
 
 BYTES: Final = "BYTES"
-# From each datatype to numpy's type, little-endian as in binary tensors.
+# For each datatype: numpy's type. It is little-endian, as in binary tensors.
 DTYPES: Final[Mapping[str, str]] = {
     "BOOL": "|b1",
     "UINT8": "|u1",
@@ -76,8 +76,8 @@ class Signature(NamedTuple):
 
 
 def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) -> Signature:
-    """The signature. `metadata`: the server's description of the model. `limits`: the model's
-    configuration; empty if the server tells none.
+    """Makes the signature. `metadata`: the server's description of the model. `limits`: the model's
+    configuration; empty if the server does not tell it.
     """
     inputs, fixed_rows = _inputs(metadata, settings)
     if not inputs:
