@@ -1,8 +1,9 @@
 """The gate before a server that may fail: callers wait here until the breaker lets them pass.
 
-Rule: batches pass in the order of arrival; searches for bad rows pass by rank, the lowest first.
-Batches and searches take turns. A caller that has passed reports once how its call ended. While the
-server is healthy, no caller waits and no timer is set. Owner: the calls of one model.
+Rule: batches pass in the order of their arrival. Searches for bad rows pass in the order of their
+ranks, the lowest rank first. Batches and searches take turns. A caller that has passed must report
+once how its call ended. While the server is healthy, no caller waits and no timer is set. Owner:
+the calls of one model.
 """
 
 import asyncio
@@ -22,7 +23,9 @@ _Turn = asyncio.Future[Call]
 
 
 class Gate:
-    """`call = await enter()`, then one of `answered`, `failed` and `dropped`."""
+    """A caller gets a call by `call = await enter()`, and ends it by one of `answered`, `failed`
+    and `dropped`. `dropped`: the end of the call tells nothing about the server.
+    """
 
     def __init__(self, breaker: Breaker, clock: Clock, jitter: Callable[[], float]) -> None:
         self._breaker = breaker
@@ -45,7 +48,9 @@ class Gate:
         return self._breaker.allowed
 
     async def enter(self, rank: Rank | None = None) -> Call:
-        """Wait for the turn of a batch of rows; with a rank, for the turn of a search."""
+        """Wait until the caller may begin a call. Without `rank` the caller sends a batch; with
+        `rank` it is a search with this rank.
+        """
         turn: _Turn = asyncio.get_running_loop().create_future()
         if rank is None:
             self._rows.append(turn)
@@ -95,7 +100,9 @@ class Gate:
             turn.set_result(self._breaker.begin(who))
 
     def _who(self) -> Turn | None:
-        """Which queue may make the next call. None: no call is free, or no caller waits."""
+        """The queue whose first caller may make the next call. None: no call is free, or no caller
+        waits.
+        """
         while self._rows and self._rows[0].done():
             self._rows.popleft()
         while self._searches and self._searches[0][2].done():

@@ -1,9 +1,10 @@
 """Requests to the model server: rows, and probes of its health.
 
 Rule: every request passes the gate, and `server_health.py` learns how it ended. A probe sends the
-best question there is: the canary, if one is configured; else a row that was answered since the
-server last hung up; else an empty batch, which shows at least that a worker process runs. The
-canary is the row of `model.canary`, which the model is known to answer. Owner: predict.
+canary, if one is configured. The canary is the row of `model.canary`, which the model is known to
+answer. Without a canary a probe sends a row that was answered since the server last hung up. If
+there is no such row either, it sends an empty batch, which shows at least that a worker process
+runs. Owner: the predict stage.
 """
 
 import asyncio
@@ -27,19 +28,21 @@ from penstock.errors import Fatal, HungUp, Poison, Transient, Unforeseen, Unreac
 from penstock.ports import Answers, Clock, Model
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 
-# Makes the context manager that records the span of a request, from the blocks that it carries.
+# A function that is given the blocks of a request, and returns a context manager that records the
+# request's span.
 Tracing = Callable[[Sequence[Block]], AbstractContextManager[None]]
 
-# The pauses before the same rows are sent again while the breaker is closed; once it is open, the
-# breaker paces all requests.
+# The pauses before the same rows are sent again. They hold only while the breaker is closed; once
+# it is open, the breaker itself paces all requests.
 RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
-# The most rows of a probe: they cost a recovering server little more than one row.
+# A request that is a probe has at most this many rows. They cost a recovering server little more
+# than one row.
 PROBE_ROWS: Final = 32
 
 
 class ModelCalls:
-    """For each request call `enter`, then `send`, `probe` or `leave`. `send` raises the errors of
-    the port `Model`. `slowest_s`: the longest time that an answered request with rows took.
+    """For each request call `enter`, and then `send`, `probe` or `leave`. `send` raises the errors
+    of the port `Model`. `slowest_s`: how long the slowest answered request with rows took.
     """
 
     def __init__(
@@ -56,8 +59,9 @@ class ModelCalls:
         is_alone: bool = True,
         tracing: Tracing | None = None,
     ) -> None:
-        """`is_alone`: this is the only model. If one of several models has a wrong setting, that
-        model counts as unavailable instead of ending the worker, so that the other models go on.
+        """`is_alone`: True if this is the only model. If one of several models has a wrong setting,
+        that does not end the worker: the model counts as unavailable, so that the other models go
+        on.
         """
         self._tracing = tracing or (lambda _: nullcontext())
         self._is_alone = is_alone
@@ -69,7 +73,8 @@ class ModelCalls:
         self._telemetry = telemetry
         self.health = ServerHealth(self._gate, most_calls, clock, telemetry, outage)
         self.jitter = jitter
-        # A row that was answered since the server last hung up: a healthy server answers it again.
+        # A row that was answered since the server last hung up, so a healthy server answers it
+        # again. Empty if there is none.
         self._witness: list[Payload] = []
         self._wants_witness = False
         self.slowest_s: float | None = None
@@ -89,8 +94,9 @@ class ModelCalls:
         return bool(self._canary or self._witness)
 
     async def enter(self, rank: Rank | None = None) -> Call:
-        """Wait for the right to make one request, which `send`, `probe` or `leave` must then use
-        up. `rank`: the rank of a search; None: the request is for a batch.
+        """Wait until one request may be made. The caller must then pass the returned call to
+        `send`, `probe` or `leave`. `rank`: the rank of a search; None if the request carries a
+        batch.
         """
         return await self._gate.enter(rank)
 
@@ -113,7 +119,9 @@ class ModelCalls:
         return answers
 
     async def probe(self, call: Call) -> bool:
-        """Send the best probe that there is (see the rule above). True if the server answers it."""
+        """Send a probe, as the rule above says. Returns True if the server answers or refuses the
+        probe.
+        """
         try:
             await self._request(call, self._canary or self._witness, is_canary=self.has_canary)
         except Transient as error:
@@ -129,8 +137,8 @@ class ModelCalls:
         return await self.probe(await self._gate.enter(rank))
 
     async def until_healthy(self, rank: Rank | None) -> bool:
-        """Probe until the server is healthy. Returns True if the server counted as gone at any time
-        meanwhile.
+        """Send probes until the server is healthy. Returns True if the server counted as gone at
+        the begin or at any time meanwhile.
         """
         failures, was_gone = 0, self.health.is_gone
         while not await self.is_healthy(rank):
@@ -146,8 +154,8 @@ class ModelCalls:
         self._telemetry.retried("predict")
 
     async def pause(self, failures: int) -> None:
-        """Wait before the same rows are sent again. While the breaker is open, this returns at
-        once, because callers then wait at the gate.
+        """Wait before the same rows are sent again. If the breaker is open, this returns at once,
+        because callers then wait at the gate.
         """
         if not self._gate.is_open:
             delay_s = RETRY.delay_s(failures, 0.0, self.jitter())
@@ -156,7 +164,7 @@ class ModelCalls:
 
     async def check(self) -> None:
         """Ask the model when the worker starts. Raises `Transient` if the server is unavailable,
-        `Fatal` for settings that waiting cannot cure.
+        and `Fatal` if a setting is wrong.
         """
         await ask_model(self._guarded, self._canary)
         self.health.was_answered = True
@@ -164,8 +172,8 @@ class ModelCalls:
     async def _request(
         self, call: Call, payloads: Sequence[Payload], *, is_canary: bool = False
     ) -> Answers:
-        """Send one request, and report to the health how it ended. If the end of the request tells
-        nothing about the server, only give the call back to the gate.
+        """Send one request, and report to `health` how it ended. If its end tells nothing about the
+        server, the call is only given back to the gate.
         """
         has_rows = bool(payloads)
         try:
@@ -175,7 +183,7 @@ class ModelCalls:
             self.health.lost(call, error, has_rows=has_rows)
             raise
         except Unforeseen:
-            # The exception tells nothing about the server, which may not even have been asked.
+            # The exception tells nothing about the server: perhaps the server was not even asked.
             self._gate.dropped(call)
             raise
         except Poison as error:
@@ -223,8 +231,9 @@ class ModelCalls:
 
 
 def canary_of(text: str | None, form: Form) -> Payload | None:
-    """The row of `model.canary` in the form that is sent; for opaque bytes the setting is the path
-    of a file. Raises `Fatal` if the setting is no row of this form.
+    """The row of `model.canary`, in the form that is sent to the model. `text`: the setting; if the
+    form is `bytes`, it is the path of a file. Raises `Fatal` if the setting is not a row of this
+    form.
     """
     if text is None:
         return None

@@ -1,12 +1,13 @@
-"""A service that does not answer: the log lines of its outage, and a starting worker's wait for it.
+"""Handles a service that does not answer: logs its outage, and lets a starting worker wait for it.
 
-Rule: all tasks that ask one service share one `Outage`, and report to it each time whether the
+Rule: all tasks that ask one service share one `Outage`, and tell it after each request whether the
 service answered. The outage is logged once when it begins, and once when it ends. If `patience_s`
-is given, an outage that lasts longer ends the process.
+is given, an outage that lasts longer than this ends the process.
 
-A worker takes no partitions before the store and the model have answered, because the worker that
-has the partitions now may be able to work. At the start the patience is `limits.start_ms`, and an
-error that waiting cannot cure ends the start at once. Owner: the stage that asks, and the start.
+A starting worker takes no partitions before the store and the model have answered, because the
+worker that has these partitions now may be able to work. During the start the patience is
+`limits.start_ms`, and an error that waiting cannot cure ends the start at once. Owner: the stage
+that asks, and the start.
 """
 
 import asyncio
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 
 # The least time between two log lines about a service that answers but fails.
 QUIET_S: Final = 60.0
-# A failing service counts as healthy again when for this long no task has reported that it still
-# fails.
+# If no task has reported a failure of a failing service for this long, the service counts as
+# healthy again.
 FAILS_S: Final = 120.0
 # The status page finds Kafka's outage by this name.
 KAFKA: Final = "Kafka broker"
@@ -37,8 +38,8 @@ MODEL: Final = "model server"
 
 
 class Outage:
-    """`patience_s`: how long an outage may last. None: without end, as in a running worker, which
-    keeps its partitions during an outage.
+    """`patience_s`: how long an outage may last. It is None in a running worker: the worker keeps
+    its partitions, and the outage may last without end.
     """
 
     def __init__(self, service: str, clock: Clock, patience_s: float | None) -> None:
@@ -47,9 +48,10 @@ class Outage:
         self._patience_s = patience_s
         self._since_s: float | None = None
         self._quiet_until_s = self._worse_quiet_until_s = -math.inf
-        # When a service that fails counts as healthy again, unless another failure is reported.
+        # While the service fails: the time at which it counts as healthy again if no other failure
+        # is reported. Infinite otherwise.
         self._until_s = math.inf
-        # What is wrong, while it lasts.
+        # What is wrong with the service; None while it answers.
         self.why: str | None = None
 
     @property
@@ -65,9 +67,9 @@ class Outage:
         if self.away_s is None:
             self._since_s = None  # an earlier failure has ended by itself
         now_s = self._clock.now()
-        # A line is due at the beginning of an outage. Another line is due if the service answered
-        # until now, but did not do its work. A service may change between failing and silence
-        # often, so lines of the second kind are at least `QUIET_S` apart.
+        # A log line is due at the beginning of an outage. Another one is due if the service was
+        # failing, but answered until now. A service may often change between failing and silence,
+        # so lines of the second kind are at least `QUIET_S` apart.
         is_worse = self._until_s < math.inf and now_s >= self._worse_quiet_until_s
         is_news = self._since_s is None or is_worse
         if is_news:
@@ -76,9 +78,9 @@ class Outage:
         self._lasts("does not answer", "did not answer", str(error), is_news=is_news)
 
     def fails(self, why: str) -> None:
-        """The service answers, but does not do its work. Raises `Fatal` as `unreachable` does. This
-        state ends by itself if it is not reported again, because the one row that the service
-        failed at may have been rejected.
+        """The service answers, but does not do its work. Raises `Fatal` as `unreachable` does. If
+        no further failure is reported, the service counts as healthy again after a while: it may
+        have failed at a single row, which was then rejected.
         """
         now_s = self._clock.now()
         if self.away_s is None:
@@ -112,22 +114,26 @@ class Outage:
 
 Ask = Callable[[], Awaitable[object]]
 Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
-# A worker that asks several services at its start waits this long for those that are silent. A
-# running server answers within milliseconds, a server that is loading its models within seconds.
+# If a starting worker asks several services, it waits this long for those that are silent. A
+# running server answers within milliseconds, and a server that is loading its models within
+# seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
-# An empty batch is answered within milliseconds, unless the server is busy loading the model.
+# A starting worker waits this long for the model's answer. Even an empty batch may take long while
+# the server is busy loading the model; otherwise it takes milliseconds.
 MODEL_S = 5.0
-# Any answer about this object shows that the store is there. The key explains itself, because
-# errors quote it.
+# Any answer about this object shows that the store can be reached. Errors quote the key, so it says
+# what it is for.
 PROBE = Location("penstock", "probe-that-need-not-exist")
-# S3's codes for a wrong key or secret. Other refusals do not count, because rights may differ by
-# object.
+# S3's codes for a wrong key or secret. No other refusal ends the start, because the rights may
+# differ from object to object.
 WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
 async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float) -> None:
-    """Retry `ask` until it succeeds. Raises `Fatal` after `patience_s` of `Transient` errors."""
+    """Call `ask` again and again until it succeeds. Raises `Fatal` if it has raised `Transient` for
+    `patience_s`.
+    """
     outage = Outage(service, clock, patience_s)
     attempt = 0
     while True:
@@ -143,8 +149,9 @@ async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float
 
 
 async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience_s: float) -> None:
-    """Return when all services have answered; after `CHANCE_S`, one that has answered is enough,
-    because the worker can then serve its rows. Raises `Fatal` if none answers within `patience_s`.
+    """Return when all services have answered. After `CHANCE_S` one answering service is enough,
+    because the worker can then work with that service. Raises `Fatal` if none answers within
+    `patience_s`.
     """
     async with asyncio.TaskGroup() as tasks:
         asking = {
@@ -160,8 +167,8 @@ async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience
 
 
 async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
-    """Raises an error unless a store answers at `endpoint_url` and knows our key. Without an http
-    or https URL no store is asked.
+    """Return if a store answers at `endpoint_url` and knows our key; otherwise raise an error. If
+    this is not an http or https URL, no store is asked.
     """
     if urlsplit(endpoint_url or "").scheme not in ("http", "https"):
         return
@@ -175,8 +182,8 @@ async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
 
 
 async def ask_model(predict: Predict, canary: Sequence[Payload]) -> None:
-    """Return if the model is there and answers the row of `model.canary`, if that is set. Raises
-    `Transient` if the server is unavailable, `Fatal` for settings that waiting cannot cure.
+    """Return if the model answers. If `model.canary` is set, the model must answer that row. Raises
+    `Transient` if the server is unavailable, and `Fatal` if a setting is wrong.
     """
     try:
         async with asyncio.timeout(MODEL_S):

@@ -1,8 +1,8 @@
-"""What the ends of requests say about the health of a model server.
+"""Judges the health of a model server by how its requests end.
 
-Rule: every request that was answered, refused or lost is reported here once; the gate, the outage
-and the metrics learn of it from here and nowhere else. The log tells when the server begins to fail
-and when it works again. Owner: the calls of one model.
+Rule: every request that was answered, refused or lost is reported here once; only this file passes
+that on to the gate, the outage and the metrics. It logs when the server begins to fail and when it
+works again. Owner: the calls of one model.
 """
 
 import logging
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 # After this many broken connections without an answer between them, the server counts as silent.
 SILENT_HANG_UPS: Final = 3
-# After this many broken connections without an answer between them, the server counts as gone. A
-# server that breaks half of all connections by chance breaks ten of them one after the other in one
-# case of a thousand.
+# After this many broken connections without an answer between them, the server counts as gone. If a
+# server breaks half of all connections by chance, ten breaks in a row come once in a thousand
+# times.
 GONE_HANG_UPS: Final = 10
 # The least time between two log lines about a server that fails now and then.
 QUIET_S: Final = 60.0
@@ -52,9 +52,9 @@ _OUTCOMES: Final[dict[type[Transient], str]] = {
 
 
 class ServerHealth:
-    """Report each request by `answered` or `lost`. `allowed`: how many calls the gate lets through
-    at a time. `heard`: how many requests got an answer or a refusal so far. `was_answered`: the
-    model has answered since the worker began, so its settings are right.
+    """Report the end of each request by `answered` or `lost`. `allowed`: how many calls the gate
+    lets through at a time. `heard`: how many requests got an answer or a refusal so far.
+    `was_answered`: True once the model has answered, because then its settings are right.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class ServerHealth:
         self._chance_hang_ups = ChanceHangUps()
         self._rows = RowsUnanswered()
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
-        # True if the last hang-ups were so many, without an answer between them, that the server
-        # counted as gone. Such hang-ups do not tell how often a healthy server breaks connections.
+        # True if the hang-ups before the last answer were so many in a row that the server counted
+        # as gone. Such hang-ups do not tell how often a healthy server breaks connections.
         self.was_silenced = False
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
@@ -103,7 +103,9 @@ class ServerHealth:
         return self._chance_hang_ups.odds(self.heard)
 
     def probe_hung_up(self) -> None:
-        """The server hung up on a probe: by chance, unless the server turns out to be gone."""
+        """The server hung up on a probe. This counts as chance, unless the server turns out to be
+        gone.
+        """
         self._probe_hang_ups += 1
 
     def hang_ups_were_chance(self, times: int) -> None:
@@ -116,7 +118,7 @@ class ServerHealth:
         return self.was_answered and self._clock.now() - self._lost_s < LOADING_S
 
     def answered(self, call: Call, *, has_rows: bool, refusal: Poison | None = None) -> None:
-        """The server answered, or it refused the rows: a server that refuses rows works."""
+        """The server answered, or it refused the rows. Both show that the server works."""
         self._telemetry.model_request("answered" if refusal is None else "refused")
         self.was_answered = True
         self._lost_s = -math.inf
@@ -157,7 +159,7 @@ class ServerHealth:
                 return
         self._gate.failed(call, error)
         self._tell_breaker(error)
-        # A server that answers questions but not rows is logged as failing, not as away.
+        # If a server answers empty requests but not rows, it is logged as failing, not as away.
         if isinstance(error, Unreachable) and not self._fails_at_rows():
             self._outage.unreachable(error)
 
@@ -174,21 +176,27 @@ class ServerHealth:
         )
 
     def _fails_at_rows(self) -> bool:
-        """Does the server answer questions, but not rows? If so, this is reported to the outage."""
+        """Returns True if the server answers empty requests, but not rows. In that case the failure
+        is also reported to the outage.
+        """
         why = self._rows.why(self._clock.now())
         if why is not None:
             self._outage.fails(why)
         return why is not None
 
     def _look_at_answer(self, refusal: Poison | None) -> None:
-        """If the server keeps answering 200 with something that is no answer of a model, log it."""
+        """Log it if the server keeps answering with status 200 and something that is not a model's
+        answer.
+        """
         said, now_s = self._rows.odd(refusal), self._clock.now()
         if said is not None and now_s >= self._odd_quiet_until_s:
             self._odd_quiet_until_s = now_s + QUIET_S
             log.warning("the %s fails: %s", self._outage.service, said)
 
     def _tell_breaker(self, error: Transient | None = None) -> None:
-        """If the breaker opened or closed, or `allowed` changed, tell the log and the metrics."""
+        """Tell the log and the metrics if the breaker has opened or closed, or if `allowed` has
+        changed.
+        """
         allowed, is_open = self._gate.allowed, self._gate.is_open
         if allowed == self.allowed and is_open == self._was_open:
             return

@@ -1,11 +1,11 @@
-"""Guards: an unexpected exception costs the object, row or batch it belongs to, not the worker.
+"""Guards: an unexpected exception ends only the work on its object, row or batch, not the worker.
 
-Rule: an exception that leaves a guarded block, raised by a library, a plug-in or a fault of our
-own, becomes `Unforeseen`, with the error code of the guarded place (such as the decoder). The stage
-tries the work once more, alone, and then rejects it. Work that belongs to no object (such as the
-ledger, the order or a commit) is not guarded, and a guard does not catch a `MemoryError`. In both
-cases the exception ends the process. Owner: the wiring, which gives each stage the guards of its
-places.
+Rule: an unexpected exception may come from a library, a plug-in or a fault of our own. If it leaves
+a guarded block, it becomes `Unforeseen`, with the error code of the guarded place (such as the
+decoder). The stage then tries the work once more, without other work, and rejects it if that fails.
+Two kinds of exceptions end the process: those in work that belongs to no object (such as the
+ledger, the order or a commit), because that work is not guarded; and `MemoryError`, which no guard
+catches. Owner: the wiring, which gives each stage the guards of its places.
 """
 
 import logging
@@ -25,13 +25,14 @@ GuardedPlace = Literal["message", "store", "decode", "model", "record", "letter"
 _CODES: Final[dict[GuardedPlace, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
 # The keys of the message or object that the running task works on, for the log.
 _at_work: Final[ContextVar[Callable[[], Keys]]] = ContextVar("at_work", default=dict)
-# One traceback an hour for each kind of exception; the counter tells how often it happens.
+# Each kind of exception is logged with its traceback once in this time. The counter tells how often
+# it happens.
 QUIET_S: Final = 3600.0
 
 
 def works_on(keys: Callable[[], Keys]) -> None:
-    """From now on this task works on what the keys name. `keys` is called only if there is
-    something to log.
+    """Note what the running task works on from now on. `keys`: a function that returns the log keys
+    of that message or object; it is called only if there is something to log.
     """
     _at_work.set(keys)
 
@@ -41,7 +42,7 @@ class Counts(Protocol):
 
 
 class Guards:
-    """`at` makes the guard of a place. With `raises`, which is for tests, the unexpected exception
+    """`at` makes the guard of a place. `raises`: True in tests; then the unexpected exception
     itself is raised, so that it ends the run.
     """
 
@@ -52,12 +53,15 @@ class Guards:
         self._quiet_until_s: dict[tuple[GuardedPlace, str], float] = {}
 
     def at(self, place: GuardedPlace, stage: str | None = None) -> "Guard":
-        """`stage`: if given, every `Poison` that leaves the guard is marked with it."""
+        """`stage`: the name with which every `Poison` that leaves the guard is marked; None: none
+        is marked.
+        """
         return Guard(self, place, stage)
 
     def told(self, place: GuardedPlace, error: BaseException) -> BaseException:
-        """The error that leaves the guarded block in place of this one. An unexpected exception is
-        counted, logged and replaced by `Unforeseen`; all others are returned unchanged.
+        """Returns the error that is to leave the guarded block instead of `error`. If `error` is
+        unexpected, it is counted and logged, and an `Unforeseen` is returned. All other errors are
+        returned unchanged.
         """
         found = error if isinstance(error, Unforeseen) else self._found(place, error)
         if not isinstance(found, Unforeseen) or found.place is not None:
@@ -83,8 +87,8 @@ class Guards:
 
 @dataclass(slots=True, frozen=True)
 class Guard:
-    """The context manager of a guarded block, which any number of tasks may be in. It is a class,
-    because `contextmanager` would make two objects each time.
+    """The context manager of a guarded block. Any number of tasks may be in the block. The guard is
+    a class, because `contextmanager` would make two objects for each use.
     """
 
     guards: Guards

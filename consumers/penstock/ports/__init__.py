@@ -1,8 +1,8 @@
 """The boundaries of the pipeline: what each adapter promises.
 
-Rule: stages know the ports and no client library; adapters know the ports and no stage. Every
-adapter of a port passes the port's one contract suite in `tests/adapters/`. Besides cancellation,
-only errors of `penstock.errors` cross a port.
+Rule: stages know the ports and no client library; adapters know the ports and no stage. Each port
+has one contract suite in `tests/adapters/`, and all its adapters pass that suite. Only cancellation
+and the errors of `penstock.errors` cross a port.
 """
 
 from penstock.ports.adapters import (

@@ -1,10 +1,11 @@
-"""All adapters of one pipeline, with the small ports among them: the model, spans, the clock.
+"""The small ports: the model, spans, the clock. Also `Adapters`, which holds all adapters of one
+pipeline.
 
-Rule: there is one adapter for each port, chosen where the pipeline is made. A model gives one
+Rule: a pipeline has one adapter for each port, chosen where the pipeline is made. A model gives one
 answer for each row, in order, or an error that says whether the rows, the server or the settings
-are at fault. A span is complete when it is handed over, and handing over never waits: a receiver
-that is away or slow costs spans, never rows. No part of the pipeline asks the system for the time;
-it asks the clock. Owner: the application.
+are at fault. A span is complete when it is handed over. Handing a span over never waits: if the
+receiver is away or slow, spans are lost, but never rows. All parts of the pipeline ask the clock
+for the time, never the system. Owner: the application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,12 @@ from penstock.ports.source import Neighbours, Source
 
 
 class Answers(NamedTuple):
-    """What the model said, with one entry for each row of the batch, in order.
+    """The model's answers, with one entry for each row of the batch, in order.
 
-    `values[i]` is prediction i as JSON text. `errors`: the rows that the model rejected one by one;
-    their value is `b"null"`. `nbytes`: an upper bound of the size of all values, if the adapter
-    knows it without counting.
+    `values`: for each row, its prediction as JSON text. `errors`: for each row that the model
+    rejected by itself, by its index, the model's message; the value of such a row is `b"null"`.
+    `nbytes`: an upper bound of the size of all values together; None if the adapter does not know
+    one without counting.
     """
 
     values: Sequence[bytes]
@@ -32,19 +34,22 @@ class Answers(NamedTuple):
 
 
 class Model(Protocol):
-    """The model server. Any number of tasks may use it; the caller bounds them."""
+    """The model server. Any number of tasks may use it at the same time; the caller limits their
+    number.
+    """
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
-        """Send one request with all rows of `payloads`, which have equal shapes, in order. Without
-        payloads it asks whether the model is there, in a way that the adapter knows.
+        """Send one request with all rows of `payloads`, in order. All payloads have the same shape.
+        Without payloads the request only asks whether the model is there, in a way that the adapter
+        knows.
 
-        Raises `Rejected` or `Poison` for the rows, `Transient` or `Unreachable` for the server,
-        `Fatal` for settings.
+        Raises `Rejected` or `Poison` if the rows are at fault, `Transient` or `Unreachable` if the
+        server is, and `Fatal` if the settings are.
         """
         ...
 
     async def ready(self) -> bool:
-        """Does the model answer? Raises nothing for a server that is away."""
+        """Does the model answer? If the server is away, this returns False and raises nothing."""
         ...
 
     @property
@@ -52,7 +57,9 @@ class Model(Protocol):
 
     @property
     def most_rows(self) -> int | None:
-        """The most rows of one request, if the server tells; None: any number."""
+        """The most rows that the server takes in one request. None: the server does not tell a
+        limit.
+        """
         ...
 
     async def aclose(self) -> None: ...
@@ -60,21 +67,21 @@ class Model(Protocol):
 
 Attribute = str | int | float | bool
 
-# The `traceparent` of the request that this task makes, which clients of model servers send along.
-# It is a variable of the context, because the five calls between the stage and the connection know
-# nothing of traces.
+# The `traceparent` header of the request that this task makes; clients of model servers send it
+# along. It is a context variable, because the five functions between the stage and the connection
+# know nothing of traces.
 outgoing_traceparent: ContextVar[str | None] = ContextVar("outgoing_traceparent", default=None)
 
 
 class SpanIdentity(NamedTuple):
-    """A span's identity in the protocol."""
+    """The two numbers by which the tracing protocol knows a span."""
 
     trace_id: int
     span_id: int
 
 
 class Span(NamedTuple):
-    """One step of a trace. `parent_id` 0: the first span of its trace."""
+    """One step of a trace. `parent_id`: 0 if this is the first span of its trace."""
 
     name: str
     kind: Literal["consumer", "producer", "client", "internal"]
@@ -88,7 +95,7 @@ class Span(NamedTuple):
 
 
 class Spans(Protocol):
-    """Used by the event loop alone."""
+    """Takes the finished spans. Only the thread of the event loop may use it."""
 
     @property
     def exported(self) -> int:
@@ -97,13 +104,15 @@ class Spans(Protocol):
 
     @property
     def dropped(self) -> int:
-        """How many spans were lost: the receiver did not take them, or there were too many."""
+        """How many spans were lost, because the receiver did not take them or because there were
+        too many.
+        """
         ...
 
     def send(self, spans: Sequence[Span]) -> None: ...
 
     async def aclose(self) -> None:
-        """Send what is left, within the adapter's deadline."""
+        """Send the spans that are left, within the adapter's deadline."""
         ...
 
 
@@ -129,7 +138,9 @@ class Transactions(NamedTuple):
 
 
 class Guest(NamedTuple):
-    """A shadow model, and a sink of its own, so that it shares nothing with live work."""
+    """A shadow model, and a sink that only the shadow uses, so that it shares nothing with live
+    work.
+    """
 
     model: Model
     sink: Sink

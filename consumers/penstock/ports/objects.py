@@ -1,7 +1,7 @@
-"""The object stores: which objects are read, in which version; where result objects are written.
+"""The object stores: reading objects in one version, and writing result objects.
 
-Rule: a reader gets bytes of one version only, the version that was opened. A result object can be
-read only when it is complete. Owner: the fetchers read, the publish stage writes.
+Rule: a reader gets bytes only of the version that it opened. A result object can be read only when
+it is complete. Owner: the fetchers, which read, and the publish stage, which writes.
 """
 
 from collections.abc import AsyncIterator
@@ -11,8 +11,9 @@ from penstock.core.routing.store_choice import DEFAULT
 
 
 class Location(NamedTuple):
-    """Which bytes are read: those of exactly this key, in this version if one is given, else with
-    this entity tag. `store`: the store's name in the configuration.
+    """Names an object, and perhaps one version of it. If `version_id` is given, that version is
+    read; else if `etag` is given, the version with this entity tag. `store`: the store's name in
+    the configuration.
     """
 
     bucket: str
@@ -48,7 +49,7 @@ class Body(Protocol):
 
 
 class Part(NamedTuple):
-    """Some bytes of an object, with the object's whole `size` and its version."""
+    """Some bytes of an object. `size`: the size of the whole object."""
 
     data: bytes
     size: int
@@ -75,14 +76,14 @@ class Objects(Protocol):
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         """Read bytes `start` to `stop` (half open; None: to the end) as a whole. A negative `start`
         counts from the end; if the object is shorter than that, all of it is read. Raises as `open`
-        does. If the object is not empty and `start` is at its end or behind it, that is the
-        `Poison` error `changed`.
+        does. Raises `Poison` (changed) also if the object is not empty and `start` is at its end or
+        behind its end.
         """
         ...
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
-        """The objects whose key matches the glob, in the order of their keys: `*`, `?` and `[...]`
-        match within a folder, `**` across folders.
+        """The objects whose keys match the glob `pattern`, in the order of their keys. `*`, `?` and
+        `[...]` match within a folder, and `**` matches across folders.
         """
         ...
 
@@ -90,41 +91,45 @@ class Objects(Protocol):
 
 
 class Stored(NamedTuple):
-    """A complete result object. `version`: its version id; if the store tells none, its entity tag;
-    None: the store tells neither.
+    """A complete result object. `version`: its version id, or its entity tag if the store tells no
+    version id; None if the store tells neither.
     """
 
     version: str | None
 
 
 class Upload(Protocol):
-    """A result object that is being written, by one task. It ends by `complete` or `abort`."""
+    """A result object that is being written. One task writes it, and ends the writing by `complete`
+    or `abort`.
+    """
 
     async def write(self, data: bytes) -> None:
-        """Write the next bytes. Waits while earlier bytes are on their way, and so slows the caller
-        down. Raises `Transient` if the adapter's own retries do not help, `Fatal` for what waiting
-        cannot mend.
+        """Write the next bytes. This waits while too many earlier bytes are on their way, so that
+        the caller slows down. Raises `Transient` if the adapter's own retries do not help, and
+        `Fatal` if waiting cannot help.
         """
         ...
 
     async def complete(self) -> Stored:
-        """Make the object readable, in the place of an earlier object of this name. Raises the
-        errors of `write`; readers then see what they saw before.
+        """Make the object readable. It replaces an earlier object of this name. Raises the errors
+        of `write`; after such an error readers still see the earlier object, or none.
         """
         ...
 
     async def abort(self) -> None:
-        """Remove what was written, if the store answers within the adapter's deadline."""
+        """Remove the part that was written, if the store answers within the adapter's deadline."""
         ...
 
 
 class Results(Protocol):
-    """Where result objects are written. Any number of tasks may use it, each for another name."""
+    """Where result objects are written. Any number of tasks may use it at the same time, each for
+    another name.
+    """
 
     def begin(self, location: Location) -> Upload:
-        """Begin a result object. In a folder and on S3, objects that earlier workers began under
-        this name and did not end are removed after the new object is complete; on S3 only if the
-        new object is too long for one request.
+        """Begin a result object. Earlier workers may have begun objects under this name without
+        ending them. In a folder and on S3 these are removed after the new object is complete; on S3
+        only if the new object is too long for one request.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The output topics, written by a producer or in transactions.
+"""The output topics: written by a plain producer, or in transactions.
 
 Rule: accepted records are delivered in order, and their delivery can be awaited. Owner: the publish
 stage.
@@ -15,8 +15,9 @@ Headers = list[tuple[str, bytes]]
 
 @dataclass(slots=True)
 class Outgoing:
-    """Records for one output partition, in order. `headers`: one list for each record; None: no
-    record has any. `times_ms`: one time for each record; None: now.
+    """Records for one output partition, in order. `headers`: one list of headers for each record;
+    None if no record has headers. `times_ms`: one time for each record; None if all records get the
+    time of sending.
     """
 
     topic: str
@@ -37,24 +38,24 @@ class Outgoing:
 
 
 class Sink(Protocol):
-    """The output topics. Each output partition is used by one task, so its records are in the order
-    of that task's calls.
+    """The output topics. Only one task sends to an output partition, so the partition's records are
+    in the order of that task's calls.
     """
 
     async def start(self) -> None: ...
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; 0: there is no such topic. After this call no batch is
-        larger than the topic takes. Raises `Unreachable`.
+        """How many partitions the topic has; 0 if there is no such topic. After this call the sink
+        knows the topic's limit, and makes no batch that is larger. Raises `Unreachable`.
         """
         ...
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
-        """Hand over records. Returns when they are accepted, with an awaitable that is done when
-        the broker has all of them.
+        """Hand over records. Returns when the records are accepted. The returned awaitable is done
+        when the broker has all of them.
 
-        Waits while earlier records of the partition are still being handed over, and so slows the
-        caller down.
+        This waits while earlier records of the partition are still being handed over, so that the
+        caller slows down.
         """
         ...
 
@@ -63,19 +64,19 @@ class Sink(Protocol):
         ...
 
     async def forget(self) -> None:
-        """Drop the records that were accepted and are not delivered, except those that are on the
-        wire already. The caller no longer waits for the delivery of any of them.
+        """Drop all records that were accepted and are not delivered, except those that are on the
+        wire already. The caller must no longer wait for the delivery of any of these records.
         """
         ...
 
     async def stop(self) -> None:
-        """Deliver what was accepted, within the adapter's deadline; then close."""
+        """Deliver the accepted records, within the adapter's deadline; then close."""
         ...
 
 
 class Passage(Protocol):
-    """The way from input topics to other topics for exactly-once delivery: one transaction after
-    the other, by one task at a time.
+    """Publishes with exactly-once delivery, in one transaction after the other. Only one task at a
+    time may use it.
     """
 
     async def publish(
@@ -93,20 +94,20 @@ class Passage(Protocol):
 
 
 class Producers(Protocol):
-    """The transactional producers of a worker, known by number. Their transactions carry the
-    worker's membership: the group refuses these transactions, by `Fenced`, once the group has gone
-    on without this member.
+    """The transactional producers of a worker, each with a number. Their transactions carry the
+    worker's membership of its group. Once the group has gone on without this member, the group
+    refuses them, and `Fenced` is raised.
     """
 
     async def open(self, number: int) -> Passage:
-        """Open a producer. On return the last transaction of an earlier producer with this number
-        is committed or aborted. Raises `Transient` or `Fatal`.
+        """Open a producer. When this returns, the last transaction of an earlier producer with this
+        number is committed or aborted. Raises `Transient` or `Fatal`.
         """
         ...
 
     async def take_back_left(self) -> None:
-        """Within seconds, end the transactions that dead workers left open, so that readers of
-        committed records do not wait for these transactions. Raises nothing.
+        """End the transactions that dead workers left open, within seconds, because readers of
+        committed records wait for the end of open transactions. Raises nothing.
         """
         ...
 

@@ -1,7 +1,8 @@
-"""The input: topics that are read as a member of a consumer group, and the positions of that group.
+"""The input topics, which are read as a member of a consumer group, and the positions of that
+group.
 
-Rule: partitions have numbers here; `where` tells topic and partition of a number. Owner: the
-consume task polls, and settle commits.
+Rule: each partition has a number here, and `where` tells the topic and partition of a number.
+Owner: the consume stage, which polls, and the settle stage, which commits.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,8 +13,9 @@ from penstock.core.health.other_groups import RegionState
 
 class Record(NamedTuple):
     """A Kafka message of an input topic. `partition`: the source's number of the partition.
-    `timestamp_ms`: epoch milliseconds, by the broker or the producer. `traceparent`: the header,
-    unchecked. `headers`: all headers, from a source that does not decode them into the value.
+    `timestamp_ms`: epoch milliseconds, set by the broker or the producer. `traceparent`: the header
+    of this name, unchecked. `headers`: all headers, but only if the source does not decode headers
+    into the value.
     """
 
     partition: int
@@ -33,14 +35,16 @@ class Where(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """`next_offset` is the next record to read; `metadata` is ASCII of at most 4,000 characters."""
+    """A position. `next_offset`: the offset of the next record to read. `metadata`: at most 4,000
+    characters of ASCII.
+    """
 
     next_offset: int
     metadata: str = ""
 
 
-# Given to `assigned` in the place of a position that an open transaction of another member may
-# still move. `rewind` tells the position once that transaction has ended.
+# `assigned` gets this value instead of a position if an open transaction of another member may
+# still move the position. `rewind` tells the position once that transaction has ended.
 UNDECIDED = Commit(-1)
 
 
@@ -50,23 +54,26 @@ class Rebalance(Protocol):
     """
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """A rebalance begins. Returns when nothing of these partitions will be published or
-        committed until they are assigned again. Partitions that are not assigned again are revoked.
+        """A rebalance begins, so the work on these partitions pauses. After this returns, nothing
+        of them is published or committed until they are assigned again. Partitions that are not
+        assigned again are revoked.
         """
         ...
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
-        """These partitions are ours from the given positions on. No record of them was given out
-        before this call. `UNDECIDED` is given only with exactly-once delivery.
+        """These partitions belong to this member from now on. `starts`: the position at which each
+        of them begins; `UNDECIDED` comes only with exactly-once delivery. No record of this
+        assignment was given out before this call.
 
-        Returns the offsets from which suspended partitions go on; such a partition has read further
-        than it has committed. All other partitions begin at the position in `starts`.
+        Returns, for each suspended partition that goes on with its work, the offset at which its
+        reading goes on: it has read further than it has committed. All other partitions begin at
+        the position in `starts`.
         """
         ...
 
     async def revoked(self, partitions: Collection[int]) -> None:
-        """Give these partitions up. Returns when nothing of them will be published or committed any
-        more.
+        """Give these partitions up. After this returns, nothing of them is published or committed
+        any more.
         """
         ...
 
@@ -74,26 +81,27 @@ class Rebalance(Protocol):
 class Polled(Protocol):
     """Topics that are read as one member of a consumer group. Used by one task.
 
-    Each partition has a number here: its own where there is one topic, any number where there are
-    several. `where` tells topic and partition of a number.
+    Each partition has a number here. If there is one topic, it is the partition's own number; if
+    there are several topics, it is any number. `where` tells the topic and partition of a number.
     """
 
     async def start(self, rebalance: Rebalance) -> None:
-        """Join the group. Raises `Unreachable`, or `Fatal` for what waiting cannot mend."""
+        """Join the group. Raises `Unreachable`, or `Fatal` if waiting cannot help."""
         ...
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
-        """Records of these partitions, each partition's in the order of offsets; an empty list if
-        none came within about `wait_ms`.
+        """The next records of these partitions. The records of each partition are in the order of
+        their offsets. The list is empty if no record came within about `wait_ms`.
 
-        An empty `partitions` reads nothing, yet shows the group that this member lives.
+        If `partitions` is empty, nothing is read, but the call shows the group that this member
+        lives.
         """
         ...
 
     def reached(self) -> Mapping[int, int]:
-        """The offset from which each partition is read next. All records before that offset were
-        given out. Behind the last record there may be offsets without a record, such as the end of
-        a transaction.
+        """For each partition: the offset from which it is read next. All records before that offset
+        were given out. The offset may lie more than one behind the last record, because some
+        offsets have no record, such as the end of a transaction.
         """
         ...
 
@@ -104,7 +112,7 @@ class Polled(Protocol):
 
 class Followed(Polled, Protocol):
     def known_ends(self) -> Mapping[int, int]:
-        """For each partition the offset after its last record, as the latest reads told it."""
+        """For each partition: the offset after its last record, as the latest read told it."""
         ...
 
 
@@ -112,8 +120,8 @@ class Source(Polled, Protocol):
     """The input topics. Used by one task, except for `commit`."""
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """Commit these positions, in one request. Raises `Transient`. A partition that is no longer
-        ours is left out without an error.
+        """Commit these positions, in one request. A partition that no longer belongs to this member
+        is left out without an error. Raises `Transient`.
         """
         ...
 
@@ -122,16 +130,17 @@ class Source(Polled, Protocol):
         ...
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """Read the committed positions again, and go on from there. Raises `Transient`; with
-        exactly-once delivery also `Undecided`, while an open transaction may move one of them. A
-        partition that is no longer ours is left out.
+        """Read the committed positions of these partitions again, and go on reading from there.
+        Returns the positions; a partition that no longer belongs to this member is left out. Raises
+        `Transient`; with exactly-once delivery also `Undecided`, if an open transaction may still
+        move one of the positions.
         """
         ...
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        """For each of these partitions, what operators say about stops of the partition or of its
-        streams, encoded (`core.order.line_stop.decode_words`). Raises `Transient`, or `Fatal` if
-        reading these texts is not allowed.
+        """For each of these partitions: what operators have said about stops of the partition or of
+        its streams, as text for `core.order.line_stop.decode_words`. Raises `Transient`, or `Fatal`
+        if reading these texts is not allowed.
         """
         ...
 
@@ -140,11 +149,11 @@ class Source(Polled, Protocol):
         ...
 
     def partitions(self) -> int:
-        """How many partitions the topics have, as far as is known by now: topics may grow."""
+        """How many partitions the topics had when the source last asked: topics may grow."""
         ...
 
     async def end_offsets(self) -> Mapping[int, int]:
-        """The offset that the next written record will have, for each assigned partition."""
+        """For each assigned partition: the offset that the next written record will have."""
         ...
 
 
@@ -154,18 +163,18 @@ class Neighbours(Protocol):
     """
 
     async def look(self, region: str | None) -> RegionState:
-        """The state of a region; None: of our own. Raises `Transient`, or `Fatal` for what waiting
-        cannot mend.
+        """The state of a region; if `region` is None, the state of our own. Raises `Transient`, or
+        `Fatal` if waiting cannot help.
         """
         ...
 
     def join(self, region: str) -> Source:
-        """A new member of the region's group, which the caller must start. The worker's own source
-        commits the positions of both members: it knows the new member's partitions by the numbers
-        that the new member gives them.
+        """Make a new member of the region's group; the caller must start it. The worker's own
+        source commits the positions of both members. It knows the new member's partitions by the
+        numbers that the new member gives them.
         """
         ...
 
     def left(self, region: str) -> None:
-        """The member of this region's group has stopped."""
+        """Tell that the member of this region's group has stopped."""
         ...

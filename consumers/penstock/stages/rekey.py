@@ -57,7 +57,7 @@ Ask = Callable[[Iterable[Where], float], Awaitable[Mapping[Where, int]]]
 
 
 class RekeyedSource(Followed, Protocol):
-    """What the rekeyer needs of a source: a part of `ports.Source`, and what `Followed` adds."""
+    """What the rekeyer needs of a source: `known_ends`, and some methods of `ports.Source`."""
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
 
