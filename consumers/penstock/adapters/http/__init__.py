@@ -1,1 +1,1 @@
-"""Our own HTTP/1.1 connections, which authorities TLS trusts, and what running workers say."""
+"""Our own HTTP/1.1 connections, the authorities of TLS, and requests to running workers."""

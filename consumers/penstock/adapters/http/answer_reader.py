@@ -1,8 +1,8 @@
-"""Reads one HTTP/1.1 answer while its bytes arrive; llhttp parses them.
+"""Reads one HTTP/1.1 answer while its bytes arrive. The library llhttp parses the bytes.
 
 Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. The reader
-holds no more bytes than the caller's bounds allow. Pure. Owner: `connections`, which makes one
-reader for each request.
+holds no more bytes than the caller's bounds allow. It does no input or output itself. Owner: the
+callers of `connections`, which make one reader for each request.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ import httptools
 # All heads and the trailer of an answer may have this many bytes together. The same limit holds for
 # the bytes between two pieces of the body.
 HEAD_BYTES: Final = 64 * 1024
-# The first line of each head counts as this many bytes of `HEAD_BYTES`.
+# The first line of each head counts as this many bytes towards `HEAD_BYTES`.
 _LINE_BYTES: Final = 20
-# How many bytes an error shows of an answer that is not HTTP.
+# If an answer is not HTTP, the error shows this many of its bytes.
 _SHOWN_BYTES: Final = 200
 
 SWITCHING: Final = 101
@@ -72,8 +72,10 @@ class AnswerReader:
     _found: dict[bytes, bytes] = field(default_factory=dict, init=False)
     _body: list[bytes] = field(default_factory=list, init=False)
     _left_bytes: int = field(default=0, init=False)  # how much of the body may still be read
-    _head_bytes: int = field(default=0, init=False)  # received of all heads and of the trailer
-    _silent_bytes: int = field(default=0, init=False)  # received since the last piece of the body
+    # bytes received of all heads and of the trailer
+    _head_bytes: int = field(default=0, init=False)
+    # bytes received since the last piece of the body
+    _silent_bytes: int = field(default=0, init=False)
     _ends_with_connection: bool = field(default=False, init=False)
     _is_complete: bool = field(default=False, init=False)
     _is_cut: bool = field(default=False, init=False)
@@ -83,7 +85,9 @@ class AnswerReader:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> Answer | None:
-        """Returns the answer when it is complete, else None. Raises `Unusable`, `TooLong`."""
+        """Take the next bytes. Returns the answer if it is complete, else None. Raises `Unusable`,
+        `TooLong`.
+        """
         self.has_begun = self.has_begun or data != b""
         self._silent_bytes += len(data)
         try:
@@ -122,7 +126,7 @@ class AnswerReader:
     def on_headers_complete(self) -> None:
         parser = self._parser
         status = parser.get_status_code() if parser is not None else 0
-        if status < OK and status != SWITCHING:  # an interim answer: the real one follows
+        if status < OK and status != SWITCHING:  # an interim answer: the final one follows
             self._found.clear()
             return
         length, coded = self._found.get(b"content-length"), self._found.get(b"transfer-encoding")
@@ -161,8 +165,8 @@ class AnswerReader:
             raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
 
     def _answer(self) -> Answer:
-        # This reader and the parser refer to each other. Once this circle is cut, both are freed at
-        # once, and not only when the garbage collector runs.
+        # This reader and the parser refer to each other. This circle is cut here, so that both are
+        # freed at once instead of by the garbage collector.
         self._parser = None
         return Answer(self._status, self._found, b"".join(self._body))
 

@@ -1,4 +1,5 @@
-"""Which authorities a TLS client trusts, and how libraries report a certificate they do not trust.
+"""Decides which authorities a TLS client trusts, and recognises the errors by which libraries
+report a certificate that they do not trust.
 
 Rule: if a certificate is not trusted, the error is `Fatal`, because a setting must be corrected and
 waiting cannot help. Owner: every client with TLS.
@@ -44,7 +45,9 @@ def authorities(cafile: str, key: str) -> bytes:
 
 
 def untrusted(said: str, key: str) -> Fatal | None:
-    """The `Fatal` to raise if a library's error text is about a certificate, else None."""
+    """The `Fatal` to raise if `said`, a library's error text, is about a certificate; else None.
+    `key`: the setting that the error names.
+    """
     found = _UNTRUSTED.search(said)
     if found is None:
         return None

@@ -20,7 +20,7 @@ MAX_IDLE: Final = 64
 # A connection that was idle for longer is not used again: servers close idle connections after some
 # seconds, and a request on a closed connection must be sent again.
 IDLE_S: Final = 8.0
-# A larger body is sent in pieces, so that the event loop can do other work between them.
+# A body larger than this is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10
 # If a name has several addresses, the next one is tried after this time (RFC 8305, as browsers do).
 # If the name is itself an address, no such delay is given. The reason: with a delay, asyncio starts
@@ -31,7 +31,7 @@ NEXT_ADDRESS_S: Final = 0.25
 
 class Connection(asyncio.Protocol):
     """Owner: the task that took the connection, until the task gives it back. The connection stores
-    its event loop, because `get_running_loop` costs a getpid per call in Python 3.11.
+    its event loop, because each call of `get_running_loop` costs a `getpid` in Python 3.11.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -157,8 +157,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         if reader is None:
-            # No request is open. If the connection stayed open, the next request could take these
-            # bytes for its answer.
+            # These bytes came without a request. If the connection stayed open, the next request
+            # could take them for its answer.
             self.close()
             return
         self._heard_s = self._loop.time()
@@ -205,8 +205,8 @@ class Host:
         self._open: set[Connection] = set()
 
     def take(self) -> Connection | None:
-        """The idle connection that was used last, because it is the least likely to be closed; None
-        if no idle connection can be used.
+        """Take the idle connection that was used last, because the server is the least likely to
+        have closed it. None: no idle connection can be used.
         """
         while self._idle:
             connection = self._idle.pop()
@@ -232,9 +232,7 @@ class Host:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Give a connection back after an answer. The connection is kept if it may be used
-        again.
-        """
+        """Give a connection back after an answer. It is kept if it may be used again."""
         if connection.is_reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:

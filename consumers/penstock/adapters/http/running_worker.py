@@ -3,7 +3,7 @@ pages. For the way of one object, the workers that `http.peers` names are asked 
 
 Rule: if no worker listens at an address, or if another server listens there, the result says so,
 and nothing is raised; the caller decides what this means. An entry of `http.peers` is host:port, or
-one name for many hosts, which is resolved each time, because workers come and go. Owner: the
+one name for many hosts. Such a name is resolved each time, because workers come and go. Owner: the
 commands that ask; the live page uses the addresses.
 """
 
@@ -28,7 +28,7 @@ RESOLVE_S: Final = 2.0
 MOST_PEERS: Final = 64
 AT_A_TIME: Final = 16
 WAIT: Final = aiohttp.ClientTimeout(total=5)
-# A worker that listens on all addresses of this machine is asked at the local one.
+# If a worker listens on all addresses of this machine, it is asked at the local address.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
@@ -44,7 +44,9 @@ class Batch(msgspec.Struct):
 
 
 class Way(msgspec.Struct):
-    """The way of an object to the output topic; `times_ms`: how long each stage took."""
+    """The way of an object to the output topic. `times_ms`: for each stage, by name, how long it
+    took.
+    """
 
     host: str
     pid: int
@@ -58,7 +60,9 @@ def url_of(http: config.Http) -> str:
 
 
 async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None:
-    """The body of one of the worker's pages; None unless a 200 comes within `within_s`."""
+    """The body of one of the worker's pages. None: no answer with status 200 came within
+    `within_s`.
+    """
     url, timeout = f"{url_of(http)}{path}", aiohttp.ClientTimeout(total=within_s)
     try:
         async with _session(http) as session, session.get(url, timeout=timeout) as answer:
@@ -68,7 +72,7 @@ async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None
 
 
 async def status_of(http: config.Http) -> dict[str, Any] | None:
-    """The worker's status; None if no worker answers. Raises `Fatal` if the worker wants another
+    """The worker's status. None: no worker answers. Raises `Fatal` if the worker wants another
     token.
     """
     url = url_of(http)
@@ -110,7 +114,7 @@ async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> W
 
 
 async def _peers(http: config.Http) -> list[str]:
-    """The URLs of the peers whose names can be resolved. Raises `Fatal` for a malformed entry."""
+    """The URLs of the peers whose names can be resolved. Raises `Fatal` for a wrong entry."""
     named = [address_of(one, http.port or PORT) for one in http.peers or ()]
     found = await asyncio.gather(*map(numbers_of, named), return_exceptions=True)
     numbers = [each for one in found if not isinstance(one, BaseException) for each in one]
@@ -137,8 +141,8 @@ def _session(http: config.Http) -> aiohttp.ClientSession:
 async def _asked(
     session: aiohttp.ClientSession, url: str, query: dict[str, str] | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The answer's status code and its JSON object; the object is empty if the answer is not a JSON
-    object. Code 0: no answer came.
+    """Returns two things: the answer's status code, or 0 if no answer came; and the JSON object of
+    its body, which is empty if the body is not a JSON object.
     """
     try:
         async with session.get(url, params=query, allow_redirects=False) as answer:

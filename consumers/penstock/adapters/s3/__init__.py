@@ -1,1 +1,1 @@
-"""S3: our own signed GET for small objects, obstore for all others, s3fs where neither fits."""
+"""S3: our own signed GET reads small objects, obstore most others, and s3fs the rest."""

@@ -1,10 +1,10 @@
 """The address of an S3 bucket, and how obstore opens a bucket: certificates, credentials, hosts.
 
-Rule: obstore follows redirects to any host, with the session token in the request, and has no
-setting against that. So obstore is told to use a proxy for all hosts except the store's own. This
-proxy does not exist, so a request to another host fails. The caller retries reads, obstore retries
-writes. obstore asks for credentials when those that it has are about to expire. Owner: all clients
-of S3, and the clients that read and write through obstore.
+Rule: obstore follows redirects to any host, sends the session token along, and has no setting
+against that. So obstore is told to use a proxy for all hosts except the store's own. This proxy
+does not exist, so a request to another host fails. Reads are retried by the caller, and writes by
+obstore. obstore asks for new credentials when its credentials are about to expire. Owner: all
+clients of S3, and the clients that read and write through obstore.
 """
 
 import re
@@ -30,20 +30,22 @@ if TYPE_CHECKING:
 # A function that opens a bucket for obstore; its argument is the bucket's name.
 Buckets = Callable[[str], "ObjectStore"]
 
-# A bucket name that can be the first label of a host, so that a certificate for `*.host` covers it.
+# Matches a bucket name that can be the first label of a host name. A certificate for `*.host` then
+# covers the name.
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
-# The proxy that does not exist: no host can have this address, so a connection to it fails at once.
-# If obstore's error names this address, a redirect led to another host.
+# The address of the proxy that does not exist. No host can have this address, so a connection to it
+# fails at once. If obstore's error names this address, a redirect led to another host.
 NOWHERE: Final = "255.255.255.255:1"
 # obstore's own limit for a whole transfer, 30 s, would cut off a body while its reader waits for
 # room in the byte budget. So only silence is limited, by the read timeout.
 WHOLE_TRANSFER: Final = timedelta(days=1)
-# botocore renews credentials that have less time left than this.
+# obstore is told that credentials last this long: botocore renews credentials that have less time
+# left.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
 
 def is_virtual(settings: config.Access, bucket: str) -> bool:
-    """True if the bucket's name is part of the host's name. AWS prefers such addresses, and most
+    """True if requests name the bucket as part of the host's name. AWS prefers such addresses; most
     other servers do not know them.
     """
     if settings.addressing == "auto":
@@ -52,7 +54,7 @@ def is_virtual(settings: config.Access, bucket: str) -> bool:
 
 
 def address_of(settings: config.Access, region: str, bucket: str) -> tuple[str, str]:
-    """The bucket's scheme and host, and the path that stands before each key."""
+    """Returns two texts: the bucket's scheme and host; and the path that stands before each key."""
     end = ".cn" if region.startswith("cn-") else ""
     endpoint = settings.endpoint_url or f"https://s3.{region}.amazonaws.com{end}"
     parts = urlsplit(endpoint)
@@ -64,8 +66,8 @@ def address_of(settings: config.Access, region: str, bucket: str) -> tuple[str, 
 
 
 def is_proxied(host_url: str) -> bool:
-    """True if the environment names a proxy for this host. Then the proxy decides which hosts are
-    reached.
+    """True if the environment names a proxy for this host. In that case the proxy decides which
+    hosts are reached.
     """
     parts, proxies = urlsplit(host_url), getproxies()
     is_named = parts.scheme in proxies or "all" in proxies

@@ -96,8 +96,8 @@ class DirectObjects:
         await self._behind.aclose()
 
     async def _ask(self, location: Location) -> "_Asked | None":
-        """The answer to our own GET; None if no answer came, or if no GET was sent because the key
-        is odd or there are no credentials.
+        """Returns the answer to our own GET. None: no answer came; or no GET was sent, because the
+        key is odd or there are no credentials.
         """
         if is_odd(location.key):
             return None
@@ -117,7 +117,7 @@ class DirectObjects:
             return None
 
     def _make_site(self, bucket: str) -> "tuple[_Site, str]":
-        """The bucket's host, and the path before its keys."""
+        """Returns the site of the bucket's host, and the path before the bucket's keys."""
         host_url, prefix = address_of(self._settings, self._credentials.region, bucket)
         site = self._sites.get(host_url)
         if site is None:
@@ -130,9 +130,9 @@ class DirectObjects:
 
 
 class _Asked(NamedTuple):
-    """The answer to a GET. `is_locked_out`: the host refused credentials that it had taken before,
-    so they have expired. A host that never took these credentials wants something else: for
-    example, another region.
+    """The answer to a GET. `is_locked_out`: True if the host refused credentials that it had taken
+    before, because such credentials have expired. If the host never took them, the refusal has
+    another reason, such as the wrong region.
     """
 
     answer: Answer
@@ -140,7 +140,7 @@ class _Asked(NamedTuple):
 
 
 class _Site:
-    """One host: its connections, and how requests to it are signed."""
+    """One host: keeps connections to it, and signs requests to it."""
 
     def __init__(
         self, host_url: str, region: str, secure: ssl.SSLContext, read_timeout_s: float
@@ -181,7 +181,7 @@ class _Site:
 
 
 def _whole(answer: Answer) -> WholeBody | None:
-    """The object; None unless the answer is a plain 200 with at most one value for each field."""
+    """The object. None: the answer is not a plain 200, or one of its fields has several values."""
     fields = answer.fields
     etag, version_id = fields.get(b"etag", b""), fields.get(b"x-amz-version-id", b"")
     is_plain = b"content-length" in fields and b"content-encoding" not in fields

@@ -1,8 +1,9 @@
-"""Objects through obstore (Rust), the default: a small object costs a third of aiobotocore's CPU.
+"""Objects through obstore, a library in Rust. It is the default, because a small object costs a
+third of the CPU that aiobotocore needs.
 
-Rule: an object is one GET here. Four things go to the `exact` client behind: keys that obstore's
-path type would rewrite, empty objects, listings, and AWS buckets in another region, which that
-client can find. A body that is cut off is resumed here; the caller retries failed requests.
+Rule: an object is read by one GET. Four things are left to another client, `exact`: keys that
+obstore's path type would rewrite; empty objects; listings; and AWS buckets in another region, which
+`exact` can find. A body that is cut off is resumed here; the caller retries failed requests.
 `ByObstore` is for any cloud, `ObstoreObjects` for S3. Each client owns one obstore store per
 bucket.
 """
@@ -91,7 +92,9 @@ class ByObstore:
         return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
 
     def _meant(self, error: Exception, location: Location) -> PenstockError:
-        """What obstore's error means. If the credentials have expired, new ones are looked for."""
+        """Translate obstore's error. If it says that the credentials have expired, look for new
+        ones.
+        """
         meant = self._meaning(error, location)
         if self._renewal.is_due(meant):
             self._renew()
@@ -119,9 +122,9 @@ class ByObstore:
         return is_odd(location.key) or location.bucket in self._elsewhere
 
     def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
-        """True if the exact client should ask in the bucket's own region. The bucket is remembered.
-        When `MAX_STORES` buckets are remembered, each request to a further bucket finds the region
-        out anew.
+        """True if the bucket is in another region, so that the exact client must ask there. Such a
+        bucket is remembered. Once `MAX_STORES` buckets are remembered, a further bucket is found
+        out anew at each request.
         """
         is_elsewhere = self._has_regions and isinstance(error, Elsewhere)
         if is_elsewhere and len(self._elsewhere) < MAX_STORES:

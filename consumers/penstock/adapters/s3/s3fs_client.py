@@ -1,8 +1,9 @@
 """Objects through s3fs: s3fs reads settings and credentials, its aiobotocore client reads bytes.
 
-Rule: bucket and key go to the store exactly as named. s3fs's own file calls are not used: they
-rewrite keys, drop versions and leak connections. A body that is cut off is resumed here; the caller
-retries failed requests. The client owns one session, made at first use.
+Rule: the store gets bucket and key exactly as they are named. s3fs's own file calls are not used,
+because they rewrite keys, drop versions and leak connections. A body that is cut off is resumed
+here; failed requests are retried by the caller. The client owns one session, which it makes at the
+first use.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -41,7 +42,7 @@ from penstock.ports import Body, Listed, Location, Part
 
 
 class S3fsObjects:
-    """The port `Objects` over anything that speaks S3."""
+    """The port `Objects`, for any server that speaks S3."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class S3fsObjects:
         return self._client
 
     async def _meant(self, error: Exception, location: Location) -> PenstockError:
-        """What the error means. If the credentials have expired, new ones are looked for."""
+        """Translate the error. If it says that the credentials have expired, look for new ones."""
         meant = translated(error, location)
         if self._renewal.is_due(meant):
             await self._renew()

@@ -1,10 +1,10 @@
 """The meaning of errors, refusals and redirects that come through s3fs from botocore and aiohttp.
 
-Rule: every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS` and
-becomes one of `penstock.errors`. A redirect that AWS answers goes to botocore, which finds the
-bucket's region by itself, and builds the bucket's address in that region. A redirect of any other
-store is an error. aiohttp alone would follow any redirect to any host, with the session token in
-the request. Owner: the s3fs client.
+Rule: every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS`, and is
+translated to one of `penstock.errors`. If AWS answers with a redirect, botocore gets it: botocore
+finds the bucket's region by itself, and builds the bucket's address in that region. A redirect of
+any other store is an error. aiohttp alone would follow any redirect to any host, with the session
+token in the request. Owner: the s3fs client.
 """
 
 import re
@@ -35,7 +35,7 @@ from penstock.adapters.stores.refusals import (
 from penstock.errors import PenstockError, Poison
 from penstock.ports import Location
 
-# A ValueError is raised for an answer whose date cannot be read.
+# `ValueError` is among them because it is raised if the date of an answer cannot be read.
 CLIENT_ERRORS = (
     ClientError,
     BotoCoreError,
@@ -78,7 +78,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
         return refusal(
             location,
             status_of(error.response) or 500,
-            "" if code.isdigit() else code,  # without a body, botocore repeats the status
+            # if the answer has no body, botocore gives the status as the code
+            "" if code.isdigit() else code,
             float(retry_after) if retry_after.isdigit() else None,
         )
     if isinstance(error, ParamValidationError):

@@ -1,12 +1,11 @@
-"""What lets a GET into S3: credentials, and the signature that is made with them.
+"""Finds the credentials for GETs from S3, and makes signatures with them.
 
-Rule: configured credentials come first, then those that AWS's own chain finds (environment,
-profile, web identity, container, instance). The chain is asked in a thread, because it may send a
-request to a token service; its answer is used for `GOOD_FOR_S`. The signature is AWS Signature
-Version 4 for requests without a body. What many signatures share is not computed for each of them:
-the signing key is computed once a day, and the signed header lines once a second. Owner:
-`direct_get`.
-Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API reference.
+Rule: configured credentials are used first. If there are none, AWS's own chain is asked
+(environment, profile, web identity, container, instance). The chain is asked in a thread, because
+it may send a request to a token service. Its answer is used for `GOOD_FOR_S`. The signature is AWS
+Signature Version 4 for requests without a body. What many signatures share is not computed for each
+of them: the signing key is computed once a day, and the signed header lines once a second. Owner:
+`direct_get`. Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API reference.
 """
 
 import asyncio
@@ -27,7 +26,8 @@ from penstock.adapters.stores.refusals import RENEW_S, no_credentials
 from penstock.errors import usage
 
 DEFAULT_REGION: Final = "us-east-1"
-# A minute is safe: credentials from botocore last ten minutes at least.
+# Credentials from the chain are used for this long before the chain is asked again. A minute is
+# safe: credentials from botocore last ten minutes at least.
 GOOD_FOR_S: Final = 60.0
 # After the chain was asked, it is not asked again for this long, even if it had no credentials.
 PAUSE_S: Final = 1.0
@@ -37,7 +37,7 @@ CLOCK_WAIT: Final = aiohttp.ClientTimeout(total=5)
 
 
 class Credentials(NamedTuple):
-    """`token`: None, except for temporary credentials."""
+    """`token`: the session token of temporary credentials; None for all others."""
 
     key: str
     secret: str
@@ -52,8 +52,8 @@ def check_credentials(settings: config.Access, section: str) -> None:
 
 
 class CredentialSource:
-    """Keeps credentials for any number of tasks. It reads `time.monotonic` instead of the loop's
-    clock, because `get_running_loop` costs a getpid per call in Python 3.11.
+    """Finds and keeps credentials, for any number of tasks. It reads `time.monotonic` instead of
+    the loop's clock, because each call of `get_running_loop` costs a `getpid` in Python 3.11.
     """
 
     def __init__(self, settings: config.Access, section: str) -> None:
@@ -80,8 +80,8 @@ class CredentialSource:
 
     @property
     def at_hand(self) -> Credentials | None:
-        """The credentials; None if the chain must be asked first. As long as the credentials do not
-        change, this is the same object, so that callers can compare by identity.
+        """The credentials. None: the chain must be asked first. As long as the credentials do not
+        change, this returns the same object, so that callers can compare by identity.
         """
         if self._fixed is not None:
             return self._fixed
@@ -106,7 +106,8 @@ class CredentialSource:
         return self._found
 
     def _look(self) -> Credentials | None:
-        # A local name: `look_again` may remove the source while this thread uses it.
+        # The source is kept in a local name, because `look_again` may remove `_source` while this
+        # thread uses it.
         source = self._source or self._session().get_credentials()
         self._source = source
         if source is None:
@@ -115,8 +116,9 @@ class CredentialSource:
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     def look_again(self) -> None:
-        """Call this when the store refused the credentials. The next request asks the chain again,
-        because a credentials file may have been renewed; this happens at most once in `RENEW_S`.
+        """Call this when the store has refused the credentials. The next request then asks the
+        chain again, because a credentials file may have been renewed. This happens at most once in
+        `RENEW_S`.
         """
         now_s = time.monotonic()
         if now_s >= self._next_look_s:
@@ -126,8 +128,8 @@ class CredentialSource:
 
 
 def canonical_headers(headers: Mapping[str, str], payload: str) -> str:
-    """The part of a canonical request after its query. The names must be in lower case and sorted,
-    and `SignedHeaders` must list them in this order.
+    """The part of a canonical request that follows the query. `headers`: the names must be in lower
+    case and sorted; `SignedHeaders` must list them in the same order.
     """
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
     return f"{lines}\n{';'.join(headers)}\n{payload}"
@@ -141,8 +143,8 @@ def canonical_request(method: str, path: str, query: str, headers: str) -> str:
 
 
 def day_key(secret: str, scope: str) -> hmac.HMAC:
-    """The signing key of a scope (`YYYYMMDD/region/s3/aws4_request`), as an `hmac` object: to copy
-    such an object costs half as much as to make one from the key's bytes.
+    """The signing key of a scope (`YYYYMMDD/region/s3/aws4_request`). It is an `hmac` object,
+    because copying such an object costs half as much as making one from the key's bytes.
     """
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
@@ -151,7 +153,7 @@ def day_key(secret: str, scope: str) -> hmac.HMAC:
 
 
 def signature(key: hmac.HMAC, time: str, scope: str, request: str) -> str:
-    """The signature as hexadecimal digits. `time`: `YYYYMMDDTHHMMSSZ`; `request`: from
+    """The signature as hexadecimal digits. `time`: `YYYYMMDDTHHMMSSZ`; `request`: a result of
     `canonical_request`.
     """
     digest = hashlib.sha256(request.encode()).hexdigest()
@@ -165,7 +167,9 @@ def scope_of(time: str, region: str) -> str:
 
 
 class Signer:
-    """Signs GETs to one host with one set of credentials. `now` gives the seconds since 1970."""
+    """Signs GETs to one host with one set of credentials. `now`: a function that returns the
+    seconds since 1970.
+    """
 
     def __init__(
         self,
@@ -188,7 +192,9 @@ class Signer:
         self._canonical = self._head = ""
 
     def get(self, path: str, query: str, more: bytes = b"") -> bytes:
-        """The request, signed with the present second. `more`: header lines that are not signed."""
+        """Returns the request, signed for the present second. `more`: further header lines, which
+        are not signed.
+        """
         second = int(self._now())
         if second != self._second:
             self._begin(second)
