@@ -133,8 +133,8 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
     return End(notes.taken())
 
 
-FORK, KILL = b"F", b"K"  # to the zygote
-FORKED, EXITED, UNFILTERED = b"P", b"X", b"U"  # from the zygote
+FORK, KILL = b"F", b"K"  # sent to the zygote
+FORKED, EXITED, UNFILTERED = b"P", b"X", b"U"  # sent from the zygote
 _MESSAGE_BYTES: Final = 64
 
 

@@ -120,7 +120,7 @@ class Asked:
 
 
 def tail_of(size: int, data: bytes) -> bytes:
-    """The decoder's answer from the worker to `TAIL`."""
+    """The worker's answer to `TAIL`."""
     return size.to_bytes(_SIZE_BYTES, "little") + data
 
 

@@ -81,8 +81,8 @@ class Zygote:
         return number, ours, memory
 
     def ended(self, number: int) -> asyncio.Future[int]:
-        """A future of the decoder's exit code. If a signal ended the decoder, it is the signal as a
-        negative number.
+        """A future of the decoder's exit code. A negative number names the signal that ended the
+        decoder.
         """
         return self._ends[number]
 

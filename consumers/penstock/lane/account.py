@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class LaneAccount:
-    """`committed`: the position that Kafka has, at which the next assignment would begin if the
-    lane ended now.
+    """`committed`: the position that Kafka has. If the lane ended now, the next assignment would
+    begin there.
     """
 
     def __init__(

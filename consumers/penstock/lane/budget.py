@@ -86,8 +86,9 @@ class Budget:
         self.review()
 
     def review(self) -> None:
-        """Wake the waiters that may go on. Called after a refund; when the budget is spent, because
-        from then on first objects go on; and when another object becomes a lane's first.
+        """Wake the waiters that may go on. Call this in three cases: after a refund; when the
+        budget is spent, because from then on only first objects go on; and when another object
+        becomes a lane's first.
         """
         for future, may_go_on in self._waiting.items():
             if not future.done() and may_go_on():

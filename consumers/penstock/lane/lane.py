@@ -114,9 +114,10 @@ class Lane(ReceivingLane):
             self.confirm(releases)
 
     def account(self, releases: Sequence[Release], stops: Iterable[LineStop] = ()) -> None:
-        """Add to `progress` what these releases deliver, and the stops behind them. A transaction
-        carries the new position with it, so its publisher calls this before the delivery. If the
-        delivery fails, the lane is over, and the position is lost with the lane.
+        """Add to `progress` what these releases deliver, and the stops behind them. The publisher
+        of a transaction calls this before the delivery, because the transaction carries the new
+        position with it. If the delivery fails, the lane is over, and the position is lost with the
+        lane.
         """
         self.letters.stopped_at.update(stop.offset for stop in stops)
         for release in releases:

@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 async def in_thread(work: Callable[[], T]) -> T:
     """Like `asyncio.to_thread`, but does not keep a large result alive. The futures between the
-    thread and the event loop refer to each other until the garbage collector runs, so megabytes
-    would stay in memory until then if they held the result.
+    thread and the event loop refer to each other until the garbage collector runs. If they held the
+    result, megabytes would stay in memory until then.
     """
     box: list[T] = []
     await asyncio.to_thread(lambda: box.append(work()))
@@ -107,8 +107,8 @@ class Places:
             raise
 
     def _hand_over(self) -> None:
-        """Give a place that was left to the next waiting object. Meanwhile the place counts as
-        taken, so that an object that asks for one does not get ahead of those that wait.
+        """Give a free place to the next waiting object. Meanwhile the place still counts as taken,
+        so that no new object gets ahead of those that wait.
         """
         while self._waiting:
             heads = (turn for turn, is_head in self._waiting.items() if is_head())

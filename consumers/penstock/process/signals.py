@@ -74,9 +74,9 @@ class StopSignal:
 
 
 def end_within(seconds: float) -> None:
-    """Exit this process after `seconds` if it still runs then. The exit loses no row, because only
-    delivered rows are committed. The timer has a thread of its own, so that a blocked event loop
-    does not delay the exit.
+    """Exit this process after `seconds` if it still runs by then. The exit loses no row, because
+    only delivered rows are committed. The timer has a thread of its own, so that a blocked event
+    loop does not delay the exit.
     """
     timer = threading.Timer(seconds, _end, [seconds])
     timer.daemon = True

@@ -19,8 +19,7 @@ _TRIM_THRESHOLD = (-1, 32 << 20)
 
 def keep_heap_small() -> None:
     """Make glibc's allocator use one heap for all threads, and keep freed memory for later use.
-    Call this before the first thread starts. Other C libraries do not have these settings; with
-    them nothing is done here.
+    Call this before the first thread starts. With a C library other than glibc this does nothing.
 
     With a heap for each thread, freed buffers pile up in each heap: 366 MB were seen instead of 277
     MB. With the default thresholds, buffers of a few hundred KiB are returned to the system and
@@ -48,9 +47,9 @@ class _Absent:
 
 
 def without_pandas() -> None:
-    """Make pyarrow's first array while pandas cannot be imported. pyarrow imports pandas when it
-    makes its first array (0.4 s and 32 MB a process), and remembers if that failed. We do not need
-    pandas.
+    """pyarrow imports pandas when it makes its first array (0.4 s and 32 MB a process), and does
+    not try again if that fails. We do not need pandas, so make the first array while pandas cannot
+    be imported.
     """
     import pyarrow as pa  # noqa: PLC0415 (large, and this module is imported at each start)
 

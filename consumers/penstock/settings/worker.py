@@ -121,8 +121,8 @@ def settings_for_call(
     cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
     """The settings of a call, which reads the objects that the caller names, without Kafka.
-    `model`: the model's name in records. `results`: how the results are written that the caller
-    asks for; the results in the configuration are only for workers.
+    `model`: the model's name in records. `results`: how to write the results that the caller asks
+    for; the results in the configuration are only for workers.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
     return replace(

@@ -65,8 +65,8 @@ class Bucket:
         return len(self.cursed) + self._poison.slow
 
     def message(self) -> bytes | None:
-        """The next message. The objects that it names are stored before it is returned; an object
-        that is not stored by then never is.
+        """The next message. The objects that it names are stored before the message is returned,
+        except for a few that are never stored.
         """
         if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()
@@ -94,9 +94,7 @@ class Bucket:
             self.put(key, self._messages.again(suffix))
 
     def broke(self, key: str) -> None:
-        """The transfer of an object has broken. Before the next try another object may take its
-        name.
-        """
+        """The transfer of an object has broken. The object may be replaced before the next try."""
         if self._troubles.objects and self._draws.spoil.random() < 0.5:
             for one in self._messages.present:
                 if one[0] == key:

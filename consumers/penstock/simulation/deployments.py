@@ -94,9 +94,8 @@ class Deployments:
             truths.announced(record, asked)
 
     def change(self, partitions: int) -> None:
-        """Begin another deployment. In some cases everything may differ from the last deployment.
-        In all others only the row options change, and the settings that belong to the world's
-        troubles.
+        """Begin another deployment. It either differs from the last one in everything, or only in
+        the row options and in the settings that belong to the world's troubles.
         """
         random, before = self._random, self.now
         drawn = drawn_settings(random, self._scenario)

@@ -14,8 +14,8 @@ from random import Random
 
 
 class Process:
-    """`is_cut`: True if the process is dead, and everything is lost that it has sent and that has
-    not arrived yet. `going`: an event that is set unless the process is paused.
+    """`is_cut`: True if the process is dead and its connections are cut, so that everything is lost
+    that has not arrived yet. `going`: an event that is set unless the process is paused.
     """
 
     def __init__(self) -> None:
@@ -44,8 +44,8 @@ class Process:
             self.going.set()
 
     def die(self, *, is_cut: bool) -> None:
-        """`is_cut`: True if everything is lost that the process has sent and that has not arrived
-        yet.
+        """`is_cut`: True if the connections are cut, so that everything is lost that has not
+        arrived yet.
         """
         self.alive, self.is_cut = False, is_cut
         self.going.set()

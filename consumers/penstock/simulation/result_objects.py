@@ -38,7 +38,7 @@ def drawn_plan(random: Random) -> ResultPlan | None:
 
 
 class SimulatedResults:
-    """The results that all workers share, through this worker's connection."""
+    """The results that all workers share, as this worker's connection reaches them."""
 
     def __init__(self, results: MemoryResults, process: Process, injector: FaultInjector) -> None:
         self._results = results
@@ -92,7 +92,7 @@ def as_rows(
     records: Sequence[Mapping[str, Any]], results: MemoryResults, history: History, *, of_rows: bool
 ) -> Iterator[Mapping[str, Any]]:
     """The records as they would be without result objects. If rows have no records of their own,
-    the record of an object is replaced: each row in its result becomes a record.
+    the record of an object is replaced by one record for each row in the object's result.
     """
     for record in records:
         if "result" not in record:

@@ -36,7 +36,7 @@ from penstock.simulation.process_and_faults import FaultInjector, Process
 from penstock.stages.object_reader import PROBE_KEY
 
 T = TypeVar("T")
-# Some of the objects up to this size come in one piece, as small objects come from a real store.
+# Some of the objects up to this size come in one piece, as small objects of a real store do.
 WHOLE_BYTES = 400
 AskModel = Callable[[Sequence[Payload]], Answers]
 

@@ -26,7 +26,7 @@ async def inline(work: Callable[[], T]) -> T:
 
 
 class Deadlock(Exception):
-    """Every task waits for another one."""
+    """Every task waits for another one, so none can ever go on."""
 
 
 class _Timer(asyncio.TimerHandle):

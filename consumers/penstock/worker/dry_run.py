@@ -23,8 +23,8 @@ Show = Callable[[Outgoing], None]
 
 
 class Rehearsed(NamedTuple):
-    """`messages`: how many messages were read; `partitions`: from how many partitions; `idle`: how
-    many partitions had no messages.
+    """The counts of a dry run: `messages` were read, from so many `partitions`; `idle` partitions
+    had no messages.
     """
 
     messages: int

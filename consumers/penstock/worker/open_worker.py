@@ -160,7 +160,7 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
 
 
 async def _close_guest(guest: Guest) -> None:
-    """Close the shadow's clients. Its producer is still open only if the start failed."""
+    """Close the shadow's clients. The shadow's producer is still open only if the start failed."""
     with suppress(PenstockError, TimeoutError):
         async with asyncio.timeout(LAST_S):
             await guest.sink.stop()
@@ -202,7 +202,9 @@ def _transactions(
     clock: Clock,
     groups: Mapping[str, str],
 ) -> Transactions | None:
-    """`groups`: for each topic that belongs to another region, its consumer group."""
+    """`groups`: for each topic that belongs to another region, the consumer group of that
+    region.
+    """
     if cfg.delivery.guarantee != "exactly_once":
         return None
     producers = KafkaProducers(

@@ -35,9 +35,9 @@ from penstock.telemetry.rekey import RekeyTelemetry
 
 log = logging.getLogger(__name__)
 
-# How long a stop may take. A transaction that hangs at its begin and its end takes 30 s to publish,
-# 3 s to abort and 2 s to stop. To ask for the topics' ends takes 5 s, to leave the group 2 s, and
-# to close all connections 3 s. The rest is a margin.
+# How long a stop may take. A transaction that hangs from its begin to its end takes 30 s to
+# publish, 3 s to abort and 2 s to stop. To ask for the topics' ends takes 5 s, to leave the group 2
+# s, and to close all connections 3 s. The rest is a margin.
 LAST_RESORT_S = 60.0
 
 

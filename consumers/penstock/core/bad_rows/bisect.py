@@ -1,12 +1,12 @@
 """Finds the rows of one batch that cannot be answered. Each such row costs log2(rows) extra
 requests, so not every row has to be asked alone.
 
-Rule: when some of the rows in question must be bad, half of them is asked. If that half is
-answered, the bad row must be in the other half, which needs no request to confirm it. A row is bad
-only if it was refused alone, or if its object is sentenced. Rows not yet in question are asked
+Rule: when some of the asked rows must be bad, half of them is asked next. If that half is answered,
+the bad row must be in the other half, which needs no request to confirm it. A row is bad only if it
+was refused alone, or if its object is sentenced. Rows of which nothing is known yet are asked
 together while bad rows are rare, and in groups with about one bad row when bad rows are frequent.
-Pure. Owner: predict, which has one search for each batch; most searches end after one request,
-which is answered.
+Pure. Owner: predict, which has one search for each batch; most searches end with the answer to
+their first request.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
-# Up to this number of bad rows, all rows not yet in question are asked together.
+# Until this many bad rows are found, all rows of which nothing is known are asked together.
 RARE = 4
 # The first `BORDER_CUTS` cuts are made where one object ends and the next begins. Each of them may
 # cost one request more than a cut in the middle.
@@ -39,9 +39,9 @@ WHOLE_TRIES = 3
 
 class Search:
     """Call `passed_over`, then `ask` for the next rows, send them, and report the outcome:
-    `answered`, `refused`, `smaller`, `overloaded`, one of `died`, `unanswered`, `hung_up` and
-    `broke` if the rows were lost, or `again` if nothing is known of them. The blocks that these
-    methods return were rejected.
+    `answered`, `refused`, `smaller` or `overloaded`; if the rows were lost, `died`, `unanswered`,
+    `hung_up` or `broke`; if nothing is known of them, `again`. These methods return the rejected
+    blocks.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Search:
         self._is_halving = False
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
-        # How often the server hung up since this search last rejected a row for hanging up.
+        # How many hang-ups came since this search last rejected a row because of them.
         self.hang_ups = 0
         # `rows`: how many rows were asked last. `failures`: how often the server failed since this
         # search last settled rows. `_overloads`: how often it was overloaded, in all.
@@ -96,7 +96,7 @@ class Search:
 
     @property
     def sole_ticket(self) -> Ticket | None:
-        """The object of all rows that are to be asked next; None if they are of several."""
+        """The object of all rows that are to be asked next. None: they are of several objects."""
         left = self._suspects or self._untested or (self._lot[0] if self._lot else [])
         if not left or any(block.ticket is not left[0].ticket for block in left):
             return None
@@ -142,7 +142,7 @@ class Search:
         return []
 
     def ask(self, most_rows: int | None = None) -> list[Block]:
-        """The rows to send next, at most `most_rows`; empty once every row is settled."""
+        """The rows to send next, at most `most_rows` of them. Empty once every row is settled."""
         self._suspects = of_living_lanes(self._suspects)
         self._untested = of_living_lanes(self._untested)
         self._is_halving = bool(self._suspects)
@@ -218,7 +218,7 @@ class Search:
     def unanswered(
         self, error: NoAnswer, heard: int, after_s: float, odds: Odds | None
     ) -> list[Block]:
-        """The rows got no answer: see `LostRequests.unanswered`."""
+        """The rows got no answer. See `LostRequests.unanswered`."""
         self.hang_ups += isinstance(error, HungUp)
         is_refusal = self.losses.unanswered(self.rows, heard, after_s, odds)
         if rejected := self._lost(error, is_refusal=is_refusal):

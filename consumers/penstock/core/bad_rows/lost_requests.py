@@ -79,8 +79,8 @@ class LostRequests:
         self._hang_ups: list[_HangUp] = []
 
     def died(self, rows: int, after_s: float) -> bool:
-        """The worker process died `after_s` after these rows were sent. True: that counts as a
-        refusal.
+        """The worker process died `after_s` after these rows were sent. Returns True if the death
+        counts as a refusal.
         """
         self._count(hung=False)
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
@@ -90,7 +90,7 @@ class LostRequests:
         return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
 
     def hung_up(self, rows: int, odds: "Odds") -> bool:
-        """The server hung up on these rows. True: that counts as a refusal."""
+        """The server hung up on these rows. Returns True if that counts as a refusal."""
         self._count(hung=True)
         self._hang_ups.append(_HangUp(1, 0.0))
         self.breaks_connections = self.breaks_connections or self.count >= SPLIT_DEATHS
@@ -109,8 +109,8 @@ class LostRequests:
         self.count += 1
 
     def broke(self) -> bool:
-        """The connection broke under one row above the usual limit, and the server was healthy
-        right after. True: the row counts as too large.
+        """The connection broke while one row above the usual limit was sent, and the server was
+        healthy right after. Returns True if the row counts as too large.
         """
         self.hang_ups += 1
         return self.hang_ups >= HANG_UPS
@@ -212,7 +212,7 @@ class ChanceHangUps:
         return Odds(self.chance(heard), self._of_late, heard - self._began)
 
     def happened(self, times: int, heard: int) -> None:
-        """Connections broke under good rows."""
+        """`times` connections broke under good rows."""
         self._of_late += times
         self._count += times
         if heard - self._since > REMEMBERED:
@@ -233,10 +233,11 @@ TELL_AFTER_S = 1.0
 
 
 class RowsUnanswered:
-    """Two questions about a server. Does it answer questions without rows, but never rows? Or does
-    it answer rows with something that is not an answer of a model? Report how each request ended.
-    `why`: a sentence for people; None if there is nothing to tell. A server that does not even
-    answer a question without rows is away, and while it is away, lost rows say nothing.
+    """Two questions about a server. Does it answer questions without rows, but no requests with
+    rows? Or does it answer rows with something that is not an answer of a model? Report how each
+    request ended. `why`: a sentence for people; None if there is nothing to tell. A server that
+    does not even answer a question without rows is away, and while it is away, lost rows say
+    nothing.
     """
 
     __slots__ = ("_error", "_is_idle_answered", "_lost", "_odd", "_since_s")

@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 class Trial:
-    """The refusals of an object's rows of one member and shape."""
+    """The refusals of those rows of an object that have one member and shape."""
 
     __slots__ = ("in_a_row", "rejected_rows", "why", "words")
 
@@ -243,5 +243,5 @@ def rows_of(blocks: Iterable[Block]) -> int:
 
 
 def of_living_lanes(blocks: list[Block]) -> list[Block]:
-    """The blocks without those of closed lanes."""
+    """The blocks whose lanes are not closed."""
     return [block for block in blocks if block.ticket.owner.alive]

@@ -48,7 +48,7 @@ class Agreement:
 
     def same(self, a: bytes, b: bytes) -> bool:
         """Compare two predictions as JSON text. A text that cannot be read as JSON, or that has a
-        number beyond all floats, equals only itself.
+        number too large for a float, equals only itself.
         """
         if a == b:
             return True

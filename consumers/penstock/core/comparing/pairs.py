@@ -1,7 +1,7 @@
 """Two topics that answer the same messages, joined row by row.
 
-Rule: within a stream of an input partition both topics have the rows in the input's order. So a
-side that has passed a place will bring no more row of that place. Therefore only the rows by which
+Rule: within a stream of an input partition both topics have the rows in the input's order. So once
+a side has passed a place, it brings no more rows of that place. Therefore only the rows by which
 one side is ahead are kept. A row that is repeated after a crash is recognised by its place. If the
 waiting rows take more than `most_bytes`, rows are dropped and counted. Owner: the comparison.
 """
@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
-# How much memory a row that waits here takes besides its answer, roughly.
+# How much memory a waiting row takes besides its answer, roughly.
 ROW_BYTES = 300
 
 

@@ -2,7 +2,7 @@
 
 Rule: the number and the bytes of all copied rows are bounded, including the rows of copies that are
 being asked or compared. A batch for which there is no room is not copied. A copy keeps no part of
-the live batch in memory: it has rows of its own, and names them by fields of its own. Owner: the
+the live batch in memory: its rows are copied, and so are the fields that name them. Owner: the
 shadow stage.
 """
 

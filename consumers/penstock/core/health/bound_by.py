@@ -44,7 +44,7 @@ PARTS: Final[Mapping[str, Bound]] = {
 
 class Busy(NamedTuple):
     """How busy each part was in the last seconds, from 0 to 1. `publishing`: the share of the
-    partitions whose records wait for the broker.
+    partitions that have records on their way to the broker.
     """
 
     loop: float = 0.0
@@ -145,11 +145,11 @@ def are_most_late(
     part_ms: float,
     least_ms: float = 0.0,
 ) -> bool:
-    """Do most streams suffer from a slow part of the way? Such a part makes all streams late, while
-    a slow camera makes only itself late, and the streams that wait behind it. `streams`: the
-    streams in most trouble; `others`: all other streams together, None if there are none.
-    `part_ms`: how long the part takes on average; below `least_ms` it makes no stream late. Streams
-    that were stopped do not count.
+    """Do most streams suffer from a slow part of the way? Such a part makes all streams late. A
+    slow camera, in contrast, makes only its own stream late, and the streams that wait behind it.
+    `streams`: the streams in most trouble; `others`: all other streams together, None if there are
+    none. `part_ms`: how long the part takes on average; below `least_ms` it makes no stream late.
+    Streams that were stopped do not count.
     """
     if part_ms < least_ms:
         return False

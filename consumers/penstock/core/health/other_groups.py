@@ -35,7 +35,9 @@ class RegionState(NamedTuple):
 
 
 class HelpTerms(NamedTuple):
-    """`lag`: the limit in records. `after_s`: how long a state must last before it counts."""
+    """`lag`: a region with more uncommitted records than this needs help. `after_s`: how long a
+    state must last before it counts.
+    """
 
     lag: int
     after_s: float

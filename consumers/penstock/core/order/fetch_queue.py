@@ -32,7 +32,7 @@ class FetchQueue(ABC):
 
     @property
     def stores(self) -> Iterable[str]:
-        """All stores of which a ticket could be taken before. Some may have none now."""
+        """All stores that had a ticket to take before. Some may have none now."""
         return self._ready
 
     def waiting(self, store: str) -> int:
@@ -137,8 +137,8 @@ class FetchQueueByStream(FetchQueue):
 
     def delivered(self, ticket: Ticket) -> None:
         stream = self._streams[ticket.queue]
-        # The stream's next ticket comes into work when one is delivered, so `in_work` does not
-        # change.
+        # When a ticket is delivered, the stream's next ticket comes into work, so `in_work` stays
+        # as it is.
         if stream.waiting:
             stream.admitted.append(stream.waiting.popleft())
             self._let_in(stream)

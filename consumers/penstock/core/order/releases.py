@@ -117,7 +117,9 @@ class PartitionOrder:
         return bool(self._tickets) and self._tickets[0] is ticket
 
     def abandon_unstarted(self) -> None:
-        """No fetcher has begun the last tickets: forget them, from the first such ticket on."""
+        """Forget the first ticket that no fetcher has begun, and all tickets behind it, which have
+        not been begun either.
+        """
         _cut_at_unstarted(self._tickets)
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
@@ -206,8 +208,8 @@ def place(ticket: Ticket) -> tuple[int, int]:
 
 
 def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
-    """Forget the tickets from the first one on that no fetcher has begun. Fetchers begin tickets in
-    order, so no later ticket has been begun either.
+    """Forget the first ticket that no fetcher has begun, and all tickets behind it. Fetchers begin
+    tickets in order, so none of those has been begun either.
     """
     for number, ticket in enumerate(tickets):
         if not (ticket.started or ticket.closed):

@@ -1,10 +1,10 @@
 """Does a lane stand still although it owes answers?
 
 Rule: bytes, rows, answers, deliveries and commits are progress. Every failed try at a service that
-is known to be away also counts as progress, because a worker is meant to wait for the service. If
-the service answered and the try failed all the same, the try is not progress, because the stage
-gives up such tries by itself. A long time in which the watchdog did not look (because the process
-was stopped or the machine slept) counts as one look. Owner: the watchdog.
+is known to be away also counts as progress, because a worker is meant to wait for the service. A
+try that failed although the service answered is not progress, because the stage gives up such tries
+by itself. A long time in which the watchdog did not look (because the process was stopped or the
+machine slept) counts as one look. Owner: the watchdog.
 """
 
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ MAX_NUMBER = (1 << 63) - 1
 # Only this many stops are written. If more streams are stopped, the next assignment counts the dead
 # letters of the others from zero.
 STOPS = 16
-# The longest text about the next record: its offset, the separators and the stops included.
+# How long the text about the next record may be, with its offset, the separators and the stops.
 _HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + STOPS * 17 + 1 + 4
 # A message of 1 MB names fewer than 16^5 objects, so five hexadecimal digits number them. Where
 # several models answer one object, digits that stand for the model come before these five.

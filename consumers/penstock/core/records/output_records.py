@@ -223,8 +223,8 @@ class Records:
             out.failed.append(Failed(None, 1, None, failure))
 
     def _shortened(self, ticket: Ticket, make: Callable[[RecordFrame], bytes]) -> bytes:
-        """The record in the first of the frames with which the topic takes it. If the topic takes
-        none of them, the record has the last frame.
+        """Makes the record with each frame in turn, and returns the first record that the topic
+        takes. If the topic takes none of them, the last record is returned.
         """
         key, value = ticket.stream.encode(), b""
         for frame in self._frames(ticket):

@@ -85,15 +85,15 @@ class ResultNames:
         for name in self._folded:
             safe[name] = safe[name].replace("/", "%2F")
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
-        # Only the name of a result of a part of an object ends with `.rows-...`: in all other names
-        # the dot before `rows-` is escaped.
+        # A name ends with `.rows-...` only if it is of a result of a part of an object: in all
+        # other names the dot before `rows-` is escaped.
         key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
 
     def _with_folders(self, key: str) -> str:
-        """Rename folders whose name a result could have, because neither a file system nor MinIO
-        can have a folder and a file of one name.
+        """Rename each folder whose name could also be the name of a result, because neither a file
+        system nor MinIO can have a folder and a file of one name.
         """
         *folders, last = key.split("/")
         start, end = self._own_folders, len(self._suffix)

@@ -42,7 +42,7 @@ class Route:
         return f"{', '.join(given) or 'anything'} to {' and '.join(self.models)}"
 
     def model_of(self, stream: str) -> str:
-        """The one model of this stream, if the route has a split."""
+        """The model to which the split assigns this stream."""
         place = int.from_bytes(blake2b(stream.encode(), digest_size=8).digest()) % PARTS
         begin = 0.0
         for model, percent in self.split.items():
@@ -114,8 +114,8 @@ def _matches(glob: re.Pattern[str] | None, name: str | None) -> bool:
 
 
 def place_of(object_index: int, model: str) -> int:
-    """Several models answer an object: the place in the ledger of one model's answers to it. The
-    place depends on the model's name, not on the model's position in a route: routes change, and
-    deliveries of one model must not count for another.
+    """If several models answer an object, the answers of each have a place of their own in the
+    ledger. Returns the place for `model`. It depends on the model's name, not on its position in a
+    route, because routes change, and deliveries of one model must not count for another.
     """
     return ((crc32(model.encode()) & 0x7FFF) + 1) * _OBJECTS + object_index

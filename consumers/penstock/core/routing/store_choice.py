@@ -90,8 +90,8 @@ class StoreChoice:
         return self._by_bucket(scheme, account or None, bucket)
 
     def _is_named_for(self, store: str, bucket: str, key: str) -> bool:
-        """Is the named store for this object? A store's name gives the use of its credentials, so a
-        reference must not use the name to read buckets that the store is not for.
+        """Is the named store for this object? A reference that names a store makes the worker use
+        the store's credentials. So it must not read buckets that the store is not for.
         """
         name = f"{bucket}/{key}"
         by_url = any(_is_for(place, bucket) for place in self._exactly if place.name == store)
@@ -134,7 +134,9 @@ def _is_for(place: ConfiguredStore, bucket: str) -> bool:
 
 
 def _exactness(bucket: str) -> int:
-    """The length of the literal beginning. A name without magic characters outranks all globs."""
+    """How long the literal beginning of a glob is. A name without magic characters outranks all
+    globs.
+    """
     magic = _MAGIC.search(bucket)
     return magic.start() if magic else 1 << 16
 

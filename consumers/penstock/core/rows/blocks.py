@@ -228,10 +228,10 @@ class Ticket(SourceObject):
         super().__init__(record, index, stream, reference, inline, store)
         # The ticket's lane; once the ticket's stream was stopped, a stand-in that drops all work.
         self.owner = owner
-        # The ledger knows the ticket by this number. The tickets of several models for one object
-        # have the same `object_index`, and each an `index` of its own.
+        # The number by which the ledger knows the ticket. The tickets of several models for one
+        # object have the same `object_index`, and each has an `index` of its own.
         self.index = index
-        self.queue = stream  # in which order is kept: the stream, or the stream and a model
+        self.queue = stream  # in which order is kept: a stream, or a stream and a model
         self.model: str | None = None  # the model that answers; None: the default model
 
         # When the ticket reached each stage, in seconds of the pipeline's clock; 0: not yet.
@@ -247,7 +247,7 @@ class Ticket(SourceObject):
         self.closed = False  # no more blocks will come
         self.rows = 0  # how many the whole object has, known once the ticket is closed
         self.failure: Rejection | None = None  # why the object could not be read to its end
-        self.duplicate_of: FirstAnswer | None = None  # with the answers that count for it
+        self.duplicate_of: FirstAnswer | None = None  # the earlier answer that counts
 
         # What the ticket's records and dead letters need.
         self.frame: RecordFrame | None = None  # the constant part of all records

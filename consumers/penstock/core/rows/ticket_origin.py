@@ -13,8 +13,8 @@ from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.messages.reference import Inline, Reference
 
-# Stands for the class `Ticket` of blocks.py. It cannot be imported here, because blocks.py imports
-# this file.
+# Stands for the class `Ticket` of blocks.py, which cannot be imported here, because blocks.py
+# imports this file.
 Ticket_contra = TypeVar("Ticket_contra", contravariant=True)
 
 
@@ -74,7 +74,7 @@ class StoppedOwner(NamedTuple):
     alive: bool = False
 
     def may_overdraw(self, ticket: object) -> bool:
-        """True, so that the reader does not wait, but comes to its check of `alive`."""
+        """True, so that the reader does not wait for room, but comes to its check of `alive`."""
         return True
 
     def fetched(self, ticket: object) -> None:

@@ -46,8 +46,8 @@ LATE_STEP = 0.05
 LEAST_WAIT_S = 0.0005
 # Batches with fewer rows save no measurable time, and cost the server more per row.
 LEAST_ROWS = 32
-# A call's base may be at most a quarter of the time that its rows take. With smaller batches small
-# rows of large objects would cost too much, because each call pays the base.
+# A call's base may be at most a quarter of the time that its rows take. With smaller batches each
+# row of a large object would cost as much as a row that comes alone.
 ROWS_TO_BASE = 4.0
 # If more than this share of the target is spent elsewhere, no batch is small enough to reach the
 # target.

@@ -157,7 +157,7 @@ class Window:
         return "idle" if self.limits.eager else None
 
     def take(self, now_s: float) -> Batch | None:
-        """Take the blocks of the batch that is due out of the window. None: no batch is due."""
+        """Take the batch that is due; its blocks then leave the window. None: no batch is due."""
         reason = self.reason(now_s)
         if reason is None:
             return None

@@ -101,7 +101,7 @@ class Bounds:
 def _limits(worker: Worker, deployment: Deployment) -> _Limits:
     settings = deployment.settings
     return _Limits(
-        # If there is room for one object of a record, all objects of the record are admitted.
+        # A record is admitted with all its objects as soon as there is room for one of them.
         settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(deployment),
         settings.lane.order_by_stream,
         [terms.callers for terms in settings.terms.values()],

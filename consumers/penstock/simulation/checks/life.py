@@ -102,9 +102,9 @@ class Life(Watched):
     def _claimed(self, claims: Progress) -> Iterator[Number]:
         """The objects that this commit claims as done and that the last commit did not claim."""
         log = self._log
-        # A commit claims records before its offset only if the offset has moved. Suppose a life
-        # began beyond the topic's end. It commits the offset of its beginning, but records that are
-        # appended after that get lower offsets, and nobody has read them.
+        # A commit claims records before its offset only if the offset has moved. A life that began
+        # beyond the topic's end commits the offset of its beginning. Records that are appended
+        # after that get lower offsets, although nobody has read them.
         moves = claims.next_offset > self._committed
         for index in range(self._swept, log.index(claims.next_offset)) if moves else ():
             yield from ((index, number) for number in range(len(log.objects(index))))
@@ -136,8 +136,8 @@ class Life(Watched):
         return self._inherited.may_be_silent(number, at, is_written=is_written)
 
     def _check_rows(self, commit: Commit, number: Number, reached: Cursor) -> None:
-        # If rows are only in result objects, a cursor tells how far dead letters are delivered, not
-        # rows.
+        # If rows are only in result objects, a cursor does not tell how far rows are delivered, but
+        # how far dead letters are delivered.
         if self._terms.from_first_row or self._inherited.cursor(number) == reached:
             return
         acked = self._acked.get(number)

@@ -36,7 +36,7 @@ class Bound(NamedTuple):
 class PartitionLog:
     """`fan`: the routes; given only if they may name several models for an object. Such an object
     has a number for each of its models. `letters`: the dead letters that were delivered.
-    `unsteady`: the objects whose answer depends on when they are read; for each, by name, the error
+    `unsteady`: the objects whose answer depends on when they are read, by name, each with the error
     codes that are allowed for it. `silent`: objects that rightly got no record.
     """
 

@@ -55,7 +55,7 @@ class Truth:
         return index if index < len(self.numbers) else None
 
     def below(self, row: int) -> Sequence[tuple[int, Row]]:
-        """Those of the rows that are asked for that come before `row`, each with its answer."""
+        """The rows before `row` that are asked for, each as its number and its answer."""
         return list(zip(self.numbers, self.answers, strict=True))[: bisect_left(self.numbers, row)]
 
 

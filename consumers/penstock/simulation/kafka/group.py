@@ -73,7 +73,7 @@ class Group:
         self.said: dict[int, str] = {}
         self._moved: dict[int, Commit] = {}
         # For each partition: everything before this offset was answered. If an operator moves a
-        # position further, this offset does not change.
+        # position forward, this offset does not change.
         self._reached: dict[int, int] = {}
         self._written: dict[int, Commit] = {}
         self._topic = topic
@@ -85,7 +85,7 @@ class Group:
         self._fenced: set[Member] = set()
         # All open transactions. `_pending`: for each partition, the transactions that will move its
         # position, in the order in which their positions arrived. `_places`: for each partition,
-        # which number in this order the transaction or commit had that moved the position last.
+        # the place in this order of the transaction or commit that moved the position last.
         self._open: dict[Open, None] = {}
         self._pending: dict[int, list[Open]] = {}
         self._places: dict[int, int] = {}

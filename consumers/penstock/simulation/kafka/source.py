@@ -106,7 +106,7 @@ class SimulatedSource(Generic[W]):
                     return  # the worker has left
                 if isinstance(order, asyncio.Future):
                     await self._hand_back()
-                    # Earlier commits arrive before the request to join, as on one connection.
+                    # As on one connection, earlier commits arrive before the request to join.
                     await asyncio.sleep(
                         max(0.0, self._arrives_s - asyncio.get_running_loop().time())
                     )
@@ -150,7 +150,7 @@ class SimulatedSource(Generic[W]):
                 self._is_in_trouble and self._injector.happens(self._injector.faults.commit_fails)
             ):
                 break
-            await asyncio.sleep(ASK_AGAIN_S)  # as with a coordinator that still loads its log
+            await asyncio.sleep(ASK_AGAIN_S)  # a real coordinator may still be loading its log
         starts = {number: self._start(number) for number in partitions}
         await self._injector.delay()
         if self._rebalance is not None:  # None: the worker has left
@@ -237,8 +237,8 @@ class SimulatedSource(Generic[W]):
             await self._assigned(start)
 
     def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
-        """Returns the next records, and the position after them. If only a gap follows up to the
-        end of the partition, it is the position after the gap.
+        """Returns the next records, and the position after them. If a gap follows up to the end of
+        the partition, the position is the one after the gap.
         """
         log = self._topic.records[partition]
         index = bisect_left(log, position, key=lambda record: record.offset)
