@@ -47,7 +47,7 @@ class JsonModel(HttpModel):
         self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None
         self._shown_url = config.shown_url(str(self.url))
-        # Sent because, without this header, SageMaker's containers choose a format themselves.
+        # Without this header, SageMaker's containers would choose a format themselves.
         is_lines = self._form.answers == LINES
         self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
         self._row_error = settings.row_error

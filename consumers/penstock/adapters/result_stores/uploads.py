@@ -50,7 +50,7 @@ Meaning = Callable[[Exception, Location], PenstockError]
 
 
 class _End(Enum):
-    """What follows the last part."""
+    """Handed over instead of a part, when no part follows."""
 
     COMPLETE = 0
     GIVEN_UP = 1

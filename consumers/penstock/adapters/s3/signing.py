@@ -5,7 +5,8 @@ Rule: configured credentials are used first. If there are none, AWS's own chain 
 it may send a request to a token service. Its answer is used for `GOOD_FOR_S`. The signature is AWS
 Signature Version 4 for requests without a body. What many signatures share is not computed for each
 of them: the signing key is computed once a day, and the signed header lines once a second. Owner:
-`direct_get`. Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API reference.
+`direct_get`.
+Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API reference.
 """
 
 import asyncio

@@ -29,7 +29,8 @@ from penstock.messages.reference import SchemaError
 from penstock.messages.urls import S3, split_place
 from penstock.ports import Body, Listed, Location, Objects, Part
 
-# Schemes that can do without a configured store: the cloud's own chain finds the credentials.
+# Stores with these schemes need not be configured, because the cloud's own chain finds the
+# credentials.
 CLOUDS: Final = ("gs", "az")
 AWS_URL: Final = "https://s3.amazonaws.com"
 
@@ -126,7 +127,7 @@ def place_of(name: str, store: config.Store) -> ConfiguredStore:
 
 
 def with_clouds(cfg: config.Config) -> config.Config:
-    """For URLs that the caller names: add the clouds that are not configured. Such a cloud is read
+    """Add the clouds that are not configured, for URLs that the caller names. Such a cloud is read
     with the credentials that the cloud's own tools would find. References of a topic never use
     these credentials.
     """

@@ -1,4 +1,4 @@
-"""Names of objects and of their versions: checks of buckets and keys, globs, entity tags as pins.
+"""Checks the names of buckets and objects, matches globs, and turns entity tags into pins.
 
 Rule: a name that a client could not pass on exactly is refused here, with the error that a store
 without such an object would cause. Pure functions. Owner: the clients of all stores.

@@ -1,4 +1,4 @@
-"""What obstore's errors mean: `translated` for S3, `cloud_translated` for Google and Azure.
+"""Translates obstore's errors: `translated` is for S3, `cloud_translated` for Google and Azure.
 
 Rule: obstore has an exception class for a few statuses only. For all others the status and the
 store's error code are read from the exception's text. The error code decides first, then the
@@ -36,7 +36,7 @@ _IMPLAUSIBLE = re.compile(
     r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
 )
 
-# The following are for Google and Azure.
+# The patterns and codes from here on are for Google and Azure.
 _CLOUD_STATUS = re.compile(r"status code: (\d{3})|(\b404 Not Found)")
 _CLOUD_CODE = re.compile(r"<Code>(\w+)</Code>|[Ee]rror[- ][Cc]ode: ?\"?(\w+)")
 # Errors of the cloud's identity service, which gives a token before the store is asked.

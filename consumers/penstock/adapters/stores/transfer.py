@@ -210,8 +210,8 @@ def check_pin(location: Location, etag: str | None) -> None:
 def check_rest(
     location: Location, asked: tuple[int, int], got: tuple[int, int], etags: tuple[Any, Any]
 ) -> None:
-    """Raises unless the answer is the requested range of the same object. Stores and proxies that
-    ignore `Range` send the whole object from its first byte.
+    """Raise an error unless the answer is the requested range of the same object. Stores and
+    proxies that ignore `Range` send the whole object from its first byte.
     """
     if asked != got:
         raise Transient(

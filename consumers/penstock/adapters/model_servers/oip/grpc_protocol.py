@@ -91,7 +91,7 @@ def _made() -> dict[str, Any]:
 
 
 MESSAGES: Final = _made()
-# From a tensor's datatype to the field that holds the tensor's typed values.
+# For each datatype: the field that holds the typed values of such a tensor.
 CONTENTS: Final = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -121,11 +121,12 @@ _NO_STATUS: Final = re.compile(
 )
 # Codes that a server can send, and that the library also gives by itself.
 _ALSO_BY_LIBRARY: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
-# Texts for a message that is too large: of C core and Go, of Java, of .NET, of Rust, in this order.
+# The texts by which a message is refused as too large. The alternatives are, in this order, those
+# of C core and Go, of Java, of .NET, of Rust.
 _TOO_LARGE: Final = re.compile(
     r"larger than max|exceeds (?:the )?(?:configured )?max|too large|message size", re.IGNORECASE
 )
-# The server, or a gateway before it, refused the token.
+# With these codes the server, or a gateway before it, refuses the token.
 DENIED: Final = (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED)
 _BY_MODEL: Final = (
     # INTERNAL: an exception of the model in Triton and MLServer, an uncaught one in KServe.
