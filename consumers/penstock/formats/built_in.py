@@ -1,4 +1,4 @@
-"""Our own formats: the name and extensions of each, how it is recognised, and its reader.
+"""Lists our own formats, each with its name, its extensions, how it is recognised, and its reader.
 
 Rule: a new format is one file and one entry here. An object's first bytes are shown to the formats
 in this order, until a format recognises them. Owner: the registry.

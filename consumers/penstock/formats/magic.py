@@ -1,4 +1,4 @@
-"""What data is by its first bytes, for error texts about data that was taken for something else.
+"""Names data by its first bytes, for error texts about data that was taken for something else.
 
 Rule: only error texts use these names. They do not decide which reader is chosen. `named_by_magic`
 is asked only about data that is known to be binary, because `ORC` may well be the first cell of a
@@ -29,7 +29,7 @@ _FOREIGN: Final[dict[bytes, str]] = {
     b"\x02\x21\x4c\x18": "packed by an old lz4",
     **{bytes([old]) + b"\xb5\x2f\xfd": "packed by an old zstd" for old in range(0x22, 0x28)},
 }
-# Beside the first bytes: the name that people use, and the format that reads such data.
+# For each beginning of data: the name that people use for such data, and the format that reads it.
 _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x89PNG\r\n\x1a\n": ("a PNG", "image"),
     b"\xff\xd8\xff": ("a JPEG", "image"),
@@ -49,20 +49,20 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"[": ("JSON", "json"),
     b"{": ("JSON", "ndjson"),
 }
-# The three places that decide an object's format, for error texts. The first one that is set
+# For error texts: the three things that decide an object's format. The first of them that is set
 # counts.
 _MEND: Final = '"format" of its reference, rows.format, or its name'
 _SHOWN_BYTES: Final = 16
 
 
 def _is_binary(magic: bytes) -> bool:
-    """Are these bytes not UTF-8, or are there control characters among them?"""
+    """True if these bytes are not UTF-8, or if there are control characters among them."""
     return not magic.isascii() or any(byte < 9 for byte in magic)
 
 
 # Data that begins like this is certainly not text.
 CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
-# A text in UTF-8 begins with none of these. They are taken from both tables.
+# A text in UTF-8 never begins with one of these. They come from both tables above.
 NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 
@@ -75,9 +75,9 @@ def named_by_magic(head: bytes) -> str | None:
 
 
 def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
-    """The error, with advice, for an object that should be `what`, such as "tar archive", and does
-    not begin like one. `head`: the object's first bytes; None if their number depends on how the
-    bytes arrived. Then they are not shown, because an object must get the same text each time.
+    """The error, with advice, for an object that should be `what`, such as "tar archive", but does
+    not begin like one. `head`: the object's first bytes, which the error shows. It is None if their
+    number depends on how the bytes arrived, because an object must get the same text each time.
     """
     seen = f"correct its format ({_MEND})" if head is None else _seen(head)
     return Poison(code, f"this is no {what}: {seen}")
@@ -102,12 +102,14 @@ def _seen(head: bytes) -> str:
 
 
 def is_text(head: bytes) -> bool:
-    """Are these bytes UTF-8, but for a last character that is cut?"""
+    """True if these bytes are UTF-8. The last character may be cut."""
     return b"\0" not in head and _decoded(head) is not None
 
 
 def _decoded(begin: bytes) -> str | None:
-    """The text, without a last character that is cut; None: the bytes are binary."""
+    """The text of these bytes; a last character that is cut is left out. None: the bytes are
+    binary.
+    """
     try:
         return utf_8_decode(begin, "strict", False)[0]
     except UnicodeDecodeError:

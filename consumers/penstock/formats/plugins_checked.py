@@ -1,9 +1,9 @@
 """Checks the format of a user's package, and each run of rows that its parser gives.
 
-Rule: a fault that can be mended without changing a value is mended (order in memory, byte order).
-Any other fault is `bad_format`, with a text that says what the format should give instead. A check
-takes 2 us a run, so our own formats are not checked here, but by their tests. Pure. Owner: the
-registry.
+Rule: if a fault (such as another order in memory, or another byte order) can be mended without
+changing a value, it is mended. Any other fault is `bad_format`, with a text that says what the
+format should give instead. A check takes 2 us per run, so our own formats are not checked here;
+their tests check them. Pure. Owner: the registry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,8 +30,8 @@ _KINDS: Final[dict[type, tuple[Form, ...]]] = {
 
 
 def guarded(format: Format) -> Format:
-    """The same format, but its runs are checked. Raises `Fatal` for a wrong field of the format,
-    because every object would fail by it.
+    """The same format, but with checked runs. Raises `Fatal` if a field of the format is wrong,
+    because every object would fail because of this field.
     """
     wrong = _flaw(format)
     if wrong is not None:
@@ -56,7 +56,7 @@ def guarded(format: Format) -> Format:
 
 
 def _flaw(format: Format) -> str | None:
-    """Which field of the format is wrong, in words; None: all are right."""
+    """A text that says which field of the format is wrong. None: all fields are right."""
     called = {"makes": True, "looks": True, "is_plain": True, "open": False, "ranged": False}
     for name, is_needed in called.items():
         value = getattr(format, name)
@@ -95,7 +95,8 @@ def _checked(runs: Iterable[Run], form: Form) -> Iterator[Run]:
 
 
 def checked(run: Run, form: Form) -> Run:
-    """The run, mended where that changes no value. Raises `Poison` for any other fault."""
+    """The run. A fault is mended if that changes no value; for any other fault, `Poison` is raised.
+    """
     if not isinstance(run, Run):
         raise _wrong(f"{type(run).__name__}, no Run")
     payload = run.payload

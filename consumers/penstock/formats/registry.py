@@ -1,9 +1,11 @@
-"""Which parser reads an object: all formats, ours and those of users' packages, and the choice.
+"""Knows all formats, ours and those of users' packages, and chooses the parser that reads an
+object.
 
 Rule: the format is the one that the reference or the configuration asks for; else the one that the
-key's extension names; else the one that the first bytes look like. Of an archive, the members with
-the extension of a format that fits the request are read, or those that the glob `rows.member`
-selects. A user's package adds a format by an entry point `penstock.formats`.
+key's extension names; else the one that the first bytes look like. In an archive, those members are
+read that the glob `rows.member` selects. If `rows.member` is not set, those are read whose
+extension belongs to a format that fits the request. A user's package adds a format by an entry
+point `penstock.formats`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -55,8 +57,8 @@ def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[R
     return read_zip(source, options, members, expansion)
 
 
-# If a reference names one of these codecs, the data may be packed by this codec or by another. The
-# first bytes of the data tell by which.
+# A reference may name one of these codecs. The data may nevertheless be packed by another one, so
+# the first bytes of the data tell by which.
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
@@ -100,8 +102,8 @@ def check_options(options: RowOptions, request: str) -> None:
 def open_parser(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Parser:
-    """The parser of an object. With `compression` "none" the parser leaves packed data as it is.
-    The parser raises `WantsRanges` while it is fed if the object must be read by ranges.
+    """The parser of an object. If `compression` is "none", the parser leaves packed data as it is.
+    If the object must be read by ranges, the parser raises `WantsRanges` while it is fed.
     """
     format = _known("format", format, known_formats())
     compression = _known("compression", compression, _COMPRESSIONS)
@@ -126,7 +128,9 @@ def ranged_format(
 def told_format(
     options: RowOptions, head: bytes, *, key: str, format: str | None = None
 ) -> Format | None:
-    """The format of an object that is not packed, by its name or first bytes. None: it is a tar."""
+    """The format of an object that is not packed, by the object's name or its first bytes. None:
+    the object is a tar.
+    """
     named = _known("format", format, known_formats()) or _format_of(key)
     return formats().get(named or sniff_format(head.removeprefix(BOM), options))
 
@@ -139,7 +143,7 @@ def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
     return asked
 
 
-# The type has a name, because Python would build it anew for each object otherwise.
+# This type has a name, because without one Python would build the type anew for each object.
 _Unpacked = Callable[[Parser], Parser] | None
 
 
@@ -172,7 +176,8 @@ def _open(
         if found.is_text:
             check_text(chosen, head)
         make = found.open
-        # If only the object's name or first bytes say that it is JSON, it is often NDJSON.
+        # If the reference does not name the format, an object whose name or first bytes say JSON is
+        # often NDJSON.
         if chosen == JSON and format is None:
             make = partial(JsonParser, is_named=named is not None)
         parser = make(options) if make is not None else None
@@ -219,8 +224,8 @@ def sniff_format(head: bytes, options: RowOptions) -> str:
 
 def _members(options: RowOptions, expansion: Expansion) -> Members:
     members = _Members(options, expansion)
-    # If a member is one row, its kept values come from other members, which lie beside it. Rows of
-    # tables have columns for that.
+    # If a member is one row, its kept values come from other members, which lie beside it. If a
+    # member is a table, its kept values come from its own columns.
     is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
     return Samples(options, members) if options.keep and is_file_a_row else members
 
@@ -248,9 +253,11 @@ class _Members(Members):
 
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:
-    """The format by the extension. `packed`: True if an ending like `.gz` is taken off first."""
+    """The name of the format that the extension tells. `packed`: True if an ending like `.gz` is
+    taken off first.
+    """
     # To compare the text behind the first dot with all extensions takes 2 us. Most names have the
-    # same text there, so the answer for the text is remembered.
+    # same text there, so the format that belongs to this text is remembered.
     dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))
     return None if dot < 0 else _format_of_extension(key[dot:], packed)
 

@@ -1,10 +1,10 @@
 """The parser that waits for the first bytes of an object, and then hands all bytes to another
 parser.
 
-Rule: the first bytes decide whether the object is packed. Its name does not, because some clients
-unpack the data on the way. The format is decided by the caller, or by the first bytes as well.
-Until the parser is chosen, at most 512 bytes are held, a block of a tar. Owner: one reading of one
-object.
+Rule: the first bytes decide whether the object is packed. The object's name does not decide this,
+because some clients unpack the data on the way. The format is decided by the caller, or by the
+first bytes, too. Until the parser is chosen, at most 512 bytes (a block of a tar) are held. Owner:
+one reading of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,19 +36,21 @@ class Chosen(NamedTuple):
 
 
 # A function of the first bytes. If they are packed data, it returns another function, which puts
-# the parser of packed data around the parser of the content; else None.
+# the parser of packed data around the parser of the content. If they are not packed, it returns
+# None.
 Unpack = Callable[[bytes], Callable[[Parser], Parser] | None]
 
 
 @dataclass
 class SniffingParser:
-    """`choose` makes the parser, by the first bytes.
+    """Waits for the first bytes. `choose`: a function that chooses the parser by these bytes.
 
-    `unpack` recognises packed data; None: packed data is left as it is. `choose` is called when
-    `head_bytes` have come, or, if the data is packed, when `inside_bytes` were unpacked. If the
-    number is 0, `choose` is called as soon as it is known whether these bytes are packed.
-    `empty_is_settled`: True if a parser is chosen even for an object without bytes. `step_bytes`
-    and `damage` hold until the parser is chosen.
+    `unpack`: a function that recognises packed data; None: packed data is left as it is. `choose`
+    is called when `head_bytes` bytes have come; if the data is packed, it is called when
+    `inside_bytes` bytes were unpacked. If this number is 0, `choose` is called as soon as it is
+    known whether the bytes are packed. `empty_is_settled`: True if a parser is chosen even for an
+    object without bytes. `step_bytes` and `damage` are those of `Parser`; these values are used
+    until the parser is chosen.
     """
 
     choose: Callable[[bytes], Chosen]
@@ -87,7 +89,7 @@ class SniffingParser:
         yield from parser.close()
 
     def _settle(self, head: bytes) -> tuple[Parser, bytes]:
-        """The parser, and the bytes to feed it."""
+        """Chooses the parser. Returns the parser, and the bytes to feed it."""
         wrap = self.unpack(head) if self.unpack is not None else None
         if wrap is not None:
             if self.inside_packed:
@@ -95,7 +97,7 @@ class SniffingParser:
             inside = replace(self, head_bytes=self.inside_bytes, inside_packed=True)
             parser = wrap(inside)
         else:
-            # `choose` is shown the same first bytes whatever the size of the chunks.
+            # Whatever the size of the chunks, `choose` gets the same first bytes.
             try:
                 shown = head[: self.head_bytes or LONGEST_MAGIC_BYTES]
                 parser, is_text = self.choose(shown.removeprefix(BOM))
@@ -111,8 +113,9 @@ class SniffingParser:
 
 
 def is_open(head: bytes) -> bool:
-    """May further bytes show that the data is packed, or begins with a byte order mark? If not, the
-    parser is chosen at once, so that these bytes are read even if nothing comes after them.
+    """True if further bytes may still show that the data is packed, or that it begins with a byte
+    order mark. If it is False, the parser is chosen at once, so that these bytes are read even if
+    no more bytes come.
     """
     is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
     text = head.removeprefix(BOM)
@@ -120,8 +123,8 @@ def is_open(head: bytes) -> bool:
 
 
 def not_as_stream(format: str) -> Poison:
-    """The error for data whose format is read by ranges, but which is packed or a member of an
-    archive.
+    """The error for data in a format that is read by ranges, if the data is packed or is a member
+    of an archive.
     """
     return Poison(
         "bad_format",
@@ -136,13 +139,15 @@ def check_text(format: str, head: bytes) -> None:
     if magic in _OTHER_BOMS:
         raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
     if magic is not None:
-        # The error shows the magic, not all first bytes, because their number depends on whether
-        # there was a byte order mark.
+        # The error shows only the magic, and not all first bytes, because the number of first bytes
+        # depends on whether there was a byte order mark.
         raise no_such(f"text, as {format} is", magic)
 
 
 def sniff_text(head: bytes) -> str:
-    """The format of a text that no format recognises. Raises `Poison` for binary data."""
+    """The format of a text, if no format has recognised its first bytes. Raises `Poison` for binary
+    data.
+    """
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
         raise Poison("bad_format", named_by_magic(head) or unknown)

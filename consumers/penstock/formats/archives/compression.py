@@ -1,4 +1,5 @@
-"""Is the data packed, by which codec, and to how many bytes may an object unpack?
+"""Finds out whether data is packed and by which codec, and limits the bytes to which an object may
+unpack.
 
 Rule: the first bytes tell the codec: gzip, bzip2, xz, zstd or lz4. One `Expansion` counts the
 unpacked bytes of an object, or of all packed members of its archive, so a bomb costs bounded time.
@@ -20,14 +21,15 @@ from penstock.formats.base.runs import RowOptions
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
-# The ratio is not checked below this: 16 MiB are harmless, and short files whose rows are all equal
-# reach a ratio of 200.
+# The ratio is not checked below this many unpacked bytes, because 16 MiB are harmless, and short
+# files whose rows are all equal reach a ratio of 200.
 _RATIO_FREE_BYTES = 16 << 20
-# The limit for tables is higher, because columns pack better: DuckDB writes 20,000 rows of one 1 kB
-# text to 62 kB of Parquet.
+# For tables this limit is higher, because columns pack better: if the same text of 1 kB is in all
+# of 20,000 rows, DuckDB writes these rows as 62 kB of Parquet.
 TABLE_FREE_BYTES = 64 << 20
 
-# 128 MiB. The programs `zstd` and `xz` have the same limit by default.
+# A frame may want this much memory, 128 MiB. The programs `zstd` and `xz` have the same limit by
+# default.
 WINDOW_BYTES: Final = 128 << 20
 _WINDOW_LOG: Final = 27
 
@@ -73,15 +75,16 @@ SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
 AFTER_SKIPPED: Final = CODECS[2:]
 MAGICS: Final = (*(codec.magic for codec in CODECS), *SKIPPABLE)
 # The magic of bzip2 has three letters and could be a word, so the bytes behind it are checked, too.
-# After a level of one digit come the digits of pi, or the digits of pi's square root if the file is
-# empty.
+# First comes the level, which is one digit. Then come the digits of pi, or the digits of pi's
+# square root if the file is empty.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
 LONGEST_MAGIC_BYTES: Final = 10
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """The codec that the first bytes show; None: the data is not packed, or packed by gzip."""
+    """The codec that the first bytes show. None: the data is not packed, or it is packed by gzip.
+    """
     if not head.startswith(MAGICS):
         return None
     for codec in CODECS:
@@ -99,9 +102,9 @@ def is_begun(data: bytes) -> bool:
 class Expansion:
     """Counts packed and unpacked bytes, of an object or of all packed members of an archive.
 
-    `outer`: for members, the count of their object, to which the members' unpacked bytes are added,
-    too. Otherwise an archive of many small bombs, packed again, would pass, because each member
-    alone stays below every limit.
+    `outer`: for the members of an archive, the count of the whole object; the members' unpacked
+    bytes are added to it, too. Without it, an archive of many small bombs that is itself packed
+    would pass, because each member alone stays below every limit.
     """
 
     def __init__(

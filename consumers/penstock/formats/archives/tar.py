@@ -1,4 +1,5 @@
-"""tar (ustar, pax, GNU): each selected member is read by the format that its name tells.
+"""Reads tar archives (ustar, pax, GNU). The name of each selected member tells by which format it
+is read.
 
 Rule: only regular files are read; links, devices and folders are passed over, never followed.
 Nothing is written anywhere. An archive that stops before its end mark, or whose headers are
@@ -22,7 +23,8 @@ from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Members, Pa
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 
-# At most this much is read of a long name or a pax record. GNU tar and Python write a few kB.
+# A long name, or the pax records of a member, may have at most this many bytes. GNU tar and Python
+# write a few kB.
 _EXTENSION_BYTES = 1 << 20
 
 
@@ -39,7 +41,7 @@ class TarParser(Parser):
         self._overrides: dict[str, str] = {}  # path and size for the next member
         self._extension: tuple[TypeFlag, bytearray] | None = None
         self._member: tuple[str, Parser] | None = None
-        self._data_bytes = 0  # of the current member, that are still to come
+        self._data_bytes = 0  # how many bytes of the current member are still to come
         self._padding_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Run]:
@@ -74,7 +76,7 @@ class TarParser(Parser):
         yield from self._of_archive.rest()
         if self._ended or not (self._started or self._block):
             return
-        # A header fills up its names with NUL, so even the beginning of a header has a NUL.
+        # In a header, names are filled up with NUL, so even the beginning of a header has a NUL.
         if not self._started and b"\0" not in self._block:
             raise no_such("tar archive", bytes(self._block), "bad_archive")
         where = f' in member "{self._member[0]}"' if self._member is not None else ""

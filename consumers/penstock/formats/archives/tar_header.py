@@ -1,4 +1,4 @@
-"""One tar header block: POSIX ustar, pax records, GNU's long names and base-256 sizes.
+"""Reads one header block of a tar: POSIX ustar, pax records, GNU's long names and base-256 sizes.
 
 Rule: a header whose checksum is wrong, or whose type is unknown, is `bad_archive`; nothing is
 guessed. The checks of a member's path and size, which tar and zip share, are here. Pure. Layout:
@@ -20,19 +20,21 @@ _CHECKSUM = slice(148, 156)
 _TYPE = slice(156, 157)
 _GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
 _OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
-_DECIMAL = re.compile(rb"[0-9]{1,19}")  # fits 63 bits; `int` would take minutes for far longer ones
-# Linux's PATH_MAX. There is a limit because the path stands in the record of each row of the
-# member.
+# such a number fits 63 bits; `int` would take minutes for a far longer one
+_DECIMAL = re.compile(rb"[0-9]{1,19}")
+# Linux's PATH_MAX. Paths are limited, because the path of a member stands in the record of each of
+# its rows.
 _PATH_CHARS = 4_096
 
 
 class TypeFlag(Enum):
     FILE = "file"
     PASSED_OVER = "passed over"  # links, devices, folders, fifos, labels: no data follows
-    LISTED_FOLDER = "listed folder"  # in an incremental archive; a list of its files follows
+    # a folder of an incremental archive; a list of its files follows
+    LISTED_FOLDER = "listed folder"
     PAX = "pax"
     LONG_NAME = "long name"
-    SKIPPED_EXTENSION = "skipped extension"  # about all members, or about a link's target
+    SKIPPED_EXTENSION = "skipped extension"  # it is about all members, or about a link's target
 
 
 _TYPES = {
@@ -70,7 +72,7 @@ def is_tar(head: bytes) -> bool:
 
 
 def parse_header(block: bytes) -> Header | None:
-    """The header in 512 bytes; None for the end mark, a block of zeros."""
+    """The header in a block of 512 bytes. None: the block is the end mark, which has only zeros."""
     if not block.strip(b"\0"):
         return None
     _check_sum(block)
@@ -80,7 +82,7 @@ def parse_header(block: bytes) -> Header | None:
         name = _REFUSED.get(flag, f"entries of type {flag.decode('latin-1')!r}")
         raise Poison("bad_archive", f"the tar archive holds {name}, which cannot be read as rows")
     path = path_text(block[0:100])
-    # In GNU's own format (magic "ustar  ") times stand where POSIX has the prefix.
+    # Only POSIX has a prefix here. GNU's own format (magic "ustar ") has times in this place.
     if block[USTAR_AT : USTAR_AT + 6] == USTAR_MAGIC + b"\0":
         prefix = path_text(block[345:500])
         path = f"{prefix}/{path}" if prefix else path
@@ -88,8 +90,8 @@ def parse_header(block: bytes) -> Header | None:
 
 
 def parse_pax(body: bytes) -> dict[str, str]:
-    """`path` and `size` of pax records. A record is `<length> <key>=<value>\\n`, and the length
-    counts its own digits, too.
+    """The values of `path` and `size` in pax records. A record is `<length> <key>=<value>\\n`; its
+    length includes the digits of the length itself.
     """
     found: dict[str, str] = {}
     at = 0
@@ -112,9 +114,9 @@ def parse_pax(body: bytes) -> dict[str, str]:
 
 
 def _check_sum(block: bytes) -> None:
-    """Raises `Poison` if the checksum is wrong. The checksum is the sum of all bytes, in which the
-    bytes of the checksum's own field count as spaces. Some old writers took bytes above 127 for
-    negative numbers; their sum is accepted, too.
+    """Raises `Poison` if the checksum is wrong. The checksum is the sum of all bytes of the block;
+    the bytes of the checksum's own field count as spaces. Some old writers took bytes above 127 for
+    negative numbers. The sum by that rule is accepted, too.
     """
     expected = _number(block[_CHECKSUM], "checksum")
     rest = block[:148] + b" " * 8 + block[156:]
@@ -135,7 +137,9 @@ def _number(field: bytes, name: str) -> int:
 
 
 def path_text(field: bytes) -> str:
-    """A path up to its first NUL. Raises `Poison` for a path that no system allows."""
+    """The text of a path, which ends before the first NUL. Raises `Poison` for a path that no
+    system allows.
+    """
     path = field.partition(b"\0")[0].decode(errors="replace")
     check_path(path)
     return path

@@ -1,10 +1,10 @@
 """Unpacks data in bounded pieces. The rows of each piece are read before the next piece is made.
 
-Rule: at most one piece of output is held, so a bomb costs time, not memory. However the packed
-bytes arrive, damage and limits are found at the same row. Several members of gzip in a row, and
-several frames of another codec, are one file. Zero padding at the end is passed over; so are the
-skippable frames of zstd and lz4 (a file that pzstd wrote begins with such a frame). Owner: one
-reading of one object.
+Rule: at most one piece of output is held, so a bomb costs time, not memory. Damage and limits are
+found at the same row, however the packed bytes arrive. If several gzip members, or several frames
+of another codec, follow each other, they are one file. Two things are passed over: zero padding at
+the end, and skippable frames of zstd and lz4. A file that pzstd wrote begins with such a frame.
+Owner: one reading of one object.
 """
 
 import lzma
@@ -31,8 +31,8 @@ from penstock.formats.base.runs import Run
 # A piece is as large as a step of plain text, because almost all time goes into the rows: to read
 # short rows of numbers takes sixty times as long as to unpack them.
 PIECE_BYTES = 256 << 10
-# Packed bytes (but not those of gzip) are unpacked in slices of this size, counted from the start
-# of the object, so that damage is found at the same row every time.
+# Packed bytes of all codecs but gzip are unpacked in slices of this size, which are counted from
+# the start of the object. This way, damage is found at the same row every time.
 SLICE_BYTES: Final = 16 << 10
 # What the libraries raise for damaged data. lz4 raises RuntimeError.
 _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeError, ValueError)
@@ -41,8 +41,9 @@ _FRAME_MAGIC_BYTES: Final = 4
 
 
 class Unpacking(Parser):
-    """Base of the parsers that unpack, and feed what they unpack to `inner`, the parser of the
-    content. `limit_bytes`: how much a member of an archive may unpack to.
+    """The base class of parsers that unpack data. They feed the unpacked bytes to `inner`, the
+    parser of the content. `limit_bytes`: a member of an archive may unpack to at most this many
+    bytes.
     """
 
     step_bytes = EXPANDING_STEP_BYTES
@@ -55,14 +56,14 @@ class Unpacking(Parser):
         self._made_bytes = 0
 
     def _broken(self, message: str) -> Poison:
-        """The error for damaged packing. It has the error code for damaged content, so a tar.gz
-        that breaks off is `bad_archive`.
+        """The error for damaged packing. Its code is the one that `inner` has for damaged content,
+        so a tar.gz that breaks off is `bad_archive`.
         """
         return Poison(self._inner.damage, message)
 
     def _check(self) -> None:
-        """Call this when `inner` has read all bytes that were unpacked so far, because then packed
-        data among these bytes is counted already.
+        """Check the limits. Call this only when `inner` has read all bytes that were unpacked so
+        far. By then, packed data among these bytes is counted, too.
         """
         self._expansion.check()
         if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
@@ -94,8 +95,8 @@ class GzipParser(Unpacking):
                 if not data:
                     return
             assert self._member is not None
-            # Pieces end at multiples of the piece size, so that the limits are checked at the same
-            # places however the data was cut.
+            # Pieces end at multiples of the piece size. So the limits are checked at the same
+            # places, however the packed data was cut.
             room = PIECE_BYTES - self._made_bytes % PIECE_BYTES
             # The copy takes 1 us. (The library isal inflates 2.4 times as fast, but cannot copy.)
             before = self._member.copy()
@@ -105,7 +106,7 @@ class GzipParser(Unpacking):
                 if len(data) <= 1:
                     raise self._broken(f"gzip data is damaged: {error}") from error
                 # The failed call has also lost the output before the damage. So go back to the
-                # copy, and halve the data until the damaged byte is alone.
+                # copy, and try again with half of the data, until the damaged byte is alone.
                 self._member = before
                 yield from self._inflate(data[: len(data) // 2])
                 yield from self._inflate(data[len(data) // 2 :])
@@ -182,8 +183,8 @@ class PackedParser(Unpacking):
                 if not data:
                     return
                 if self._codec is SKIPPED and len(data) < _FRAME_MAGIC_BYTES:
-                    # These bytes are too few to tell what kind of frame begins. So the next slice
-                    # begins with them.
+                    # These last bytes are too few to tell what kind of frame they begin. So they
+                    # are put in front of the next slice.
                     self._slice += data
                     return
                 self._frame = self._next_frame(data)

@@ -2,9 +2,9 @@
 up to the first dot.
 
 Rule: `rows.keep` names extensions. A file with such an extension is kept with the rows of the other
-files of its sample. So the rows of a sample wait until the next sample begins. At most one sample
-is held. If the sample's rows are larger than twice `limits.row_bytes`, they are handed on with the
-kept files that came so far. Owner: the parser of one archive.
+files of its sample. So the rows of a sample wait until the next sample begins, and at most one
+sample is held. If the rows of a sample are larger than twice `limits.row_bytes`, they are handed on
+early, with the kept files that have come until then. Owner: the parser of one archive.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ KEPT_BYTES: Final = 64 << 10
 
 
 class Samples:
-    """The members of an archive with samples. `members` opens the files that become rows."""
+    """The members of an archive with samples. `members`: opens those files that become rows."""
 
     def __init__(self, options: RowOptions, members: Members) -> None:
         self.name = ""
@@ -57,7 +57,9 @@ class Samples:
             self.files.clear()
 
     def hold(self, run: Run) -> Iterator[Run]:
-        """Hold a run of the current sample. Gives all held runs if they are too large together."""
+        """Hold a run of the current sample. If the held runs are too large together, all of them
+        are given.
+        """
         self.runs.append(run)
         held = sum(one.payload.nbytes for one in self.runs if one.payload is not None)
         if held > self._most_bytes:

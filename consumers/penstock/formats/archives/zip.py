@@ -1,4 +1,5 @@
-"""zip, by its central directory: each selected member is read by the format that its name tells.
+"""Reads zip archives by their central directory. The name of each selected member tells by which
+format it is read.
 
 Rule: only regular files are read, in the order in which they lie. Nothing is written anywhere, so
 any name is harmless. Encrypted or damaged data, and a wrong checksum, are `bad_archive`. The sizes
@@ -22,7 +23,8 @@ from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
 
 MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
-# The whole directory is read at once: 100,000 entries of 100 bytes are 10 MB.
+# The whole directory is read at once, so it may have at most this many bytes. 100,000 entries of
+# 100 bytes are 10 MB.
 MOST_READ_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 128 << 10
 _HEAD_BYTES: Final = 16
@@ -115,18 +117,22 @@ def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) ->
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
-    """Is the entry a regular file? A link is not: its data is the name of its target."""
+    """True if the entry is a regular file. A link is not a regular file: its data is the name of
+    its target.
+    """
     if entry.is_dir():
         return False
-    # In an entry that another system has written, these bits mean something else.
+    # Only systems like Unix write the mode of a file into these bits. In an entry of another
+    # system, they mean something else.
     mode = entry.external_attr >> 16 if entry.create_system in _UNIXES else 0
     return stat.S_IFMT(mode) in (0, stat.S_IFREG)
 
 
 def _path(entry: zipfile.ZipInfo) -> str:
-    """The path of an entry, without a leading `./`, as in tar. An entry of Unix that does not state
-    the encoding of its path was written by Info-ZIP, which takes the bytes of the path from the
-    file system, where they are UTF-8. zipfile has decoded them by cp437, an encoding of DOS.
+    """The path of an entry, without a leading `./`, as in tar. If an entry of Unix does not state
+    the encoding of its path, it was written by Info-ZIP. Info-ZIP takes the bytes of the path from
+    the file system, where they are UTF-8, but zipfile has decoded them by cp437, an encoding of
+    DOS.
     """
     path = entry.filename
     if not entry.flag_bits & _UTF8 and entry.create_system == _UNIX:

@@ -1,1 +1,3 @@
-"""What all formats share: runs of rows, members, options, reading by parts."""
+"""What all formats share: runs of rows, members of archives, options, and reading an object in
+parts.
+"""

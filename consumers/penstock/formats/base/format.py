@@ -1,9 +1,9 @@
-"""The description of a format: its names, how it is recognised, its rows, and its reader.
+"""Describes a format: its names, how it is recognised, its rows, and its reader.
 
-Rule: all other code knows a format only by its `Format`, never by its name, so that a user's
-package can add a format, by an entry point `penstock.formats`. Whether the rows of a format fit the
-request to the model is checked at the start for the configured format, and for each object when its
-format is known. If the rows do not fit, the error says which request or setting to choose.
+Rule: all other code uses a format only through its `Format`, and never asks for its name. So a
+user's package can add a format, by an entry point `penstock.formats`. Whether the rows of a format
+fit the request to the model is checked at the start for the configured format, and for each object
+when its format is known. If the rows do not fit, the error says which request or setting to choose.
 """
 
 from collections.abc import Callable, Collection
@@ -26,27 +26,28 @@ _KINDS: Final = {
 
 
 def always(_: object) -> bool:
-    """The `is_plain` of a format that is plain with all options."""
+    """Serves as the `is_plain` of a format that is plain with all options."""
     return True
 
 
 def never(_: object) -> bool:
-    """The `looks` of a format that cannot be recognised by first bytes, or the `is_plain` of a
-    format that is never plain.
+    """Serves as the `looks` of a format that cannot be recognised by first bytes, and as the
+    `is_plain` of a format that is never plain.
     """
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format. The parser that `open` returns reads an object as a stream; the function `ranged`
+    """One format. `open`: a function that returns a parser, which reads an object as a stream; it
+    returns None if the format cannot make the rows that the options want. `ranged`: a function that
     reads an object by ranges of its bytes. If a format has both, `open` is used for members of
-    archives and for packed objects. `open` returns None if it cannot make the rows that the options
-    want. `makes`: from the options to the forms of rows that the format can give. `extensions`: in
-    lower case, with the dot. `looks`: True if an object's first bytes, at most 512, look like this
-    format. `is_plain`: True if with these options rows are read by linear code, without unpacking
-    anything; then the worker itself decodes small objects. `is_text`: True if the bytes are UTF-8;
-    then a byte order mark is taken off and UTF-16 is refused.
+    archives and for packed objects. `makes`: a function that returns the forms of rows that the
+    format can give with these options. `extensions`: in lower case, with the dot. `looks`: a
+    function that gets an object's first bytes, at most 512, and returns True if they look like this
+    format. `is_plain`: a function that returns True if, with these options, rows are read by linear
+    code and nothing is unpacked; if so, the worker itself decodes small objects. `is_text`: True if
+    the format's bytes are UTF-8; if so, a byte order mark is taken off, and UTF-16 is refused.
     """
 
     name: str
@@ -59,11 +60,13 @@ class Format:
     is_text: bool = False
 
     def fits(self, options: RowOptions) -> bool:
-        """Can the format make the rows that the request takes?"""
+        """True if the format can make rows of the form that the request to the model takes."""
         return options.form in self.makes(options)
 
     def misfit(self, options: RowOptions) -> str | None:
-        """Why the rows do not fit, in words, with the setting that mends it. None: they fit."""
+        """Why the format's rows do not fit the request, as a text that names the setting to change.
+        None: they fit.
+        """
         if self.fits(options):
             return None
         made = " or ".join(_KINDS[form] for form in self.makes(options))
@@ -76,7 +79,7 @@ class Format:
         )
 
     def check_fits(self, options: RowOptions) -> None:
-        """Raises `Poison` if the request cannot take the format's rows."""
+        """Raises `Poison` if the request to the model cannot take the format's rows."""
         why = self.misfit(options)
         if why is not None:
             raise Poison("bad_format", why)
@@ -91,5 +94,5 @@ class WantsRanges(PenstockError):
 
 
 def makes(*forms: Form) -> Callable[[RowOptions], Collection[Form]]:
-    """The `makes` of a format that gives these forms with all options."""
+    """Returns the `makes` of a format that can give these forms with all options."""
     return lambda _options: forms

@@ -2,7 +2,8 @@
 
 Rule: kept values never make a row bad: a missing column is null, and a time that cannot be read is
 left out. A number is a time in epoch seconds, milliseconds, microseconds or nanoseconds, by its
-magnitude. A text is a time in ISO-8601, in UTC if it has no zone. Owner: the parser of one object.
+magnitude. A text is a time in ISO-8601; if it has no zone, it is in UTC. Owner: the parser of one
+object.
 """
 
 import math
@@ -20,11 +21,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 EARLIEST_MS: Final = -62_135_596_800_000  # the years 1 to 9999
 LATEST_MS: Final = 253_402_300_799_999
-# Below 1e11 a number counts seconds (up to the year 5138), from there on milliseconds (from 1973),
-# and so on. Beside each limit: how many milliseconds the unit has.
+# Each limit with its unit in milliseconds. A number below 1e11 counts seconds (which reach up to
+# the year 5138). A number from 1e11 to 1e14 counts milliseconds (which begin in 1973), and so on.
 _UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
 
-# A record is one line. In JSON a newline is never part of a string, so a blank may take its place.
+# A record must be one line, so newlines become blanks. This changes no value, because in JSON a
+# newline is never part of a string.
 ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -36,7 +38,9 @@ Row = TypeVar("Row")
 def with_kept(
     runs: Iterable[Run], rows: Sequence[Row], keep: Callable[[Sequence[Row]], Kept]
 ) -> Iterator[Run]:
-    """The runs of these rows, each with the kept values of its rows."""
+    """The same runs, each with the kept values of its rows. `rows`: all rows of the runs. `keep`: a
+    function that finds the kept values of rows.
+    """
     at = 0
     for run in runs:
         stop = at + run.rows
@@ -45,8 +49,8 @@ def with_kept(
 
 
 def of_json(options: RowOptions) -> KeepRows:
-    """Makes the function that takes kept values from rows of JSON. Rows that are no objects have no
-    kept values.
+    """Returns a function that finds the kept values of rows of JSON. Rows that are not JSON objects
+    have no kept values.
     """
 
     names = [(orjson.dumps(name), name) for name in dict.fromkeys(options.keep)]
@@ -65,7 +69,9 @@ def of_json(options: RowOptions) -> KeepRows:
 
 
 def _fields(row: bytes) -> Mapping[str, Buffer]:
-    """The values of a JSON object as they stand in its text, numbers beyond 64 bits included."""
+    """The values of a JSON object, as they stand in its text. This keeps even numbers beyond 64
+    bits.
+    """
     if not row.lstrip().startswith(b"{"):
         return {}
     try:
@@ -77,7 +83,7 @@ def _fields(row: bytes) -> Mapping[str, Buffer]:
 def _dumped(value: object) -> bytes:
     try:
         return orjson.dumps(value)
-    except TypeError:  # nested 255 deep: orjson reads such a value, but cannot write it
+    except TypeError:  # the value is nested 255 deep: orjson can read it, but cannot write it
         return b"null"
 
 
@@ -116,7 +122,7 @@ def _of_text(text: str) -> int | None:
 def _of_moment(moment: datetime) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    # A local time in the year 1 or 9999 may lie outside the allowed years once it is converted to
-    # UTC.
+    # If a local time in the year 1 or 9999 is converted to UTC, it may lie outside the allowed
+    # years.
     found = (moment - _EPOCH) // _MS
     return found if EARLIEST_MS <= found <= LATEST_MS else None

@@ -15,7 +15,8 @@ from penstock.formats.base.runs import Run
 
 # Text is read at 100-400 MB/s, so one call of `feed` takes about 1 ms of the event loop.
 PLAIN_STEP_BYTES = 256 << 10
-# At limits.expansion_ratio's default of 200 these bytes become at most 25 MB of text.
+# With the default of limits.expansion_ratio, which is 200, these bytes become at most 25 MB of
+# text.
 EXPANDING_STEP_BYTES = 128 << 10
 
 
@@ -40,8 +41,8 @@ class Parser(Protocol):
 
 
 def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
-    """Feed all bytes of an object at once. A parser of text may have a method `whole`, which reads
-    the last row together with the others even if no newline ends it.
+    """Feed the parser all bytes of an object at once. A parser of text may have a method `whole`;
+    this method reads the last row together with the others, even if no newline ends the last row.
     """
     feed: Callable[[bytes], Iterator[Run]] = getattr(parser, "whole", parser.feed)
     return feed(data)
@@ -60,8 +61,8 @@ class Members(Protocol):
 
 
 def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The runs of a member, each with the member's path, which a `Poison` names, too. Runs that
-    were held back already have the path of their own member.
+    """The runs of a member, each with the member's path. If `Poison` is raised, it names this path,
+    too. Runs that were held back already have the path of their own member.
     """
     try:
         for run in runs:

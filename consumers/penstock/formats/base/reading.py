@@ -1,14 +1,16 @@
-"""Reads one object to its rows, whatever its format and packing: in a decoder, or in the worker.
+"""Reads the rows of one object, whatever its format and packing. This happens in a decoder, or in
+the worker itself.
 
-Rule: `read_object` reads any object. It blocks and is lazy, so it runs outside the event loop, in a
-separate process, the decoder, which may crash. The worker itself reads small objects of plain text
-and small opaque objects by `open_inline`: by linear code, in turns of a few milliseconds. It leaves
-every object that might be something else to a decoder. Of gzip data the unpacked size counts.
+Rule: `read_object` reads any object. It blocks and is lazy, so it does not run on the event loop,
+but in a separate process, the decoder, which may crash. By `open_inline`, the worker itself reads
+small opaque objects and small objects of plain text; it uses only linear code, in turns of a few
+milliseconds. It leaves every object that might be something else to a decoder. For gzip data, the
+unpacked size decides whether an object is small.
 
 If the object is damaged, the rows that were complete before the damage come first, then the
-object's `Poison`. An object ends at its limit of rows, and at its first bad row if bad rows end
-objects. An unforeseen exception, such as `MemoryError`, becomes the object's `Poison`. (An object
-of 900 bytes once asked for 8 GB.) Owner: the process that reads.
+object's `Poison`. An object ends at its limit of rows. If bad rows end objects, it also ends at its
+first bad row. An unforeseen exception, such as `MemoryError`, becomes the object's `Poison`; an
+object of 900 bytes once asked for 8 GB. Owner: the process that reads.
 """
 
 import zlib
@@ -24,16 +26,18 @@ from penstock.formats.base.runs import PIECE_ROWS, Pieces, RowOptions, Run, add,
 from penstock.formats.base.source import AtHand, Stream, Wanted
 from penstock.formats.registry import open_parser, ranged_format, told_format
 
-# Bad rows are the slowest text to read: 10 MB/s. So a turn takes up to 3 ms of the event loop.
+# The bytes of one turn. The slowest text, bad rows, is read at 10 MB/s, so a turn takes up to 3 ms
+# of the event loop.
 TURN_BYTES: Final = 32 << 10
-# When the rows that were read have this size together, they are handed on before more rows are
-# read. One bulk read may give more than this size.
+# Rows are handed on when they have this size together; only then are more rows read. A single bulk
+# read may give more than this size.
 _TURN_PIECE_BYTES: Final = 16 << 10
 
 # A format may recognise an object by this many first bytes.
 _HEAD_BYTES: Final = 512
-# Readers of these formats divide a whole line at once. A line of JSON, or the first line of a CSV,
-# takes up to 4 ms if it has the largest width allowed here. Most embeddings are half as wide.
+# Readers of these formats divide a whole line at once, so the width of lines is limited. A line of
+# JSON, or the first line of a CSV, takes up to 4 ms if it has the largest allowed width. Most
+# embeddings are half as wide.
 _TAKEN_APART: Final = ("csv", "ndjson", "json")
 _LINE_BYTES: Final = 64 << 10
 _LINE_CELLS: Final = 2_048
@@ -49,7 +53,7 @@ def read_object(
     compression: str | None = None,
     wanted: Wanted = lambda start, stop: True,
 ) -> Iterator[Run]:
-    """The object's rows; unwanted rows may come as runs without payload."""
+    """The object's rows. Rows that are not `wanted` may come as runs without a payload."""
     return ObjectEnd(options).cut(_read(source, options, key, format, compression, wanted))
 
 
@@ -89,8 +93,8 @@ class ObjectEnd:
         self._rows = 0
 
     def cut(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """The runs up to the place where the object must end; there `Poison` is raised. `cut` may
-        be called again, with more runs of the same object.
+        """The runs up to the place where the object must end. At that place `Poison` is raised.
+        `cut` may be called several times, each time with the next runs of the same object.
         """
         try:
             for run in runs:
@@ -98,8 +102,8 @@ class ObjectEnd:
                     raise Poison("bad_row", self._described(run))
                 left = self._options.rows - self._rows
                 if run.rows > left:
-                    # If a run reaches beyond the limit, its rows below the limit are still
-                    # answered.
+                    # If a run reaches beyond the limit, those of its rows that are below the limit
+                    # are still answered.
                     if left:
                         yield _first(run, left)
                     said = f"it has more than {self._options.rows} rows (limits.rows)"
@@ -235,7 +239,7 @@ def _fed(parser: Parser, piece: bytes, *, is_whole: bool, is_last: bool) -> Iter
 
 
 def _is_wide(data: bytes, format: str) -> bool:
-    """Is there a line that takes more than a few milliseconds to read?"""
+    """True if the data has a line so wide that reading it takes more than a few milliseconds."""
     start = 0
     while format in _TAKEN_APART and start + _LINE_CELLS < len(data):
         end = data.rfind(b"\n", start, start + _LINE_CELLS)
@@ -251,8 +255,7 @@ def _is_wide(data: bytes, format: str) -> bool:
 
 
 def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
-    """The unpacked bytes; None: there are more of them than `most_bytes`, or the data is
-    damaged.
+    """The unpacked bytes. None: there are more than `most_bytes` of them, or the data is damaged.
     """
     unpacker = zlib.decompressobj(GZIP_WBITS)
     try:

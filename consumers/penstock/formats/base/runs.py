@@ -1,4 +1,5 @@
-"""The runs of rows that an object becomes, and the options that decide which rows those are.
+"""The runs into which the rows of an object are gathered, and the options that decide which rows an
+object has.
 
 Rule: a bad row is a run of its own, with the reason; neighbouring rows that are bad for the same
 reason are one run. Rows that must be read one by one are read by `read_rows`. `Pieces` gathers runs
@@ -22,8 +23,9 @@ log = logging.getLogger(__name__)
 # A decoder gathers runs to pieces of this size, because to hand over a piece costs a tenth of a
 # millisecond. Some Arrow batches already have this size.
 PIECE_BYTES: Final = 2 << 20
-# A decoder hands on its rows after this many bad rows, the worker after this many rows of any kind:
-# bad rows are read one by one, and other rows may be.
+# A decoder hands on its rows after this many bad rows, because bad rows are read one by one. The
+# worker hands on its rows after this many rows of any kind, because any rows may be read one by
+# one.
 PIECE_ROWS: Final = 128
 
 Own = TypeVar("Own")
@@ -33,13 +35,13 @@ Item = TypeVar("Item")
 # other objects may have a turn.
 MOST_EXACT_ROWS = 512
 
-_SHOWN_BYTES = 40  # of a bad cell or value in an error message
+_SHOWN_BYTES = 40  # an error message shows this much of a bad cell or value
 
 
 class Run(NamedTuple):
-    """Consecutive rows of one member. Good rows have a `payload`; rows that cannot be read have an
-    `error`; unwanted rows have neither. `kept`: the kept values of good rows. `since_ms`: the times
-    of good rows, in milliseconds after the time of the reference.
+    """Consecutive rows of one member, all of one kind. Good rows have a `payload`; rows that cannot
+    be read have an `error`; unwanted rows have neither. `kept`: the kept values of good rows.
+    `since_ms`: the times of good rows, in milliseconds after the time of the reference.
     """
 
     rows: int
@@ -50,8 +52,8 @@ class Run(NamedTuple):
     since_ms: npt.NDArray[np.int64] | None = None
 
 
-# Options that only decide where the reading stops (at a bad row, at a limit). They do not change
-# the rows before that place, nor their numbers.
+# Options that only decide where the reading stops: at a bad row, or at a limit. They change neither
+# the rows before that place nor the numbers of these rows.
 _LIMITS = frozenset(
     {"fail_on_bad_row", "rows", "expansion_ratio", "expanded_bytes", "members", "member_bytes"}
 )
@@ -62,8 +64,8 @@ def _warn(text: str) -> None:
 
 
 class Notices:
-    """Texts for people about choices that a decoder has made, and that a setting may change. Each
-    text is said once, not for each object.
+    """Texts for people about choices that a decoder has made and that a setting could change. Each
+    text is said only once, and not for each object.
     """
 
     def __init__(self, say: Callable[[str], object] = _warn) -> None:
@@ -78,9 +80,10 @@ class Notices:
 
 @dataclass(frozen=True)
 class RowOptions:
-    """How bytes become rows, by the sections `rows` and `limits` of the configuration. `missing`:
-    the number for an empty cell; None: a row with an empty cell is bad. `own`: the options of
-    single formats, each a frozen value whose class stands in the file of its format.
+    """How bytes become rows, from the sections `rows` and `limits` of the configuration. `missing`:
+    the number that stands for an empty cell; None: a row with an empty cell is bad. `own`: the
+    options that only one format has; each is a frozen value, whose class is in the file of its
+    format.
     """
 
     form: Form = "matrix"
@@ -102,7 +105,7 @@ class RowOptions:
     notices: Notices = field(default_factory=Notices, compare=False)
 
     def of(self, kind: type[Own]) -> Own:
-        """The options of a format, as they were given; else its defaults."""
+        """The options of this class, as they were given; if none were given, its defaults."""
         for one in self.own:
             if isinstance(one, kind):
                 return one
@@ -110,18 +113,20 @@ class RowOptions:
 
     @cached_property
     def stays(self) -> frozenset[str]:
-        """The columns that are kept. The model gets them only if `columns` names them, too."""
+        """The columns that stay with the row. The model gets such a column only if `columns` names
+        it, too.
+        """
         return frozenset(self.keep) | ({self.time} if self.time is not None else set())
 
     @property
     def as_numbers(self) -> bool:
-        """Are rows of text to be read as numbers?"""
+        """True if rows of text are to be read as numbers."""
         return self.form in ("matrix", "columns")
 
     @cached_property
     def rules(self) -> str:
-        """A text of all options but those of `_LIMITS`. If the texts of two `RowOptions` are equal,
-        both make the same rows of an object, with the same bad rows.
+        """All options except those of `_LIMITS`, as one text. If the texts of two `RowOptions` are
+        equal, both make the same good and bad rows of an object.
         """
         named = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
         return repr([(name, getattr(self, name)) for name in named])
@@ -138,8 +143,8 @@ def read_rows(
     most_rows: int = MOST_EXACT_ROWS,
 ) -> Iterator[Run]:
     """Read row by row. Consecutive good rows are one run, of at most `most_rows`. A row for which
-    `read` raises `BadRow` is a run of its own. If `read` raises `Poison`, the rows before come
-    first, then the `Poison`.
+    `read` raises `BadRow` is a run of its own. If `read` raises `Poison`, the rows before are given
+    first, and then `Poison` is raised.
     """
     good: list[Item] = []
     for row in rows:
@@ -192,9 +197,9 @@ def add(piece: list[Run], run: Run) -> None:
 
 
 class Pieces:
-    """Gathers runs to pieces and hands each piece on by `give`, so that the byte budget is asked
-    once for each piece. Its owner calls `flush` before it waits for more bytes, so that complete
-    rows do not wait.
+    """Gathers runs to pieces, and hands each piece on by the function `give`, so that the byte
+    budget is asked only once for each piece. The owner of the `Pieces` calls `flush` before it
+    waits for more bytes, so that complete rows do not wait.
     """
 
     def __init__(self, give: Callable[[list[Run]], object]) -> None:

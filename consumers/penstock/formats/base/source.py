@@ -1,9 +1,10 @@
-"""The bytes of an object: for the code that decodes the object, and as an open file for libraries.
+"""Gives the bytes of an object: to the code that decodes the object, and, as an open file, to
+libraries.
 
 Rule: a call blocks until the bytes are there, so it is never made on an event loop. An object is
-read from its first byte on (`chunks`) or by ranges (`read`); even after some chunks it may still be
-read by ranges. The object's last bytes are fetched first. If reads follow each other, each fetch
-brings more bytes than the one before. Owner: one reading of one object.
+read either from its first byte on (`chunks`) or by ranges (`read`). After some chunks were read,
+ranges may still be read. The object's last bytes are fetched first. If reads follow each other,
+each fetch brings more bytes than the one before. Owner: one reading of one object.
 """
 
 import io
@@ -27,8 +28,8 @@ SMALL_BYTES: Final = 256 << 10
 # such gaps are read ahead, too, which is cheaper than another request.
 GAP_BYTES: Final = 64 << 10
 
-# A function of two row numbers. True if any row is wanted from the first number up to, but not
-# including, the second number.
+# A function of two row numbers. It returns True if any row from the first number up to, but not
+# including, the second number is wanted.
 Wanted = Callable[[int, int], bool]
 
 
@@ -104,7 +105,7 @@ class Ranges:
 
 
 class AtHand:
-    """An object that is in memory; `asked` is called before each chunk."""
+    """An object that is in memory. `asked`: a function that is called before each chunk."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How the cells of a CSV are separated and its numbers are written, and whether the first row is a
+"""Finds out how a CSV separates its cells and writes its numbers, and whether its first row is a
 header.
 
 Rule: the first row tells all this. Text of another dialect is turned into text with commas and
@@ -6,10 +6,10 @@ points, by exchanging single bytes, before it is read. Where a piece of text is 
 bytes are exchanged back. So one reader reads all dialects, and the usual text passes unchanged.
 The dialect is found in the text outside quotes. `split_cells` divides a row after the exchange.
 
-With `rows.header` "auto", a first line without any number is a header. If the rows become JSON, the
-second line must have a number, too: in a file of texts nothing tells a header from a row. A first
-line of texts that is the only line is a header. If columns are named in the configuration, there is
-a header. Cells count from 0. Owner: the CSV parser.
+If `rows.header` is "auto", a first line without any number is a header. But if the rows become
+JSON, this is so only if the second line has a number, because in a file of texts nothing tells a
+header from a row. If a first line of texts is the only line, it is a header. If columns are named
+in the configuration, there is a header. Cells are numbered from 0. Owner: the CSV parser.
 """
 
 import re
@@ -47,16 +47,16 @@ DELIMITERS: Final[dict[str, bytes]] = {
     "pipe": b"|",
 }
 _OTHERS: Final = (b";", b"\t", b"|")
-# The signs are numbers, not bytes, because at each `b"," in line` Python would internally raise an
-# exception and drop it.
+# The signs are integers and not bytes, because at each `b"," in line` Python would internally raise
+# an exception and drop it.
 _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
-# Of a first row that is longer than this, only the beginning is looked at.
+# If the first row is longer than this, only this much of its beginning is looked at.
 LOOK_BYTES: Final = 64 << 10
-# A line of the characters that `bytes.strip` removes.
+# A line that has only characters that `bytes.strip` removes.
 _BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
 # This byte takes the place of a comma or point that neither separates cells nor belongs to a
-# number. Text files do not have this byte, and our readers take it neither for a blank nor for a
-# part of a number.
+# number. Text files do not have this byte. For our readers it is neither a blank nor a part of a
+# number.
 _ASIDE: Final = b"\x1f"
 # One cell with the comma before it; the literal comma makes the search fast. A quote that is not
 # closed takes the rest of the text.
@@ -69,7 +69,9 @@ _QUOTED: Final = re.compile(rb'(\A|[,;\t|])"[^"]*+(?:""[^"]*+)*+"')
 
 
 class Dialect:
-    """`read` exchanges the bytes of a chunk; `back` undoes that for a piece of text."""
+    """Exchanges the bytes of a dialect for commas and points. `read` does so with a chunk; `back`
+    undoes the exchange in a piece of text.
+    """
 
     def __init__(self, delimiter: bytes, decimal: bytes, comment: bytes) -> None:
         self._table: bytes | None = None
@@ -96,7 +98,7 @@ class Dialect:
         return text if self._back is None else text.translate(self._back)
 
 
-# The dialect of nearly all files. All parsers share it, because it has no state.
+# The dialect of nearly all files. All parsers can share this object, because it has no state.
 COMMON: Final = Dialect(b",", b".", b"")
 
 
@@ -117,11 +119,12 @@ class Finder:
         self._comment = options.comment.encode() if options.comment else b""
         self._rows = RowEnds(b"".join(_OTHERS) + (b"," if options.decimal == "." else b""))
         self._comments = LineEnds()
-        self._start = 0  # blank lines and comments end here, as far as they are known
+        # the blank lines and comments at the beginning, as far as they are known, end here
+        self._start = 0
 
     def find(self, data: bytes, *, is_all: bool) -> Dialect | None:
-        """Take the next bytes. None: more bytes are needed. `is_all`: True if no more bytes will
-        come.
+        """Take the next bytes of the file, and return its dialect. None: more bytes are needed.
+        `is_all`: True if no more bytes will come.
         """
         self._held += data
         if self._delimiter != "auto":
@@ -131,12 +134,13 @@ class Finder:
 
     @property
     def rest(self) -> bytes:
-        """All bytes so far, without the blank lines and comments at the beginning."""
+        """All bytes that have come so far, without the blank lines and comments at the beginning.
+        """
         return bytes(memoryview(self._held)[self._start :])
 
     def _first_row(self, *, is_all: bool) -> bytes | None:
-        """The first row, or its beginning. It is looked for in at most `LOOK_BYTES`, so that chunks
-        of any size give the same dialect. None: more bytes are needed.
+        """The first row, or its beginning. At most `LOOK_BYTES` are searched for the row, so that
+        chunks of any size lead to the same dialect. None: more bytes are needed.
         """
         held = self._held
         text = held if len(held) <= LOOK_BYTES else held[:LOOK_BYTES]
@@ -156,10 +160,10 @@ class Finder:
             self._start = found.end()
 
     def _separator(self, row: bytes) -> bytes:
-        """What separates the cells of the first row: the comma, if the row has commas that are not
-        decimal signs, or else the most frequent of the other signs. The commas are decimal signs if
-        the configuration says so, or if the most frequent other sign divides the row into numbers,
-        as in `1,5;2,5`.
+        """The sign that separates the cells of the first row. If the row has commas that are not
+        decimal signs, it is the comma; if not, it is the most frequent of the other signs. The
+        commas are decimal signs if the configuration says so, or if the most frequent other sign
+        divides the row into numbers, as in `1,5;2,5`.
         """
         bare = _QUOTED.sub(rb"\1", row) if b'"' in row else row
         others = [sign for sign in _OTHERS if sign in bare]
@@ -172,17 +176,17 @@ class Finder:
 
 
 def _is_number(cell: bytes) -> bool:
-    """Is the cell a number, with a point or a comma?"""
+    """True if the cell is a number, with a decimal point or a decimal comma."""
     return is_number(cell.replace(b",", b"."))
 
 
 def is_decimal_comma(cell: bytes) -> bool:
-    """Would the cell be a number with a decimal comma?"""
+    """True if the cell is a number in which a comma is the decimal sign."""
     return b"," in cell and _is_number(cell)
 
 
 def is_common(options: CsvOptions, head: bytes) -> bool:
-    """True if the options or the first line prove that the dialect is the common one. Else the
+    """True if the options or the first line prove that the dialect is the common one. If not, the
     caller must ask a `Finder`, which takes some 5 us.
     """
     if options.decimal != "." or options.comment is not None:
@@ -200,7 +204,7 @@ def is_common(options: CsvOptions, head: bytes) -> bool:
 def is_header(
     cells: Sequence[bytes], rest: RawRows, options: RowOptions, dialect: Dialect
 ) -> bool | None:
-    """Is the first row a header? None: the second row must be seen first."""
+    """True if the first row is a header. None: the second row is needed to decide."""
     header = options.of(CsvOptions).header
     if header != "auto":
         return header == "yes"
@@ -210,8 +214,8 @@ def is_header(
         return True
     if any(map(is_number, cells)):
         return False
-    # A line that has a number with a decimal comma is no header. It is a bad row, and its error
-    # names rows.decimal.
+    # If a line has a number with a decimal comma, it is not a header. It will be a bad row, whose
+    # error names rows.decimal.
     if any(is_decimal_comma(dialect.back(cell)) for cell in cells):
         return False
     if options.as_numbers:
@@ -246,9 +250,9 @@ def split_cells(row: bytes, max_cells: int) -> list[bytes]:
 
 
 def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:
-    """The place of a column, named or numbered in the configuration. `places`: the place of each
-    name in the header; `columns`: how many cells a row has. Raises `Poison` if there is no such
-    column.
+    """The place of a column. `column`: its name or number in the configuration. `places`: for each
+    name in the header, its place. `columns`: how many cells a row has. Raises `Poison` if there is
+    no such column.
     """
     if isinstance(column, str):
         if column in places:

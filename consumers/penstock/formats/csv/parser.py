@@ -1,9 +1,10 @@
-"""The push parser of CSV (RFC 4180): finds dialect, header and columns; then `CsvRows` reads rows.
+"""The push parser of CSV (RFC 4180). It finds the dialect, the header and the columns; after that,
+`CsvRows` reads the rows.
 
 Rule: the first row tells the dialect, so nothing is read before the first row is complete. If the
-first row has no number, the second row may have to tell whether the first row is a header. Until
-then the first row waits. The header fixes how many cells a row has; in a CSV without a header, the
-first row does. Owner: the reading of one object.
+first row has no number, the second row may be needed to tell whether the first row is a header;
+until then, the first row waits. The header fixes how many cells a row has. If there is no header,
+the first row fixes this. Owner: the reading of one object.
 """
 
 import re
@@ -34,11 +35,11 @@ OLD_MAC: Final = (
     "the lines of the CSV end with carriage returns alone; write it with newlines (a spreadsheet's "
     '"CSV", not its "CSV (Macintosh)")'
 )
-# A number, not bytes, because at each `b"\r" in row` Python would internally raise an exception and
-# drop it.
+# The sign is an integer and not bytes, because at each `b"\r" in row` Python would internally raise
+# an exception and drop it.
 _RETURN: Final = ord(b"\r")
 _QUOTED: Final = re.compile(rb'"[^"]*+"')
-# Bytes that text files do not have and binary files do: NUL to BS, vertical feeds, SO to US, DEL.
+# Bytes that binary files have and text files do not have: NUL to BS, vertical feeds, SO to US, DEL.
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -100,8 +101,8 @@ class CsvParser(Parser):
         return bad_row(message)
 
     def _begin(self, block: RawRows) -> RawRows:
-        """Settle header and columns by the first rows. Returns the rows that are data; none if the
-        second row must be seen first.
+        """Find the header and the columns by the first rows. Returns the rows that are data. If the
+        second row is needed to decide but has not come yet, there are none.
         """
         first, rest = split_first(block)
         if _RETURN in first and is_old_mac(first):
@@ -123,19 +124,21 @@ class CsvParser(Parser):
 
 
 def check_text(header: bytes) -> None:
-    """Raises `Poison` for binary data, which could pass for a header without rows."""
+    """Raises `Poison` if the header is binary data. Without this check, binary data could pass for
+    a header without rows.
+    """
     if _BINARY.search(header):
         unknown = f'binary data begins with "{shown(header)}": is this CSV?'
         raise Poison("bad_format", named_by_magic(header) or unknown)
 
 
 def is_old_mac(row: bytes) -> bool:
-    """Does the row hold line ends of old Macs, outside quotes?"""
+    """True if the row has line ends of old Macs (lone carriage returns) outside quotes."""
     return b"\r" in _QUOTED.sub(b"", row).rstrip(b"\r")
 
 
 def without(comments: re.Pattern[bytes], block: RawRows) -> RawRows:
-    """The rows that are no comments."""
+    """The rows of the block without the comments."""
     if isinstance(block, bytes):
         return comments.sub(b"", block)
     return [row for row in block if not comments.match(row + b"\n")]

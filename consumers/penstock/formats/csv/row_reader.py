@@ -1,8 +1,10 @@
-"""Rows of a CSV whose header and columns are known: float32 matrices, or JSON arrays.
+"""Reads the rows of a CSV whose header and columns are known. The rows become float32 matrices, or
+JSON arrays.
 
-Rule: rows are read many at a time if that gives exactly what reading them one by one gives; else
-one by one, so that a bad row says which cell is wrong. `rows.columns` chooses among the cells;
-cells count from 0. `CsvKept` takes the cells that stay with a row. Owner: the parser of one object.
+Rule: many rows are read at a time if this gives exactly the same as reading them one by one. If
+not, they are read one by one, so that the error of a bad row can name the wrong cell.
+`rows.columns` chooses among the cells, which are numbered from 0. `CsvKept` takes the cells that
+stay with a row. Owner: the parser of one object.
 """
 
 import re
@@ -43,14 +45,15 @@ from penstock.formats.text.numbers_in_bulk import (
     portions,
 )
 
-# How a missing value is written: as an empty cell, or as spreadsheets, R and databases write it.
+# The ways to write a missing value: an empty cell, and the texts that spreadsheets, R and databases
+# write.
 MISSING = ("", "NA", "N/A", "null", "NULL")
 MISSING_CELLS = frozenset(text.encode() for text in MISSING)
 _JSON_NUMBER = re.compile(
     rb"[ \t\r]*+-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[ \t\r]*+"
 )
-# The sign is a number, not bytes, because at each `b"\r" in text` Python would internally raise an
-# exception and drop it.
+# The sign is an integer and not bytes, because at each `b"\r" in text` Python would internally
+# raise an exception and drop it.
 _RETURN = ord(b"\r")
 # At most this many cells are read one by one in a turn; a cell takes up to 1 us.
 _MOST_EXACT_CELLS = 2_048
@@ -65,7 +68,8 @@ class CsvRows:
         self, options: RowOptions, dialect: Dialect, header: list[bytes], columns: int
     ) -> None:
         self._options = options
-        self._original = dialect.back  # gives a piece of text as it stands in the file
+        # a function that gives a piece of text as it stands in the file
+        self._original = dialect.back
         self._header = header
         self._columns = columns
         self._most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_EXACT_CELLS // columns))
@@ -107,7 +111,7 @@ class CsvRows:
                 raise Poison("bad_format", "rows.keep and rows.time leave no column of the CSV")
 
     def _read_kept(self, block: RawRows, keep: "CsvKept") -> Iterator[Run]:
-        """Read a few rows at a time, because kept cells are looked at row by row."""
+        """Read the block in small portions of rows, because kept cells are looked at row by row."""
         for some in portions(block, self._most_rows):
             yield from with_kept(self._runs(some), rows_of(some), keep)
 
@@ -133,15 +137,16 @@ class CsvRows:
         return None if values is None else Run(len(values), Matrix(values))
 
     def _is_for_columns(self, block: RawRows) -> bool:
-        """True if `parse_columns` may read a block that `parse_table` has not read. False if the
-        block is plain lines, all cells are wanted, and `rows.missing` allows no empty cells: then
-        `parse_table` has refused the block because of a bad row.
+        """True if `parse_columns` may be able to read a block that `parse_table` could not read. It
+        is False if the block is plain lines, all cells are wanted, and `rows.missing` allows no
+        empty cells: in this case, `parse_table` has refused the block because of a bad row.
         """
         plain = isinstance(block, bytes) and self._chosen is None
         return not plain or self._options.missing is not None
 
     def _read_json(self, block: RawRows) -> Iterator[Run]:
-        # The block is not halved: if one row has texts, all rows have texts.
+        # Unlike a block of numbers, this block is not halved: if one row has texts, most likely all
+        # rows have texts.
         run = self._bulk_json(block)
         if run is not None:
             yield run
@@ -225,11 +230,11 @@ class CsvRows:
 
 
 def json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:
-    """The cell as JSON: a JSON number as it stands, an empty cell as null, all else as a string (so
-    `007` keeps its zeros).
+    """The cell as JSON. A JSON number stays as it is, an empty cell becomes null, and every other
+    cell becomes a string (so `007` keeps its zeros).
     """
     if _JSON_NUMBER.fullmatch(cell):
-        if isinf(float(cell)):  # the model would refuse the whole batch, with all its rows
+        if isinf(float(cell)):  # with an infinite number, the model would refuse the whole batch
             raise OutOfRange(cell)
         return cell
     return json_string(text(cell).decode()).encode() if cell else b"null"
@@ -245,10 +250,10 @@ class OutOfRange(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CsvKept:
-    """A function from good rows to the cells that stay with them (`rows.keep`, `rows.time`). A cell
-    that cannot be kept becomes null; its row stays good. `kept`: the names of the kept columns as
-    JSON, each with the place of its cells. `time`: the place of the time's cells. `original` gives
-    a cell as it stands in the file.
+    """A function that takes good rows and returns the cells that stay with them (`rows.keep`,
+    `rows.time`). If a cell cannot be kept, it becomes null, and its row stays good. `kept`: for
+    each kept column, its name as JSON and the place of its cells. `time`: the place of the cells
+    with the time. `original`: a function that gives a cell as it stands in the file.
     """
 
     kept: Sequence[tuple[bytes, int]]

@@ -1,10 +1,11 @@
-"""Recordings: a row is a window of `rows.window_ms`, one every `rows.hop_ms`, as float32 samples.
+"""Reads recordings. A row is a window of float32 samples, `rows.window_ms` long. A new window
+begins every `rows.hop_ms`.
 
-Rule: if the hop is not longer than the window, every sample is in a row. For this reason a window
-has at least as many samples as the longest hop, and the last row is filled up with zeros. If a file
-holds several recordings (Ogg), each recording has windows of its own. If a recording is shorter
-than its header says, its rows are answered, and then the object is `bad_format`. Owner: one reading
-of one object.
+Rule: if the hop is not longer than the window, every sample is in a row. To make this true, a
+window has at least as many samples as the longest hop, and the last row is filled up with zeros. If
+a file holds several recordings (Ogg), each recording has windows of its own. If a recording is
+shorter than its header says, its rows are answered, and then the object is `bad_format`. Owner: one
+reading of one object.
 """
 
 import io
@@ -28,7 +29,7 @@ from penstock.formats.text.text_and_bytes import opaque, open_bytes
 
 EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 
-# Samples read at a time: 1.4 s at 48 kHz.
+# How many samples of each channel are read at a time: 1.4 s at 48 kHz.
 BLOCK_FRAMES: Final = 65_536
 _BUFFER_BYTES: Final = 256 << 10
 _FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
@@ -42,17 +43,19 @@ _NUMBER_BYTES: Final = 4
 _HEAD_BYTES: Final = 16
 _FLAC: Final = b"fLaC"
 # A FLAC begins with this name and a block of metadata of 34 bytes. The block's header says whether
-# it is the last block of metadata: hence two beginnings (RFC 9639, 8.1).
+# it is the last block of metadata, so there are two possible beginnings (RFC 9639, 8.1).
 _FLAC_BEGINS: Final = (_FLAC + b"\x00\0\0\x22", _FLAC + b"\x80\0\0\x22")
 
-# Samples in the order of time, of the shape (frames, channels). A frame has a sample of each
-# channel.
+# Samples in the order of time. The shape of the array is (frames, channels); a frame has one sample
+# of each channel.
 Samples = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class AudioOptions:
-    """`hop_ms` None: a window begins where the window before it ends."""
+    """The windows of a recording. `hop_ms`: the time from the begin of a window to the begin of the
+    next one; None: a window begins where the window before it ends.
+    """
 
     window_ms: int = 1_000
     hop_ms: int | None = None
@@ -65,7 +68,7 @@ def looks(head: bytes) -> bool:
 
 
 def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The windows of a recording, or as opaque bytes the whole recording."""
+    """The windows of a recording. If the rows are opaque bytes, the whole recording is one row."""
     if options.form == "bytes":
         yield _whole(source, options)
     else:
@@ -73,8 +76,8 @@ def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[
 
 
 def open_audio(options: RowOptions) -> Parser | None:
-    """The parser of a recording in an archive, as opaque bytes. None: the options want other rows,
-    which need the whole object.
+    """The parser of a recording that is a member of an archive, if the rows are opaque bytes. None:
+    the rows are windows, which cannot be read from a stream.
     """
     return open_bytes(options) if options.form == "bytes" else None
 
@@ -119,15 +122,15 @@ _read_windows: Final = reader("audio", _decode)
 
 
 def _is_joined(source: Source, read_to: int) -> bool:
-    """Does another FLAC begin where the first ends? The first FLAC ends at `read_to`, or up to two
-    buffers before, because our buffer and libsndfile's smaller one read ahead.
+    """True if another FLAC begins where the first one ends. The first one ends at `read_to` or up
+    to two buffers before it, because our buffer and libsndfile's smaller buffer read ahead.
     """
     end = source.read(max(1, read_to - 2 * _BUFFER_BYTES), read_to + _HEAD_BYTES)
     return any(begin in end for begin in _FLAC_BEGINS)
 
 
 class _Part:
-    """A part of an object, read as if it were a whole object."""
+    """A part of an object, which is read as if it were a whole object."""
 
     def __init__(self, source: Source, begin: int, stop: int) -> None:
         self.size = stop - begin
@@ -138,8 +141,8 @@ class _Part:
 
 
 class _Blocks:
-    """The samples of one recording, block by block. The blocks end at the first error, which
-    `failure` keeps.
+    """The samples of one recording, block by block. The blocks end at the first error; `failure`
+    keeps this error.
     """
 
     def __init__(self, sound: Any) -> None:
@@ -158,8 +161,8 @@ class _Blocks:
     def _next(self) -> Samples:
         # Never read beyond the stated length, because some programs write tags behind a FLAC.
         frames = min(BLOCK_FRAMES, self.sound.frames - self.frames)
-        # A FLAC has no NaN. So after an error, the NaN that are left mark the samples that the
-        # library did not fill.
+        # The samples of a FLAC are never NaN. So if NaN are left after an error, they mark the
+        # samples that the library did not fill.
         block: Samples = np.full((frames, self.sound.channels), np.nan, np.float32)
         if not frames:
             return block
@@ -183,7 +186,7 @@ class _Blocks:
 
 
 def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -> Iterator[Run]:
-    """`ms`: the time in the object at which the recording begins."""
+    """The rows of one recording. `ms`: the time in the object at which the recording begins."""
     rate, channels = blocks.sound.samplerate, blocks.sound.channels
     own = options.of(AudioOptions)
     hop_ms = own.hop_ms or own.window_ms
@@ -214,7 +217,8 @@ def _windows(
     blocks: Iterable[Samples], frames: int, start_of: Callable[[int], int]
 ) -> Iterator[Samples]:
     """All windows, up to the window that holds the last sample; that window may be shorter.
-    `start_of` gives the frame at which a window begins, by the window's number.
+    `start_of`: a function that takes a window's number and returns the frame at which the window
+    begins.
     """
     held: Samples | None = None
     at = number = 0  # the held samples begin at frame `at`; the next window is `number`

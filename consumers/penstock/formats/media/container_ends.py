@@ -1,10 +1,11 @@
-"""Where a recording or a video ends, and whether its container says that something is missing.
+"""Finds out where a recording or a video ends, and whether its container says that something is
+missing.
 
 Rule: the decoding libraries do not report a missing end. A missing end is found here by the lengths
-that the container states, if it states any. Only headers are read, a few bytes in each place. An
-Ogg file may hold several recordings one after the other (internet radio, `cat`); the libraries read
-only the first, so the begin of each is found here, too. Layouts: RIFF (Microsoft), ISO 14496-12,
-Matroska (RFC 9559), MPEG-TS (ISO 13818-1), Ogg (RFC 3533, 6 and 4).
+that the container states, if it states any. Only headers are read, each of a few bytes. An Ogg file
+may hold several recordings one after the other (from internet radio, or joined by `cat`). The
+libraries read only the first of them, so the begin of each recording is found here, too. Layouts:
+RIFF (Microsoft), ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1), Ogg (RFC 3533, 6 and 4).
 """
 
 import struct
@@ -12,8 +13,8 @@ from typing import Final, NamedTuple
 
 from penstock.formats.base.source import Source
 
-# At most this many headers of boxes, or chunks of a WAV, are read here. Boxes whose headers were
-# seen while frames were read do not count.
+# At most this many headers are read here, of the boxes of an MP4 or of the chunks of a WAV. Boxes
+# whose headers were seen while frames were read do not count.
 _MOST_BOXES: Final = 1_000
 _BOX_HEAD_BYTES: Final = 16
 _TS_PACKET_BYTES: Final = 188
@@ -23,16 +24,16 @@ _OGG_PAGE: Final = b"OggS"
 _OGG_HEAD_BYTES: Final = 27
 _OGG_MOST_SEGMENTS: Final = 255
 _OGG_FIRST, _OGG_LAST = 2, 4  # flags of a page, in its byte 5
-# Behind the last page some programs write tags and padding, without pages. If a page begins within
-# this many bytes, the bytes before it are damage.
+# Behind the last page some programs write tags and padding, which are not pages. But if a page
+# begins within this many bytes behind a page's end, the bytes between them are damage.
 _OGG_JUNK_BYTES: Final = 64 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", b"moof", b"sidx")
 
 
 class Boxes:
-    """Follows the boxes of an MP4 from one to the next. `saw` shows it the bytes that are read for
-    the frames, so a thousand fragments need no reads of their own. `at`: the begin of the first box
-    that was not seen.
+    """Follows the boxes of an MP4 from one to the next. Call `saw` with the bytes that are read for
+    the frames; then even the headers of a thousand fragments need no reads of their own. `at`: the
+    begin of the first box that was not seen.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,9 @@ class Boxes:
         self._tail = (start + max(0, len(data) - _BOX_HEAD_BYTES), data[-_BOX_HEAD_BYTES:])
 
     def step(self, head: bytes) -> None:
-        """Go on behind the box at `at`. `head`: as much of its header as there is."""
+        """Move `at` behind the box that begins there. `head`: as much of the header of this box as
+        there is.
+        """
         nbytes = int.from_bytes(head[:4], "big")
         if nbytes == 1:
             nbytes = int.from_bytes(head[8:16], "big")
@@ -61,8 +64,8 @@ class Boxes:
 
 
 def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
-    """A text for people about the missing part, or None. `boxes`: the `Boxes` that have followed
-    the file while its frames were read, if there are any.
+    """What is missing, as a text for people; None: nothing is missing. `boxes`: the `Boxes` that
+    have followed the file while its frames were read, if there are any.
     """
     head, size = source.read(0, 64), source.size
     try:
@@ -80,8 +83,8 @@ def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
 
 
 def is_transport_stream(head: bytes) -> bool:
-    """True if each packet begins with `G` and a NUL is among the bytes. A text may have a `G` in
-    all these places, but has no NUL.
+    """True if each packet begins with `G`, and if there is a NUL among the bytes. A text may have a
+    `G` in all these places, but it has no NUL.
     """
     return bool(head) and set(head[:512:_TS_PACKET_BYTES]) == {ord("G")} and b"\0" in head
 
@@ -91,9 +94,9 @@ def _short(promised: int, size: int) -> str | None:
 
 
 def _wave(source: Source) -> str | None:
-    """Looks for the chunk `data`. A writer that cannot seek back leaves the chunk's length as 0 or
-    as all ones. With all ones libsndfile reads samples to the end of the file; with 0 it reads
-    none.
+    """`breaks_off` for a WAV, by the length of its chunk `data`. A writer that cannot seek back
+    leaves this length as 0 or as all ones. If it is all ones, libsndfile reads samples up to the
+    end of the file. If it is 0, libsndfile reads no samples.
     """
     at, size = 12, source.size
     while at + 8 <= size:
@@ -107,8 +110,8 @@ def _wave(source: Source) -> str | None:
 
 
 def _after_nothing(source: Source, begin: int) -> str | None:
-    """After a `data` of length 0 there may be whole chunks up to the end of the file. All other
-    bytes there are samples, which libsndfile would not read.
+    """Checks what follows a chunk `data` of length 0. Whole chunks up to the end of the file are
+    allowed. All other bytes are samples, and libsndfile would not read them.
     """
     at, size = begin, source.size
     for _ in range(_MOST_BOXES):
@@ -124,8 +127,9 @@ def _after_nothing(source: Source, begin: int) -> str | None:
 
 
 def _matroska(head: bytes, size: int) -> str | None:
-    """The segment reaches from the header to the end. Live streams do not state the
-    segment's length."""
+    """`breaks_off` for a Matroska file, by the length of its segment, which reaches from the header
+    to the end. Live streams do not state this length.
+    """
     header, begin = _vint(head, 4)
     at = begin + header
     if head[at : at + 4] != _SEGMENT:
@@ -136,7 +140,9 @@ def _matroska(head: bytes, size: int) -> str | None:
 
 
 def _vint(data: bytes, at: int) -> tuple[int, int]:
-    """The number of variable length at `at`, and where it ends."""
+    """Returns two things: the number of variable length that begins at `at`, and the place where it
+    ends.
+    """
     first = data[at] if at < len(data) else 0
     nbytes = 9 - first.bit_length()
     if not first or at + nbytes > len(data):
@@ -161,8 +167,8 @@ def _boxes(source: Source, boxes: Boxes) -> str | None:
 
 
 class OggParts(NamedTuple):
-    """Where each recording begins, and where the last one stops. `broken`: why the file ends early,
-    in words; None: it does not end early.
+    """Where each recording of an Ogg file begins, and where the last one stops. `broken`: a text
+    that says how the file ends early; None: the file does not end early.
     """
 
     begins: list[int]
@@ -171,7 +177,9 @@ class OggParts(NamedTuple):
 
 
 def ogg_parts(source: Source) -> OggParts:
-    """Goes from page to page, and reads the header of each once."""
+    """Find the recordings of an Ogg file. Each page's header is read once, and leads to the next
+    page.
+    """
     begins: list[int] = []
     at, was_first, is_last = 0, False, False
     while at < source.size:
@@ -182,8 +190,8 @@ def ogg_parts(source: Source) -> OggParts:
         if stop is None or stop > source.size:
             return OggParts(begins or [0], source.size, "its last page is not all there")
         is_first, is_last = bool(head[5] & _OGG_FIRST), bool(head[5] & _OGG_LAST)
-        # If a recording has several streams, such as a picture, their first pages follow each
-        # other.
+        # If a recording has several streams (one may be a picture), the first pages of all its
+        # streams follow each other.
         if is_first and not was_first:
             begins.append(at)
         at, was_first = stop, is_first

@@ -1,4 +1,5 @@
-"""Decoding of recordings and videos: are the libraries there, and how do rows become runs?
+"""What the decoding of recordings and of videos has in common: it checks that the libraries are
+installed, and gathers rows to runs.
 
 Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
 which may crash. The rows come one by one; a run of them is handed on when it holds `RUN_BYTES`.
@@ -31,7 +32,9 @@ SKIPPED_ROWS: Final = 1_000
 
 
 def need_media(format: str, form: Form) -> None:
-    """Raises `Fatal` if the format needs the extra for these rows and it is not installed."""
+    """Raises `Fatal` if the format needs the extra `media` for rows of this form, and the extra is
+    not installed.
+    """
     is_decoded = format == "video" or (format == "audio" and form != "bytes")
     if is_decoded and _is_missing(format):
         raise missing_extra(format, "media")
@@ -42,7 +45,9 @@ def _is_missing(kind: str) -> bool:
 
 
 def reader(kind: Kind, decode: "Decode") -> Read:
-    """The function that reads objects of this kind, whose rows `decode` adds to a `Gathered`."""
+    """Returns a function that reads objects of this kind. `decode`: a function that decodes an
+    object and adds its rows to a `Gathered`.
+    """
 
     def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if _is_missing(kind):
@@ -69,8 +74,8 @@ class Gathered:
         self._nbytes = 0
 
     def add(self, make: Callable[[], Payload], time_ms: int) -> Iterator[Run]:
-        """`make` makes the next row, and is called only if the row is wanted. `time_ms`: the time
-        of the row since the first one.
+        """`make`: a function that makes the next row; it is called only if this row is wanted.
+        `time_ms`: the time from the first row to this one.
         """
         self._row += 1
         if not self._wanted(self._row - 1, self._row):
@@ -92,7 +97,7 @@ class Gathered:
             yield from self.rest()
 
     def rest(self) -> Iterator[Run]:
-        """The rows that are held."""
+        """The runs of the rows that are still held."""
         if self._skipped:
             skipped, self._skipped = self._skipped, 0
             yield Run(skipped, None)
@@ -106,8 +111,8 @@ Decode = Callable[[Source, RowOptions, Gathered], Iterator[Run]]
 
 
 def _joined(rows: list[Payload]) -> Payload:
-    """Join rows of one kind and width. Before rows of another width, the user of `Gathered` calls
-    `rest`.
+    """Join rows of one kind and width. Before the user of a `Gathered` adds rows of another width,
+    it calls `rest`.
     """
     matrices = [row for row in rows if isinstance(row, Matrix)]
     if matrices:

@@ -1,9 +1,9 @@
-"""Videos: each frame is a row, or as many frames a second as `rows.fps` wants.
+"""Reads videos. Each frame is a row; if `rows.fps` is set, only so many frames a second are rows.
 
-Rule: the container is told by the first bytes; containers that name other files are not read. Time
-counts from the first frame and never goes back: if the file's clock begins again, because another
-file was joined to it, our clock goes on. A packet that cannot be decoded ends the object, after the
-frames before it. Owner: one reading of one object.
+Rule: the first bytes tell the container. Containers that name other files are not read. Time counts
+from the first frame and never goes back. If another file was joined to the first one, the file's
+clock begins again there, but our clock goes on. If a packet cannot be decoded, the object ends
+there: the frames before the packet are rows. Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -37,17 +37,17 @@ EXTENSIONS: Final = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts")
 BUFFER_BYTES: Final = 256 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"moof", b"styp", b"mdat", b"wide", b"free")
 _HEAD_BYTES: Final = 512
-# Where another file was joined, libav marks a packet as damaged, and the file's clock begins again
-# at most this many packets later.
+# Where two files were joined, libav marks a packet as damaged although it is not. The file's clock
+# begins again at most this many packets later.
 _END_PACKETS: Final = 3
 _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
-# A frame may have a nonsensical time stamp. So no time is above 30 years.
+# No time is above this, about 30 years, because a frame may have a nonsensical time stamp.
 _MOST_MS: Final = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class VideoOptions:
-    """`fps`: at most this many frames a second; None: all."""
+    """`fps`: at most this many frames a second become rows; None: all frames do."""
 
     fps: float | None = None
 
@@ -57,7 +57,9 @@ def looks(head: bytes) -> bool:
 
 
 def container_of(head: bytes) -> str | None:
-    """libav's name for the container that begins with `head`; None: no video is read of it."""
+    """libav's name for the container that begins with `head`. None: videos in such data are not
+    read.
+    """
     if head[4:8] in _BOXES and head[:1] == b"\0":
         return "mov"
     if head.startswith(b"\x1a\x45\xdf\xa3"):
@@ -66,7 +68,7 @@ def container_of(head: bytes) -> str | None:
 
 
 class _Followed(SourceFile):
-    """The object as a file. All bytes that are read from it are shown to `boxes`."""
+    """The object as an open file. All bytes that are read from this file are shown to `boxes`."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -107,8 +109,8 @@ read_video: Final = reader("video", _decode)
 def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
     from av.video.reformatter import VideoReformatter  # noqa: PLC0415
 
-    # One reformatter serves all frames, because a frame's own would start threads, which live as
-    # long as the frame.
+    # All frames share one reformatter. If each frame had a reformatter of its own, that would start
+    # threads, which live as long as the frame.
     colours = VideoReformatter()
     stream = _stream(opened)
     stream.codec_context.thread_count = 1
@@ -130,7 +132,7 @@ def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -
 
 
 def _stream(opened: "InputContainer") -> "VideoStream":
-    """The first stream of video that is no cover picture."""
+    """The first video stream that is not a cover picture."""
     for stream in opened.streams.video:
         # PyAV gives None for a codec that its libraries lack, although PyAV's types exclude None.
         context: object = stream.codec_context
@@ -169,7 +171,9 @@ def _matrix(frame: "VideoFrame") -> tuple[int, int, int, int]:
 
 
 def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
-    """The picture turned by the nearest right angle, and mirrored if the matrix says so."""
+    """The upright picture: it is turned by the right angle that is nearest to the matrix, and
+    mirrored if the matrix says so.
+    """
     across_x, across_y, down_x, down_y = matrix
     if abs(across_y) > abs(across_x):
         rgb, flips_x, flips_y = rgb.transpose(1, 0, 2), down_x < 0, across_y < 0
@@ -180,8 +184,9 @@ def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
 
 
 class _Clock:
-    """Seconds since the first frame. If a frame has no time stamp, or an earlier one than the frame
-    before, its time is that of the frame before, plus the video's average distance between frames.
+    """Computes the seconds since the first frame. If a frame has no time stamp, or an earlier one
+    than the frame before, its time is the time of the frame before plus the average distance
+    between frames.
     """
 
     def __init__(self, stream: "VideoStream") -> None:
@@ -189,7 +194,7 @@ class _Clock:
         self._step = 1 / Fraction(rate) if rate else Fraction(0)
         self._first: Fraction | None = None
         self._last = Fraction(0)
-        self._ahead = Fraction(0)  # our clock is this much ahead of the file's
+        self._ahead = Fraction(0)  # by how much our clock is ahead of the file's clock
 
     def since_first(self, frame: "VideoFrame") -> Fraction:
         if frame.pts is None or frame.time_base is None:
@@ -206,14 +211,15 @@ class _Clock:
 
 
 class _Damage:
-    """Watches for damaged packets. Where another file was joined, libav marks some packets as
-    damaged although they are not; soon after them the file's clock begins again.
+    """Watches for damaged packets. Where two files were joined, libav marks some packets as damaged
+    although they are not. Such packets are recognised because the file's clock begins again soon
+    after them.
     """
 
     def __init__(self) -> None:
         self.is_there = False
-        # How many packets came from the first one on that is marked as damaged. It may be the place
-        # where another file was joined. 0: no packet is marked.
+        # How many packets have come since the first packet that is marked as damaged; that packet
+        # counts, too. Two files may have been joined at that packet. 0: no packet is marked.
         self._doubtful = 0
         self._last = 0
 
@@ -230,7 +236,7 @@ class _Damage:
 
 
 class _Due:
-    """Chooses the first frame in each 1/fps of a second."""
+    """Chooses frames: in each 1/fps of a second, the first frame is wanted."""
 
     def __init__(self, fps: float | None) -> None:
         self._fps = None if fps is None else Fraction(fps)

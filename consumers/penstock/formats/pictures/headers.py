@@ -1,4 +1,4 @@
-"""The kind and size of a picture, by its header, without decoding it.
+"""Reads the kind and the size of a picture from its header, without decoding the picture.
 
 Rule: no memory is taken for the size that the header claims. Pure. Layouts: PNG (W3C, 11.2.2), JPEG
 (ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649), TIFF 6.0.
@@ -9,10 +9,10 @@ import struct
 from penstock.formats.base.runs import BadRow
 from penstock.formats.magic import no_such
 
-# Markers of a frame: C0 to CF, without C4 (Huffman tables), C8 (reserved) and CC (arithmetic
-# conditioning); T.81, table B.1.
+# Markers of a frame (T.81, table B.1): all from C0 to CF, except for C4 (Huffman tables), C8
+# (reserved) and CC (arithmetic conditioning).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# Markers that no length follows: TEM, the restarts, the start of the image.
+# Markers that are not followed by a length: TEM, the restarts, the start of the image.
 _LONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_SHORT = 3
@@ -20,7 +20,9 @@ _HEAD_BYTES = 16
 
 
 def kind_of(head: bytes) -> str | None:
-    """The kind, by the first 12 bytes; None: it is not a picture that is read here."""
+    """The kind of the picture, by its first 12 bytes. None: pictures of this kind are not read, or
+    it is not a picture.
+    """
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -31,15 +33,16 @@ def kind_of(head: bytes) -> str | None:
         return "WebP"
     if head.startswith((b"II*\0", b"MM\0*")):
         return "TIFF"
-    # Two letters are too few to tell a BMP. So its reserved bytes must be zero as well.
+    # The two letters alone are not enough to recognise a BMP, so its reserved bytes must be zero,
+    # too.
     if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
         return "BMP"
     return None
 
 
 def look_at(data: bytes) -> tuple[str, int, int]:
-    """Kind, width and height. Raises `BadRow` if the data is not a picture, or ends before the
-    size.
+    """The kind, width and height of a picture. Raises `BadRow` if the data is not a picture, or if
+    it ends before the picture's size.
     """
     kind = kind_of(data)
     if kind is None:

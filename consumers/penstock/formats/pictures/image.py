@@ -1,10 +1,11 @@
-"""The format `image`: an object, or a member of an archive, is one row: the bytes of the file as
-they are, or with `rows.image_size` the pixels of the picture. The only file that knows Pillow.
+"""The format `image`. An object, or a member of an archive, is one row. The row is the bytes of the
+file as they are; if `rows.image_size` is set, it is the pixels of the picture. Only this module
+uses Pillow.
 
 Rule: data that is not a picture, or that claims more than `limits.pixels`, is a bad row, and is not
 decoded. The picture's first bytes show its kind, and only Pillow's decoder for that kind is tried.
-Any exception of Pillow about a damaged picture becomes `BadRow`. Of an animation, or a file of
-several pages, the pixels are those of the first picture.
+Any exception of Pillow about a damaged picture becomes `BadRow`. If a file is an animation or has
+several pages, the pixels are those of its first picture.
 """
 
 import io
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 EXTENSIONS: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
-# The quality of the JPEG that a frame of a video becomes.
+# A frame of a video may become a JPEG; this is the quality of the JPEG.
 JPEG_QUALITY: Final = 95
 
 
@@ -52,7 +53,7 @@ def makes_pixels(options: RowOptions) -> Collection[Form]:
 
 
 def stays_whole(options: RowOptions) -> bool:
-    """Is a row the bytes of the file, so that nothing is decoded?"""
+    """True if a row is the bytes of the file, so that nothing is decoded."""
     return options.of(PictureOptions).image is None
 
 
@@ -67,14 +68,17 @@ def need_pillow(wanted_by: str) -> None:
 
 
 def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
-    """The picture, upright, in RGB, scaled to exactly `size` (width, height). Raises `BadRow`."""
+    """The picture in RGB, turned upright, and scaled to exactly `size` (width, height). Raises
+    `BadRow` if the picture cannot be decoded.
+    """
     from PIL import Image, ImageOps  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
     kind, width, height = look_at(data)
     check_pixels(kind, width, height, most_pixels)
     try:
         with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
-            # Check the size again: in a forged header Pillow may read another size than we do.
+            # Check the size again, because in a forged header Pillow may find another size than our
+            # own code has found.
             check_pixels(kind, *image.size, most_pixels)
             image.load()
             upright = ImageOps.exif_transpose(image)
@@ -96,7 +100,9 @@ def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
 
 
 def scaled(image: "Image.Image", size: tuple[int, int]) -> Rgb:
-    """Scale bilinearly to exactly `size`. When a picture shrinks, all its pixels count."""
+    """Scale the picture bilinearly to exactly `size`. If it becomes smaller, all its pixels still
+    count.
+    """
     from PIL import Image  # noqa: PLC0415
 
     if image.size != size:
@@ -124,7 +130,8 @@ def _as_rgb(image: "Image.Image") -> "Image.Image":
 
     if image.mode == "RGB":
         return image
-    if image.mode.startswith("I;16"):  # `convert` would make all values above 255 white
+    # for 16 bits, `convert` would make all values above 255 white
+    if image.mode.startswith("I;16"):
         values = np.asarray(image).astype(np.uint16)
         return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "I":

@@ -1,5 +1,6 @@
-"""Pictures as rows of numbers: the settings `rows.image_size`, `image_layout` and `image_scale`,
-and their arithmetic. Also makes a small picture of a row, for a page with the row's prediction.
+"""Turns pictures into rows of numbers, by the settings `rows.image_size`, `image_layout` and
+`image_scale`. Also turns a row back into a small picture, for a page that shows it beside the row's
+prediction.
 
 Rule: a row is the whole picture, in the size that the model takes. For a page, a row of pixels
 becomes a PNG of every nth pixel. No picture is decoded here: the file of a picture stays as it is,
@@ -41,7 +42,7 @@ _HEAD_BYTES: Final = 12
 class PixelOptions:
     """The size of a row's picture, and the order and scale of its numbers. `unit`: True if the
     numbers are divided by 255. After that, `mean` is subtracted from each channel, and the
-    difference is divided by `std`; None: these two steps are left out.
+    difference is divided by `std`; if they are None, these two steps are left out.
     """
 
     width: int
@@ -63,7 +64,9 @@ class PixelOptions:
         return Matrix(self.numbers(rgb))
 
     def numbers(self, rgb: Rgb) -> Float32Matrix:
-        """The numbers of one row, as torchvision's ToTensor and Normalize compute them."""
+        """The numbers of one row. They are the same as those of torchvision's ToTensor and
+        Normalize.
+        """
         values: Float32Matrix = rgb.astype("<f4")
         if self.unit:
             values /= np.float32(255)
@@ -73,8 +76,8 @@ class PixelOptions:
         return self._in_layout(values).reshape(1, -1)
 
     def rgb(self, row: npt.NDArray[np.uint8] | npt.NDArray[np.float32], step: int) -> Rgb:
-        """The picture back from the numbers of its row, rounded to 0 to 255; only every `step`th
-        pixel.
+        """The pixels of the picture, computed back from the numbers of its row and rounded to the
+        range 0 to 255. Only every `step`th pixel is computed.
         """
         if self.layout == "nchw":
             whole = row.reshape(_CHANNELS, self.height, self.width).transpose(1, 2, 0)
@@ -95,12 +98,12 @@ class PixelOptions:
 
 @dataclass(frozen=True, slots=True)
 class PictureOptions:
-    """For pictures and frames of videos. `pixels`: a picture with more pixels is not decoded.
-    `image`: how a picture becomes a row of pixels; None: the row is the picture's file as it is, or
-    the JPEG of a frame.
+    """The options for pictures and for frames of videos. `pixels`: a picture with more pixels is
+    not decoded. `image`: how a picture becomes a row of pixels; None: the row of a picture is its
+    file as it is, and the row of a frame is a JPEG.
     """
 
-    # Pillow's own limit. At three bytes a pixel it is a quarter of a gigabyte.
+    # Pillow's own limit. So many pixels, of three bytes each, take a quarter of a gigabyte.
     pixels: int = 89_478_485
     image: PixelOptions | None = None
 
@@ -108,8 +111,8 @@ class PictureOptions:
 def pixel_options(
     size: str | None, layout: Layout, scale: str, form: Form, most_row_bytes: int
 ) -> PixelOptions | None:
-    """The settings, checked; None: there is no `size`, so pictures are not decoded. Raises `Fatal`
-    for wrong settings.
+    """Checks the settings, and returns them as `PixelOptions`. None: there is no `size`, so
+    pictures are not decoded. Raises `Fatal` if a setting is wrong.
     """
     unit, mean, std = _scale(scale)
     if size is None:
@@ -152,15 +155,15 @@ def _scale(scale: str) -> tuple[bool, tuple[float, ...] | None, tuple[float, ...
 
 
 class Encoded(NamedTuple):
-    """The file of a picture, with its media type."""
+    """The bytes of a picture's file, with their media type."""
 
     type: str
     body: bytes
 
 
 def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Encoded | Rgb | None:
-    """The picture of one row: its file, or the pixels of which `png` makes a file. None: the row is
-    no picture, or its file has more than `most_bytes`.
+    """The picture of one row: its file, or its pixels, which the function `png` turns into a file.
+    None: the row is not a picture, or its file has more than `most_bytes`.
     """
     if isinstance(row, BytesRows):
         data = row.row(0)
@@ -180,7 +183,7 @@ def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Enc
 
 def png(rgb: Rgb) -> Encoded:
     height, width, _ = rgb.shape
-    # In a PNG each line begins with the number of its filter; 0: none.
+    # In a PNG each line begins with the number of its filter. The number 0 stands for no filter.
     lines = np.zeros((height, 1 + 3 * width), np.uint8)
     lines[:, 1:] = rgb.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)

@@ -1,10 +1,11 @@
-"""Arrow IPC, batch by batch: a file (Feather is one) by its footer, a stream from its beginning.
+"""Reads Arrow IPC, batch by batch. A file (Feather is one) is read by its footer; a stream is read
+from its beginning.
 
 Rule: a batch is checked in full before its values are touched, because the library trusts the bytes
-of a batch, and these bytes may be hostile. Unwanted rows are decoded, too, and dropped later,
-because nothing tells which rows a batch has before the batch is read. Several streams in a row are
-all read, and must have one schema. Layout: Arrow Columnar Format, "Serialization and Interprocess
-Communication". Owner: one reading of one object.
+of a batch, and these bytes may be hostile. Only a batch itself tells how many rows it has.
+Therefore unwanted rows are decoded, too, and are dropped later. If several streams follow each
+other, all are read; they must have the same schema. Layout: Arrow Columnar Format, "Serialization
+and Interprocess Communication". Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from penstock.formats.tables.batches import TableReader, unreadable
 FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
-# Enough for `looks`, and to be shown in an error.
+# This many first bytes are enough for `looks`, and for an error that shows them.
 _HEAD_BYTES: Final = 16
 # What the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
@@ -73,7 +74,8 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches. The error for a damaged batch names its number, except for the first batch."""
+    """The batches. If a batch is damaged, the error names its number, except for the first batch.
+    """
     read = 0
     try:
         for batch in batches:

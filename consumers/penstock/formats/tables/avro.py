@@ -1,8 +1,9 @@
-"""Avro object containers: each record is a row; decoded by fastavro, the extra `avro`.
+"""Reads Avro object containers. Each record is a row, and is decoded by fastavro (the extra
+`avro`).
 
 Rule: the library gets one record at a time. Before that, the blocks are found and unpacked here,
-within limits, and the schema is checked. As JSON a row is an object; as numbers, a row is the
-numbers of the record's fields. Layout: Avro 1.12, "Object Container Files".
+within limits, and the schema is checked. If rows are JSON, a row is an object. If rows are numbers,
+a row has the numbers in the record's fields. Layout: Avro 1.12, "Object Container Files".
 """
 
 import base64
@@ -35,7 +36,7 @@ MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _HEADER: Final = {"type": "map", "values": "bytes"}
 MOST_HEADER_BYTES: Final = 4 << 20
-# Usual writers make blocks of 16 kB to some MB.
+# A block may have at most this many bytes. Usual writers make blocks of 16 kB to some MB.
 MOST_BLOCK_BYTES: Final = 16 << 20
 _RUN_ROWS: Final = 4_096
 # Types whose values are numbers and never null.
@@ -65,9 +66,9 @@ class AvroParser(Parser):
         self._fields: list[str] = []
         self._given: list[str] = []
         self._blocks = self._read_records = 0
-        self._width = 0  # numbers in a row; 0 until the first good row came
-        # Takes the wanted fields out of a record. None: some fields may hold something else than a
-        # number.
+        self._width = 0  # how many numbers a row has; 0 until the first good row has come
+        # A function that takes the wanted fields out of a record. None: some of these fields may
+        # hold something else than a number.
         self._get: Callable[[Any], Any] | None = None
 
     def feed(self, data: bytes) -> Iterator[Run]:
@@ -134,7 +135,9 @@ class AvroParser(Parser):
             self._get = itemgetter(*self._given)
 
     def _next_block(self) -> tuple[bytes, int] | None:
-        """The next block's bytes, and how many records are in them. None: more bytes are needed."""
+        """Returns the next block's bytes, and the number of records in them. None: more bytes are
+        needed.
+        """
         held = self._held
         records, at = _number(held, 0)
         nbytes, at = _number(held, at) if at else (0, 0)
@@ -176,7 +179,7 @@ class AvroParser(Parser):
     def _read(self, file: io.BytesIO, records: int) -> list[Any]:
         try:
             return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
-        # For damaged data the library raises errors of many kinds, Python's own among them.
+        # For damaged data the library raises errors of many kinds. Some of them are Python's own.
         except Exception as error:
             said = without_addresses(repr(error))
             raise self._damaged(f"has a record that cannot be read: {said}") from None
@@ -205,7 +208,7 @@ class AvroParser(Parser):
 
     def _numbers(self, record: Any) -> list[float]:
         found: list[float] = []
-        # If the schema is not a record, the value itself is the row.
+        # If the schema is not that of a record, the value itself is the row.
         named = [(f'field "{name}"', record[name]) for name in self._given]
         for what, value in named if self._fields else [("the row", record)]:
             for one in value if isinstance(value, list) else (value,):
@@ -238,7 +241,7 @@ def _columns(record: Any, names: Sequence[str]) -> bytes:
     try:
         found = {name: record[name] for name in names}
         return orjson.dumps(found, default=_json_value, option=_AS_JSON)
-    except TypeError:  # such as arrays within arrays, 255 deep
+    except TypeError:  # orjson cannot write some values, such as arrays that are nested 255 deep
         return orjson.dumps(dict.fromkeys(names))
 
 
@@ -247,12 +250,14 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
-        return orjson.Fragment(str(value))  # a float would lose digits
+        return orjson.Fragment(str(value))  # as a float, the number would lose digits
     raise TypeError(type(value).__name__)
 
 
 def _number(held: bytearray, at: int) -> tuple[int, int]:
-    """The zigzag number at `at`, and where it ends. The end is 0 if more bytes are needed."""
+    """Returns the zigzag number that begins at `at`, and the place where it ends. The place is 0 if
+    more bytes are needed.
+    """
     value = shift = 0
     for end in range(at, min(len(held), at + 10)):
         value |= (held[end] & 0x7F) << shift

@@ -3,8 +3,8 @@
 Rule: a schema that contains itself, or that has arrays of values without bytes, is refused, because
 with such a schema a few bytes could be decoded without end. The library first parses the schema to
 a form with full names, and that form is checked. Whatever a block claims, it is unpacked to at most
-one byte more than `MOST_UNPACKED_BYTES`; by that byte the parser sees that the block is too large.
-Pure. Owner: the Avro parser.
+one byte more than `MOST_UNPACKED_BYTES`. If that byte is there, the parser knows that the block is
+too large. Pure. Owner: the Avro parser.
 """
 
 import bz2
@@ -22,7 +22,7 @@ from penstock.formats.archives.compression import WINDOW_BYTES
 MOST_UNPACKED_BYTES: Final = 64 << 20
 _MOST: Final = MOST_UNPACKED_BYTES + 1
 _CRC_BYTES: Final = 4
-# For each type by name: True if its values take no bytes; None while the type is being checked.
+# For the name of each type: True if its values take no bytes; None while the type is being checked.
 Seen = dict[str, bool | None]
 
 

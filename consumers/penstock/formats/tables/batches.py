@@ -1,9 +1,9 @@
-"""Arrow record batches to rows: numbers, JSON objects, or columns as they are.
+"""Makes rows of Arrow record batches: numbers, JSON objects, or columns as they are.
 
-Rule: whole columns are decoded at a time, in steps of rows that decode to `STEP_BYTES`. The decoded
-size is computed first, and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by
-name or place. In rows of numbers a null makes its row bad, unless `rows.missing` gives the number
-for nulls. Owner: the reader of one object.
+Rule: the columns are decoded in steps of so many rows that a step has `STEP_BYTES` when it is
+decoded. The decoded size is computed first, and counts for `limits.expansion_ratio`. `rows.columns`
+chooses columns by name or place. In rows of numbers a null makes its row bad, unless `rows.missing`
+gives the number for nulls. Owner: the reader of one object.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +23,13 @@ from penstock.formats.tables.json_values import objects, plain
 from penstock.formats.tables.weight import weights_of
 
 _SHOWN_COLUMNS: Final = 20
-# For each unit: the factor and the divisor that make milliseconds of it.
+# For each unit of time: the factor and the divisor that convert it to milliseconds.
 _TO_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 # At most this much is decoded at a time, unless a row is larger.
 STEP_BYTES: Final = 1 << 20
 MOST_STEP_ROWS: Final = 16_384
-# In JSON a number of 8 bytes may be one digit. So a row is surely above `limits.row_bytes`, in any
-# form, only if it decodes to more than 8 times as much.
+# A number that takes 8 bytes when it is decoded may be one digit in JSON. So a row is certain to be
+# above `limits.row_bytes`, whatever its form, only if it decodes to more than 8 times as much.
 _BYTES_A_DIGIT: Final = 8
 
 
@@ -40,7 +40,7 @@ def unreadable(what: str, error: Exception) -> Poison:
 
 
 class TableReader:
-    """Makes rows of batches. `names`: the columns that a batch must have."""
+    """Makes rows of batches. `names`: the names of the columns that a batch must have."""
 
     def __init__(self, schema: pa.Schema, options: RowOptions, stored_bytes: int) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class TableReader:
                     f"a row has {self._width} numbers, at most {options.max_columns} are read "
                     "(limits.columns)",
                 )
-        # The bytes of a row in the columns whose types have a fixed size.
+        # How many bytes of a row are in columns whose types have a fixed size.
         self.fixed_bytes = sum(_bytes_of(schema.field(name).type) for name in self.names)
         self._schema = ""
 
@@ -150,7 +150,7 @@ class TableReader:
 
 
 def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Where steps begin and end, each of at most `STEP_BYTES` or of one row."""
+    """Where each step begins and ends. A step has at most `STEP_BYTES`, or it has a single row."""
     sums = np.cumsum(weights)
     start = nbytes = 0
     while start < len(weights):
@@ -160,7 +160,7 @@ def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _stretches(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where stretches of equal values begin and end."""
+    """Where each stretch of equal values begins and ends."""
     edges = np.flatnonzero(np.diff(mask)) + 1
     return pairwise([0, *edges.tolist(), len(mask)])
 
@@ -200,8 +200,8 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
 def chosen(
     names: Sequence[str], options: RowOptions, absent: Callable[[str | int], str]
 ) -> list[str]:
-    """The columns that the model gets. Raises `Poison`, with the text that `absent` gives, for a
-    configured column that is missing.
+    """The names of the columns that the model gets. Raises `Poison` if a configured column is
+    missing. `absent`: a function that gives the text of this error.
     """
     for name in options.stays:
         if name not in names:
@@ -255,14 +255,15 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """The numbers, of the shape (rows, numbers of a row), and a mask of the rows with a null. None
-    in the place of the mask: no row has a null.
+    """Returns two arrays. The first one has the numbers, in the shape (rows, numbers of a row). The
+    second one is a mask of the rows that have a null; it is None if no row has a null.
     """
     rows, width = len(column), 1
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     if pa.types.is_fixed_size_list(column.type):
         width = column.type.list_size
-        # `flatten` would not do, because it leaves out the places of a null list's values.
+        # `flatten` cannot be used here, because it leaves out the values of a list that is null,
+        # and their places with them.
         column = column.values.slice(column.offset * width, rows * width)
         if column.null_count:
             inner = column.is_null().to_numpy(zero_copy_only=False).reshape(rows, width).any(axis=1)
@@ -271,14 +272,14 @@ def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | Non
         column = column.cast(pa.uint8())
     elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         column = column.cast(pa.float64())
-    # If there are nulls, the numbers become floats, with NaN for each null.
+    # If there are nulls, the numbers become floats, and each null becomes NaN.
     return column.to_numpy(zero_copy_only=False).reshape(rows, width), nulls
 
 
 def _without_nulls(
     values: npt.NDArray[np.float32], is_null: npt.NDArray[np.bool_]
 ) -> Iterator[Run]:
-    """Runs of good rows, and of bad ones."""
+    """The runs of the good rows (without a null) and of the bad rows (with a null)."""
     for start, stop in _stretches(is_null):
         if is_null[start]:
             yield Run(stop - start, None, "a value is null, no number (see rows.missing)")

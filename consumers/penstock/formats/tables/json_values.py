@@ -1,15 +1,15 @@
-"""Rows of an Arrow table as JSON objects.
+"""Writes the rows of an Arrow table as JSON objects.
 
 Rule: whole columns are written at a time; values inside lists, maps and structs are written in the
 same way as a column of their type. A Python object is made of each value only if Arrow cannot write
-the text, such as for binary values and strings with escapes. Nulls, NaN and infinity become null. A
-value without a form in JSON raises `ValueError`.
+the values as JSON, such as binary values and strings with escapes. Nulls, NaN and infinity become
+null. A value without a form in JSON raises `ValueError`.
 
-Dates and times become texts of ISO-8601; times with a zone are written in UTC, with `Z`. A year
-that has not four digits is written as ISO-8601 and JavaScript do: with a sign and at least six
-digits (`+012921-08-18`). Arrow writes such years differently, and the farthest as "value out of
-range", so they are written here. A time of day outside the day raises `ValueError`. Owner: the
-reader of tables.
+Dates and times become texts of ISO-8601; times with a zone are written in UTC, with `Z`. If a year
+does not have four digits, it gets a sign and at least six digits, as in ISO-8601 and JavaScript
+(`+012921-08-18`). Such years are written here, because Arrow writes them differently, and writes
+the farthest of them as "value out of range". A time of day that lies outside the day raises
+`ValueError`. Owner: the reader of tables.
 """
 
 import base64
@@ -26,7 +26,8 @@ from penstock.formats.tables.weight import by_type
 
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 _YEAR_DIGITS: Final = 6
-# The first and last day of the years 0 to 9999, which Arrow writes well. Days count from 1970.
+# The first and the last day of the years 0 to 9999, counted from the beginning of 1970. Arrow
+# writes these years correctly.
 _FIRST_DAY: Final = -719_528
 _LAST_DAY: Final = 2_932_896
 _A_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -141,8 +142,7 @@ def _nested_text(column: Any) -> Any:
 
 
 def _list_text(column: Any, values: Any, first: int = 0) -> Any:
-    """Lists as JSON. `values`: the JSON of the lists' items, beginning with the item at place
-    `first`.
+    """The lists as JSON. `values`: the JSON of the lists' items, from the item at place `first` on.
     """
     offsets = column.offsets.to_numpy() - first
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
@@ -168,7 +168,8 @@ def _quoted(text: Any) -> Any:
 
 
 def _string_text(column: Any) -> Any:
-    column.validate(full=True)  # a hostile Parquet file may declare bytes as UTF-8 that are not
+    # a hostile Parquet file may have bytes that are declared as UTF-8 but are not UTF-8
+    column.validate(full=True)
     column = column.cast(pa.string())
     if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
         return _quoted(column)
@@ -210,7 +211,7 @@ def time_text(column: Any) -> Any:
 
 
 def _within(values: Any, least: int, most: int) -> bool:
-    """Are all values at least `least` and below `most`?"""
+    """True if all values are at least `least` and below `most`."""
     found = pc.min_max(values)
     lowest, highest = found["min"].as_py(), found["max"].as_py()
     # Compare them as Python's integers, because `most` may not fit 64 bits.
@@ -218,7 +219,9 @@ def _within(values: Any, least: int, most: int) -> bool:
 
 
 def _far(values: Any, unit: str, end: str) -> Any:
-    """Write the texts one by one, because some of these years do not have four digits."""
+    """The texts of these times. They are written one by one, because some of their years do not
+    have four digits.
+    """
     moments = values.fill_null(0).to_numpy().astype(f"datetime64[{unit}]")
     texts = (_with_year(text) + end for text in np.datetime_as_string(moments).tolist())
     is_null = values.is_null().to_numpy(zero_copy_only=False)

@@ -1,9 +1,10 @@
-"""npy: the first axis of the array is the rows; all other axes together are the numbers of a row.
+"""Reads npy. The first axis of the array is the rows; all other axes together are the numbers of a
+row.
 
-Rule: nothing is unpickled, and memory is taken for bytes that have come, never for a size that the
-header claims. An object is read by ranges, and unwanted rows are not fetched. A member of an
-archive, and packed data, are read as a stream. An array in Fortran's order must be small to be read
-as a stream. Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
+Rule: nothing is unpickled. Memory is taken only for bytes that have come, and never for a size that
+the header claims. An object is read by ranges, and unwanted rows are not fetched. Members of
+archives, and packed data, are read as a stream. As a stream, an array in Fortran's order is read
+only if it is small. Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
 """
 
 import io
@@ -26,7 +27,8 @@ from penstock.formats.magic import no_such
 MAGIC: Final = b"\x93NUMPY"
 # numpy's own limit for a header.
 MOST_HEADER_BYTES: Final = 10_000
-# What numpy raises for a wrong header, which it reads as a literal of Python.
+# What numpy raises for a wrong header. There are so many errors because numpy reads the header as a
+# literal of Python.
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
 _FLOAT64: Final = np.dtype(np.float64)
@@ -164,7 +166,8 @@ def _parse(head: bytes, options: RowOptions) -> _Header | None:
     except _NO_HEADER as error:
         if len(head) < MOST_HEADER_BYTES and "EOF" in str(error):
             return None
-        # The text must be the same at each try; behind `: <` there may be a memory address.
+        # The error's text must be the same at each try. Behind `: <` it may have a memory address,
+        # so that part is cut off.
         said = str(error).partition("\n")[0].partition(": <")[0]
         raise Poison("bad_format", f"the npy header cannot be read: {said}") from None
     return _checked(
@@ -202,7 +205,8 @@ def _run(values: npt.NDArray[Any], options: RowOptions) -> Run:
     if options.columns is not None:
         values = values[:, _chosen(options, values.shape[1])]
     if options.form == "json":
-        if values.dtype.itemsize > _FLOAT64.itemsize:  # a long double; Python's float has 64 bits
+        # the values are long doubles, but Python's float has 64 bits
+        if values.dtype.itemsize > _FLOAT64.itemsize:
             with np.errstate(over="ignore"):
                 values = values.astype(_FLOAT64)
         return Run(len(values), JsonRows.of([orjson.dumps(row) for row in values.tolist()]))

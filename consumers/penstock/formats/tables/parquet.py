@@ -1,9 +1,11 @@
-"""Parquet: first the footer, then row group by row group, only the columns that are needed.
+"""Reads Parquet: first the footer, and then one row group after the other. Only the needed columns
+are read.
 
-Rule: a row group without a wanted row is counted, not fetched. Small chunks of columns are fetched
-together, large ones page by page, so memory grows neither with the object nor with its row groups.
-What the footer claims is checked against the object's size and the rows that come; a wrong claim is
-`bad_format`. Layout: apache/parquet-format, README. Owner: one reading of one object.
+Rule: the rows of a row group without a wanted row are counted, but not fetched. Small column chunks
+are fetched together, and large ones page by page. So memory grows neither with the object nor with
+its row groups. The claims of the footer are compared with the object's size and with the rows that
+come; a wrong claim is `bad_format`. Layout: apache/parquet-format, README. Owner: one reading of
+one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,10 +27,11 @@ _ENCRYPTED: Final = b"PARE"
 # What the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 _END_BYTES: Final = 8  # the footer's length and the magic
-# A footer of 10,000 row groups of 100 columns has 60 MB, and takes several times as much in memory.
+# A footer may have at most this many bytes. With 10,000 row groups of 100 columns it has 60 MB, and
+# takes several times as much in memory.
 MOST_FOOTER_BYTES: Final = 64 << 20
-# At most this much is read at a time, for all columns together. Longer chunks are read page by
-# page.
+# At most this much is read at a time, for all columns together. Longer column chunks are read page
+# by page.
 BUFFER_BYTES: Final = 8 << 20
 LEAST_BUFFER_BYTES: Final = 64 << 10
 # Times that Spark and Impala write as INT96 are read in microseconds. In nanoseconds, as they are
@@ -39,8 +42,8 @@ _LEAST_TEXT_BYTES: Final = 5
 
 
 def looks(head: bytes) -> bool:
-    """True if the object begins with the magic, with control characters behind it. The magic alone
-    could be the first cell of a CSV, but no text has such characters.
+    """True if the object begins with the magic and has control characters behind it. The magic
+    alone could be the first cell of a CSV, but a text never has control characters.
     """
     return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
 
@@ -77,8 +80,8 @@ def _check_end(ranges: Source) -> None:
 
 def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     footer = _open(ranges)
-    # The column chunks of a row group are not asked for, because pyarrow 26 aborts the process if a
-    # damaged footer has a chunk of a column that is not in the schema.
+    # Do not ask a row group for its column chunks here: if a damaged footer has a chunk of a column
+    # that is not in the schema, pyarrow 26 aborts the process.
     groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
     table = TableReader(footer.schema_arrow, options, ranges.size)
@@ -102,7 +105,7 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
 
 
 def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
-    """The needed columns that hold texts, or bytes of variable length."""
+    """The needed columns that hold texts or bytes of variable length, by their paths."""
     columns = [schema.column(index) for index in range(len(schema))]
     return [
         column.path
@@ -114,9 +117,9 @@ def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
 
 
 def _repeats(group: Any, table: TableReader, texts: int) -> bool:
-    """True if the group is smaller than it could be with plain texts: most of its texts are then
-    stored once, in a dictionary. Such a group is read with its dictionaries, so that the decoded
-    size of its rows is known before they are decoded.
+    """True if the group is smaller than it would have to be with plain texts. This means that most
+    of its texts are stored only once, in a dictionary. Such a group is read with its dictionaries,
+    so that the decoded size of its rows is known before they are decoded.
     """
     numbers_bytes: int = group.num_rows * table.fixed_bytes
     least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES
@@ -142,8 +145,8 @@ def _of_group(
             found += batch.num_rows
             yield from table.runs(batch)
     except _UNREADABLE:
-        # Some encodings of texts cannot be read with a dictionary, so read the rest without one. If
-        # the data is damaged, the second reading fails, too.
+        # Some encodings of texts cannot be read with a dictionary. So read the remaining rows
+        # without one. If the data is damaged, this second reading fails, too.
         if not by_dictionary:
             raise
         at = 0

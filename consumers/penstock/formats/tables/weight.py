@@ -1,4 +1,5 @@
-"""How large the values of an Arrow column will be when they are decoded, without decoding them.
+"""Computes how large the values of an Arrow column will be when they are decoded, without decoding
+them.
 
 Rule: a dictionary, a view or a run may repeat one value any number of times, so a column of a few
 bytes may decode to a huge one. The sizes are computed without taking memory of that size. Each
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int64]
-# The size of each value, or one size that all values have.
+# The sizes of all values, or a single number if all values have the same size.
 Weights = Numbers | int
 
 # A view has 16 bytes: four numbers of 4 bytes, of which the first is the length of its value.
@@ -77,7 +78,7 @@ def _where_valid(column: Any, lengths: Numbers) -> Numbers:
 
 
 def _taken(weights: Weights, places: Any) -> Weights:
-    """The sizes of the values at these places. A place that is null stands for a null value."""
+    """The sizes of the values at these places. If a place is null, the value is null."""
     if isinstance(weights, int):
         return weights
     found: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()

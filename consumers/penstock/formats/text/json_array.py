@@ -1,9 +1,9 @@
-"""A JSON array of rows: divided at the commas of its top level, without holding the array.
-Are the rows of JSON the elements of one array, or its lines (NDJSON)?
+"""Divides a JSON array into rows at the commas of its top level, without holding the array. Also
+decides whether the rows of JSON are the elements of one array or its lines (NDJSON).
 
 Rule: brackets and commas count only outside strings. The text between two top-level commas is one
-row. If that text is not JSON, the array is `bad_format`. If it is JSON that Python cannot hold, it
-is one bad row, as in NDJSON. At most one unfinished row is held.
+row. If that text is not JSON, the array is `bad_format`. If the text is JSON but Python cannot hold
+its value, it is one bad row, as in NDJSON. At most one unfinished row is held.
 
 `JsonParser` decides by the first line. If this line is a complete array and more text follows, the
 lines are the rows. The elements of any other array are the rows, even if the array is a single
@@ -24,14 +24,15 @@ from penstock.formats.magic import no_such
 from penstock.formats.text.json_rows import JsonRowReader, open_ndjson
 from penstock.formats.text.lines import RawRows
 
-# To find the cuts takes forty times the memory of the piece, and 3 ms if its rows have one byte
-# each.
+# The array is divided in pieces of this size. To find the cuts in a piece takes forty times the
+# memory of the piece, and takes 3 ms if its rows have one byte each.
 _PIECE_BYTES = 8 << 10
 _SPACE = b" \t\r\n"
 _QUOTE, _COMMA, _OPEN, _END = ord('"'), ord(","), ord("["), ord("]")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
-# How each byte changes the depth of brackets, and which bytes matter for finding the cuts.
+# Two tables for all 256 bytes: how the byte changes the depth of brackets, and whether it matters
+# for finding the cuts.
 _STEP = np.zeros(256, np.int64)
 _STEP[list(b"[{")] = 1
 _STEP[list(b"]}")] = -1
@@ -125,7 +126,9 @@ class Cutter:
         self._escaped = False  # the last byte was a backslash that escapes the next byte
 
     def cut(self, data: bytes) -> tuple[list[int], bool]:
-        """The places in `data` where rows end, and whether the last place is the array's end."""
+        """Returns the places in `data` where rows end, and True if the last of these places is the
+        array's end.
+        """
         text = self._without_escapes(data)
         bytes_ = np.frombuffer(text, np.uint8)
         at = np.flatnonzero(_MATTERS[bytes_])
@@ -158,7 +161,7 @@ class Cutter:
 
 
 def is_array(text: bytes | bytearray) -> bool:
-    """True if the text is one array from its first byte to its last, by its brackets."""
+    """True if, by its brackets, the text is one array from its first byte to its last."""
     cutter = Cutter()
     for start in range(1, len(text), PLAIN_STEP_BYTES):
         piece = bytes(text[start : start + PLAIN_STEP_BYTES])
@@ -169,7 +172,9 @@ def is_array(text: bytes | bytearray) -> bool:
 
 
 def _block_of(rows: list[bytes]) -> RawRows:
-    """The rows as lines if no row holds a newline: lines can be read in bulk."""
+    """The rows as one text of lines if no row has a newline, because lines can be read in bulk.
+    Otherwise the list itself.
+    """
     text = b"\n".join(rows)
     return rows if text.count(b"\n") != len(rows) - 1 else text + b"\n"
 
@@ -182,7 +187,7 @@ class JsonParser(Parser):
         self._is_named = is_named
         self._parser: Parser | None = None
         self._line = bytearray()
-        self._is_complete = False  # the first line is there, with its newline
+        self._is_complete = False  # the first line has come, with its newline
 
     def feed(self, data: bytes) -> Iterator[Run]:
         if self._parser is None:

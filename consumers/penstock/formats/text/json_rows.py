@@ -1,8 +1,8 @@
-"""JSON elements to rows: the lines of NDJSON, or the elements of a JSON array.
+"""Makes rows of JSON texts: of the lines of NDJSON, or of the elements of a JSON array.
 
-Rule: a row of numbers is an array, or an object whose values are taken in the order of
-`rows.columns`, or without that setting in the order of the first row's keys. The first row fixes
-how many numbers a row has. Rows that go to the model as JSON are handed on unchanged, after a check
+Rule: a row of numbers is an array or an object. The values of an object are taken in the order of
+`rows.columns`; if that is not set, in the order of the first row's keys. The first row fixes how
+many numbers a row has. Rows that go to the model as JSON are handed on unchanged, after a check
 that they are valid (NaN, Infinity and nesting above 1024 are not valid).
 """
 
@@ -33,21 +33,23 @@ _SPACE = b" \t\r\n"
 _FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")
 _BRACKETS_TO_SPACES = bytes.maketrans(b"[]", b"  ")
 _NUMBERS = {int, float}
-# At most this many kept values are looked at in a turn, which takes 1 ms.
+# At most this many kept values are looked at in one turn. This takes 1 ms.
 _MOST_KEPT = 2_048
 
 
 def open_ndjson(options: RowOptions) -> LinesParser:
-    """In NDJSON a line that is not JSON is one bad row; the lines after it are read."""
+    """The parser of NDJSON. A line that is not JSON is one bad row, and the lines after it are
+    read.
+    """
     return LinesParser(options, JsonRowReader(options, broken=BadRow).read)
 
 
 class JsonRowReader:
-    """Remembers the width or the keys that the first row fixed."""
+    """Reads rows of JSON, and remembers the width or the keys that the first row has fixed."""
 
     def __init__(self, options: RowOptions, *, broken: Callable[[str], Exception]) -> None:
-        """`broken` makes the error for text that is not JSON: `BadRow`, or `Poison` if the rest of
-        the object cannot be read either.
+        """`broken`: a function that makes the error for text that is not JSON. The error is
+        `BadRow`, or `Poison` if the rest of the object cannot be read either.
         """
         self._matrix = options.as_numbers
         self._max_values = options.max_columns
@@ -55,7 +57,8 @@ class JsonRowReader:
         columns = options.columns or ()
         self._keys: Sequence[str] = [name for name in columns if isinstance(name, str)]
         self._indexes = [index for index in columns if isinstance(index, int)]
-        self._width = 0  # values in a row that is an array; 0 until the first such row came
+        # how many values a row has if it is an array; 0 until the first such row has come
+        self._width = 0
         self._stays = options.stays
         self._keep = of_json(options) if options.stays else None
 
@@ -63,7 +66,8 @@ class JsonRowReader:
         return self._read(block) if self._keep is None else self._read_kept(block, self._keep)
 
     def _read_kept(self, block: RawRows, keep: KeepRows) -> Iterator[Run]:
-        """Read a few rows at a time, because kept values are looked at row by row."""
+        """Read the block in small portions of rows, because kept values are looked at row by row.
+        """
         most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_KEPT // len(self._stays)))
         for some in portions(block, most_rows):
             yield from with_kept(self._read(some), rows_of(some), keep)
@@ -72,15 +76,15 @@ class JsonRowReader:
         if not self._matrix:
             return read_rows(rows_of(block), self._element, JsonRows.of)
         if not (self._width or self._keys):
-            with suppress(BadRow):  # the same row is read again below, and its error reported
+            with suppress(BadRow):  # the same row is read again below, which reports its error
                 self._numbers(split_first(block)[0])
         if self._keys:
             return self._exact(rows_of(block))
         return parse_halving(block, self._bulk, self._exact)
 
     def _bulk(self, block: RawRows) -> Run | None:
-        """The run of lines that are arrays of numbers, all as wide as the first. None: some are
-        something else.
+        """The run of lines that are arrays of numbers and all as wide as the first row. None: some
+        lines are something else.
         """
         if not (self._width and isinstance(block, bytes) and _FLAT_ARRAYS.fullmatch(block)):
             return None
@@ -107,8 +111,8 @@ class JsonRowReader:
             raise self._why_unread(row.strip(_SPACE)) from None
 
     def _why_unread(self, row: bytes) -> Exception:
-        """The error for a row that orjson refused. The row may be JSON all the same: a number
-        beyond float64, or half a surrogate, has no value in Python.
+        """The error for a row that orjson refused. The row may still be JSON: a number beyond
+        float64, or half of a surrogate pair, is JSON but has no value in Python.
         """
         try:
             # Read the row again without the blanks around it, so that the error counts columns from
@@ -166,7 +170,7 @@ class JsonRowReader:
 
 
 def _is_json(row: bytes) -> bool:
-    """Does the row follow JSON's grammar? Bytes that are not UTF-8 count as letters."""
+    """True if the row follows JSON's grammar. Bytes that are not UTF-8 count as letters."""
     try:
         json.loads(
             row.decode(errors="replace"), parse_int=str, parse_float=str, parse_constant=_refuse
@@ -181,7 +185,7 @@ def _refuse(constant: str) -> None:
 
 
 def _most_values(row: bytes) -> int:
-    """An upper bound of the row's values. Each value, except for the outermost one, follows a
-    comma, a bracket or a colon.
+    """The row has at most this many values. Each value, except for the outermost one, follows a
+    comma, a bracket or a colon, so these are counted.
     """
     return row.count(b",") + row.count(b"[") + row.count(b"{") + row.count(b":")

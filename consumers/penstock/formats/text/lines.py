@@ -1,10 +1,10 @@
-"""Where rows of text end: cuts chunks of text into blocks of complete rows.
+"""Finds where rows of text end, and cuts chunks of text into blocks of complete rows.
 
 Rule: the rows are the same wherever the chunks are cut. A row ends at a newline, or at a carriage
 return and a newline; a carriage return alone is text. In CSV a newline inside quotes does not end a
 row, and a quote opens only at the start of a cell (RFC 4180). At most one unfinished row is held,
-and each byte is looked at once. A row above the limit is not held: it is one bad row, and reading
-goes on at the next newline after the limit.
+and each byte is looked at once. A row that is longer than the limit is not held: it is one bad row,
+and reading goes on at the first newline after the limit.
 """
 
 import re
@@ -16,14 +16,15 @@ from typing import Final, NamedTuple
 # or as a list, if a row itself may contain newlines.
 RawRows = bytes | list[bytes]
 
-# The signs are numbers, not bytes, because at each `b'"' in data` Python 3.11 would internally
+# The signs are integers and not bytes, because at each `b'"' in data` Python 3.11 would internally
 # raise an exception and drop it, which takes half a microsecond.
 _RETURN, _QUOTE, _SPACE, _TAB = b'\r" \t'
 
-_BLANK_LINES: Final = re.compile(rb"\n\n++")  # begins with a literal, so that it is found fast
+# this pattern begins with a literal, so that it is found fast
+_BLANK_LINES: Final = re.compile(rb"\n\n++")
 _ONLY_BLANKS: Final = re.compile(rb"(?m)^[ \t]++\n")
-# All repeats are possessive, so a pattern has only one reading of a text: a quote that is open at
-# the end of the text means that the row is not complete yet.
+# All repeats are possessive, so a pattern can match a text in only one way. Therefore, if a quote
+# is open at the end of the text, the row is certainly not complete yet.
 _QUOTED_TEXT: Final = rb'[^"]*+(?:""[^"]*+)*+'
 _IN_QUOTES: Final = re.compile(_QUOTED_TEXT)
 # A block holds at most this many rows that were found one by one. Finding them takes 2 ms; then
@@ -32,8 +33,9 @@ _MATCHED_ROWS: Final = 1_024
 
 
 class Patterns(NamedTuple):
-    """The patterns for one set of separators. The first three match the rest of a row up to its
-    newline: from a place inside quotes, from a place inside a cell, and from the start of a cell.
+    """The patterns for one set of separators. The first three match the rest of a row, up to its
+    newline: `quoted` from a place inside quotes, `within` from a place inside a cell, and `start`
+    from the start of a cell.
     """
 
     quoted: re.Pattern[bytes]
@@ -67,8 +69,8 @@ class RowEnds:
 
     def find(self, text: bytes | bytearray, start: int) -> int:
         """The place of the newline that ends the row beginning at `start`; -1: more bytes are
-        needed. After -1 the next call must be for the same row; if that row has moved in the text
-        meanwhile, the caller says so by `moved`.
+        needed. After -1 the next call must be for the same row. If that row has moved in the text
+        by then, the caller must have called `moved`.
         """
         at = self._at
         found = self._rest.match(text, at or start)
@@ -88,14 +90,14 @@ class RowEnds:
         self._rest, self._at = self._of.start, 0
 
     def _look(self, text: bytes | bytearray, at: int) -> None:
-        """Go on through the unfinished row, in which every newline so far is inside quotes."""
+        """Go on through the unfinished row. So far, all of its newlines are inside quotes."""
         of = self._of
         rest = self._rest
         while at < len(text):
             if rest is of.quoted:
                 at = _end(_IN_QUOTES, text, at)
                 if at >= len(text) - 1:
-                    break  # a quote at the very end may be the first of two
+                    break  # a quote at the very end may be the first of two quotes
                 at, rest = at + 1, of.within
             elif rest is of.within:
                 at = _end(of.to_next, text, at)
@@ -118,7 +120,9 @@ def _end(pattern: re.Pattern[bytes], text: bytes | bytearray, at: int) -> int:
 
 
 class LineEnds:
-    """Does what `RowEnds` does, for lines in which a quote is an ordinary character."""
+    """Finds the ends of lines, with the same methods as `RowEnds`. In these lines a quote is an
+    ordinary character.
+    """
 
     def __init__(self) -> None:
         self._at = 0
@@ -151,7 +155,7 @@ class RowSplitter:
         self._discarding = False  # inside a row that is too long, up to its newline
 
     def feed(self, data: bytes) -> Iterable[RawRows | None]:
-        """Blocks of complete rows; None in the place of a row that is above the limit."""
+        """Blocks of complete rows. Each row that is longer than the limit is replaced by None."""
         if self._discarding:
             newline = data.find(b"\n")
             if newline < 0:
@@ -179,15 +183,17 @@ class RowSplitter:
         return _without_blanks(text, self._blanks)
 
     def whole(self, data: bytes) -> Iterable[RawRows | None]:
-        """Does what `feed` does, for all bytes of the text at once. In the usual case the last row
-        comes as well, even if no newline ends it.
+        """Like `feed`, but for all bytes of the text at once. In the usual case the last row is
+        given, too, even if no newline ends it.
         """
         if not data or len(data) > self._limit_bytes or (self._quotes and _QUOTE in data):
             return self.feed(data)
         return _without_blanks(data if data.endswith(b"\n") else data + b"\n", self._blanks)
 
     def close(self) -> Iterable[RawRows | None]:
-        """The last row, if no newline ends it; also a row whose quote was never closed."""
+        """The last row, if no newline ends it. A row whose quote was never closed is such a last
+        row, too.
+        """
         return self._last() if self._held else ()
 
     def _last(self) -> Iterator[RawRows | None]:
@@ -196,7 +202,7 @@ class RowSplitter:
             yield [bytes(self._held[:-1])]
 
     def _match_rows(self) -> Iterator[RawRows | None]:
-        """Find the rows one by one, and measure each: some may be quoted, or too long."""
+        """Find the rows one by one and measure each, because some may be quoted or too long."""
         held, limit = self._held, self._limit_bytes
         if self._ends is None:
             self._ends = RowEnds() if self._quotes else LineEnds()
@@ -233,11 +239,11 @@ def _without_blanks(text: bytes, blanks: bool) -> Sequence[RawRows]:
     """The lines that are not blank. Each line ends with a newline."""
     if _RETURN in text:
         text = text.replace(b"\r\n", b"\n")
-    # A pattern is used here, because `in` needs 0.12 us a row to find two bytes. Reading four
-    # numbers takes as long.
+    # A pattern is used here, because `in` takes 0.12 us a row to find two bytes, which is as long
+    # as reading four numbers.
     if _BLANK_LINES.search(text):
         text = _BLANK_LINES.sub(b"\n", text)
-    # The pattern is slow and most texts of numbers have no blanks, so look for a blank first.
+    # The pattern is slow, and most texts of numbers have no blanks. So look for a blank first.
     if not blanks and (_SPACE in text or _TAB in text):
         text = _ONLY_BLANKS.sub(b"", text)
     text = text.removeprefix(b"\n")

@@ -1,9 +1,10 @@
-"""Text of numbers to a float32 matrix, many rows at once and without a Python object per number.
+"""Reads text of numbers to a float32 matrix: many rows at once, and without a Python object for
+each number.
 
 Rule: the functions that read in bulk may refuse rows that could be read one by one, but they never
-read a number differently. None means "not sure": then `parse_halving` halves the block, so that a
-bad row slows down only its neighbours, and a few rows are read one by one. No function has state,
-so any thread may call it.
+read a number differently. If such a function returns None, it is not sure. In this case
+`parse_halving` halves the block, so that a bad row slows down only its neighbours. When only a few
+rows are left in a part, they are read one by one. No function has state, so any thread may call it.
 """
 
 import secrets
@@ -22,45 +23,46 @@ from penstock.core.rows.payload import Float32Matrix, Matrix
 from penstock.formats.base.runs import Run
 from penstock.formats.text.lines import RawRows, count_rows, rows_of
 
-# While Arrow reads, it would handle SIGINT and SIGTERM itself: it raises `ArrowCancelled` in the
-# middle of an object, and the worker does not drain. Arrow's handlers are switched off here,
-# because every process that decodes imports this module.
+# Arrow's signal handlers are switched off. With them, Arrow would handle SIGINT and SIGTERM itself
+# while it reads: it would raise `ArrowCancelled` in the middle of an object, and the worker would
+# not drain. This is done here because every process that decodes imports this module.
 pa.enable_signal_handlers(False)
 
-# Several rows are handed on in shorter texts. So a longer text is one huge row.
+# Texts of several rows are never longer than this. So a longer text is one huge row.
 LONG_BYTES = 5 << 18
 
-# A block of at most this many rows that cannot be read in bulk is not halved: its rows are read one
-# by one. A call of pyarrow costs 220 us, a row that is read alone 2-4 us.
+# If a block of at most this many rows cannot be read in bulk, it is not halved, and its rows are
+# read one by one. The reason: a call of pyarrow takes 220 us, and a row that is read alone takes
+# 2-4 us.
 EXACT_ROWS = 64
 
-# This number takes the place of every newline, so that all rows are parsed as one list: of 2
-# columns `1,2\n3,4\n` is parsed as `1,2,END,3,4,END`. If the number stands behind every `columns`
-# numbers and nowhere else, all rows have the same length. Each process draws the number by chance,
-# so nobody can write an object that contains it.
+# This number, here called END, takes the place of every newline, so that all rows are parsed as one
+# list. For example, the two columns `1,2\n3,4\n` are parsed as `1,2,END,3,4,END`. If the number
+# stands behind every `columns` numbers and nowhere else, all rows have the same length. Each
+# process draws the number by chance, so nobody can write an object that contains it.
 _ROW_END = b"%d.5e-30" % secrets.randbelow(10**9)
 _ROW_END_VALUE = float(_ROW_END)
 _BETWEEN_ROWS = b",%b," % _ROW_END
-# The signs are numbers, not bytes, because at each `b"[" in text` Python would internally raise an
-# exception and drop it.
+# The signs are integers and not bytes, because at each `b"[" in text` Python would internally raise
+# an exception and drop it.
 _BRACKET, UNDERSCORE = b"[_"
 
 
 def is_number(cell: bytes) -> bool:
-    """Does the cell count as a number when its row is read alone?"""
+    """True if the cell counts as a number when its row is read alone."""
     try:
         float(cell)
     except ValueError:
         return False
-    return UNDERSCORE not in cell  # float() takes "1_000"
+    return UNDERSCORE not in cell  # unlike us, float() accepts "1_000"
 
 
 def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     """Reads lines of exactly `columns` comma-separated numbers; each line ends with a newline."""
-    # The parser would read `[1,[2]]` as two numbers.
+    # Texts with brackets are refused, because the parser would read `[1,[2]]` as two numbers.
     if _BRACKET in text:
         return None
-    # The parser needs 24 times the memory of a number's text. So one huge row is parsed only if it
+    # To parse a number takes 24 times the memory of its text. So one huge row is parsed only if it
     # has the right number of commas.
     if len(text) > LONG_BYTES and text.count(b",") != text.count(b"\n") * (columns - 1):
         return None
@@ -69,17 +71,18 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
         array = simdjson.Parser().parse(b"".join((b"[", memoryview(flat)[:-1], b"]")))
         assert isinstance(array, simdjson.Array)
         numbers = array.as_buffer(of_type="d")
-    except (ValueError, TypeError, RuntimeError):  # not JSON; not numbers; integers beyond 64 bits
+    # the text is not JSON, or not of numbers, or has integers beyond 64 bits
+    except (ValueError, TypeError, RuntimeError):
         return None
     values = np.frombuffer(numbers, np.float64)
     if len(values) % (columns + 1):
         return None
     rows = values.reshape(-1, columns + 1)
-    # There must be as many row ends as rows. Otherwise short rows would pass for fewer, longer
-    # rows, with row ends in the place of cells.
+    # There must be as many row ends as rows. Without this check, short rows could pass for fewer,
+    # longer rows, in which some row ends count as cells.
     if len(flat) - len(text) != len(rows) * (len(_BETWEEN_ROWS) - 1):
         return None
-    # `all()` of the comparisons would take 1 us more: as long as reading ten numbers.
+    # `all()` of the comparisons would take 1 us more, which is as long as reading ten numbers.
     if np.count_nonzero(rows[:, columns] == _ROW_END_VALUE) != len(rows):
         return None
     return to_float32(rows[:, :columns])
@@ -94,8 +97,8 @@ def parse_columns(
     names = [str(index) for index in range(columns)]
     try:
         table = arrow_csv.read_csv(
-            # Arrow would end a row at a lone carriage return. The sign in its place ends no row,
-            # and is no part of a number either.
+            # At a lone carriage return Arrow would end a row. So it is replaced by a sign that does
+            # not end a row and is not a part of a number either.
             pa.BufferReader(text.replace(b"\r", b"\x1f")),
             read_options=arrow_csv.ReadOptions(
                 use_threads=False, column_names=names, block_size=len(text) + 1
@@ -103,8 +106,8 @@ def parse_columns(
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             convert_options=arrow_csv.ConvertOptions(
                 include_columns=list(dict.fromkeys(str(index) for index in chosen)),
-                # Not float32 at once: rows that are read one by one are rounded to float64 and then
-                # to float32, and both ways must give the same numbers.
+                # The type is not float32 yet. Rows that are read one by one are rounded to float64
+                # and then to float32, and both ways must give the same numbers.
                 column_types={name: pa.float64() for name in names},
                 null_values=list(nulls),
                 check_utf8=False,
@@ -115,7 +118,7 @@ def parse_columns(
     matrix = np.empty((table.num_rows, len(chosen)), np.float64)
     for position, index in enumerate(chosen):
         matrix[:, position] = table.column(str(index)).to_numpy()
-    # pyarrow takes "nan(anything)" for a number.
+    # pyarrow would accept "nan(anything)" as a number.
     if b"(" in text and np.isnan(matrix).any():
         return None
     return to_float32(matrix)
@@ -131,9 +134,9 @@ def to_float32(values: npt.NDArray[np.float64]) -> Float32Matrix:
 
 
 class _Quiet(threading.local):
-    """A context in which numpy does not warn of numbers that are too large. Each thread has one of
-    its own, because a context cannot be entered by two threads at a time. To enter it costs a tenth
-    of `np.errstate`, which would add 2 us to each object.
+    """A context in which numpy does not warn of numbers that are too large. Each thread has its own
+    such context, because two threads cannot be in one context at the same time. `np.errstate` would
+    take 2 us for each object; to enter this context takes a tenth of that.
     """
 
     def __init__(self) -> None:
@@ -149,8 +152,9 @@ def parse_halving(
     bulk: Callable[[RawRows], Run | None],
     exact: Callable[[list[bytes]], Iterator[Run]],
 ) -> Iterable[Run]:
-    """Read all rows at once by `bulk`. If `bulk` gives None, halve the block and try each half; a
-    few rows are read one by one, by `exact`.
+    """Read all rows at once by the function `bulk`. If `bulk` returns None, halve the block and try
+    each half. When only a few rows are left in a part, they are read one by one, by the function
+    `exact`.
     """
     run = bulk(block)
     if run is not None:
@@ -166,7 +170,7 @@ def halves(block: RawRows, rows: int) -> tuple[RawRows, RawRows]:
     if isinstance(block, list):
         return block[: rows // 2], block[rows // 2 :]
     # The middle of the bytes is found faster than the middle of the lines. If the last line is
-    # longer than all lines before it together, it is a half by itself.
+    # longer than all lines before it together, it alone is the second half.
     middle = block.find(b"\n", len(block) // 2) + 1
     if middle == len(block):
         middle = block.rfind(b"\n", 0, -1) + 1

@@ -1,8 +1,9 @@
-"""The formats `text` and `bytes`: a row is a line, or the whole object (or member of an archive).
+"""The formats `text` and `bytes`. A row is a line, or it is the whole object or the whole member of
+an archive.
 
 Rule: a line ends at a newline, or at a carriage return and a newline; empty lines are passed over.
-A row of `text` is either a JSON string, and then must be UTF-8, or opaque bytes that are handed on
-unchanged, as in `bytes`.
+In `text`, a row is a JSON string or opaque bytes, as the request to the model takes it. A row that
+becomes a JSON string must be UTF-8. Opaque bytes are handed on unchanged, as in `bytes`.
 
 A whole object above `limits.row_bytes` is one bad row, and is not held. An empty member of an
 archive is a bad row, because a frame is missing in the archive. An empty object has no row, as in
@@ -25,7 +26,9 @@ MakeRow = Callable[[bytes], Payload]
 
 
 class OneRowParser(Parser):
-    """Push parser of an object from whose bytes `make` makes the one row."""
+    """The push parser of an object that is one row. `make`: a function that makes this row from all
+    bytes of the object.
+    """
 
     def __init__(self, options: RowOptions, make: MakeRow) -> None:
         self._limit_bytes = options.row_bytes
@@ -62,8 +65,8 @@ def opaque(data: bytes) -> BytesRows:
 
 
 class UnreadParser(Parser):
-    """For a member of an archive that cannot be read: passes over its bytes, and gives one bad row
-    that says why. The other members are read.
+    """The parser of a member that cannot be read, although the other members of its archive can. It
+    passes over the member's bytes, and gives one bad row that says why.
     """
 
     def __init__(self, why: str) -> None:
@@ -88,7 +91,9 @@ class TextOptions:
 
 
 class LinesParser(Parser):
-    """Push parser of a file whose rows are lines; `read` makes the runs of a block of rows."""
+    """The push parser of a file whose rows are lines. `read`: a function that makes the runs of a
+    block of rows.
+    """
 
     def __init__(
         self,
