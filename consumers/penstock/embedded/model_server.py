@@ -97,8 +97,8 @@ class EmbeddedModelServer(Served):
         return web.Response(body=orjson.dumps(document))
 
     def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
-        """The handler's part: makes the document of the answer from the body of a request. Raises
-        `ValueError` if the answer must be a 400.
+        """Does the handler's part: makes the document of the answer from the body of a request.
+        Raises `ValueError` if the answer must be a 400.
         """
         if content_type == "application/x-bytes-tensor":
             blobs = _blobs(body, int(headers["X-Rows"]))
@@ -213,7 +213,7 @@ def _json_response(status: int, document: Any) -> web.Response:
 
 
 def _closing(response: web.Response) -> web.Response:
-    """TorchServe closes the connection after every error."""
+    """Lets the answer close the connection, because TorchServe closes it after every error."""
     response.force_close()
     return response
 

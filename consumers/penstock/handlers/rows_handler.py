@@ -32,7 +32,7 @@ ACCEPTED = (
 
 
 class RowsHandler:
-    """Classifies rows of numbers: `{"label": int, "score": float}` for each."""
+    """Classifies rows of numbers. The answer to each row is `{"label": int, "score": float}`."""
 
     def initialize(self, context: Any) -> None:
         """Load the TorchScript module that the archive's manifest names."""

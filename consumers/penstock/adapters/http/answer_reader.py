@@ -105,8 +105,9 @@ class AnswerReader:
         return None
 
     def end(self) -> Answer | None:
-        """Call this when the connection ends: the end completes an answer that has no length.
-        Returns such an answer, or None if the answer was cut off.
+        """Call this when the connection ends. If the answer has no length, the end of the
+        connection completes it: the answer is returned. If the answer was cut off, the result is
+        None.
         """
         return self._answer() if self._ends_with_connection else None
 

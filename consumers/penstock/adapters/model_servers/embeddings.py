@@ -55,7 +55,7 @@ _VECTORS: Final = msgspec.json.Decoder(_Vectors)
 
 
 class EmbeddingsModel(HttpModel):
-    """The port `Model`."""
+    """Implements the port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
         # A 413 can mean that a text is too long, or that the whole body is too large.
@@ -130,15 +130,15 @@ def _text(row: memoryview) -> str | None:
 
 
 def _is_body_too_large(reply: Reply) -> bool:
-    """True if a 413 comes from a gateway: its body is then not JSON. A server that has read the
-    texts explains in JSON what is wrong with them.
+    """True for a 413 whose body is not JSON, because such a 413 comes from a gateway. A server that
+    has read the texts explains in JSON what is wrong with them.
     """
     return reply.status == TOO_LARGE and not reply.body.lstrip().startswith(b"{")
 
 
 def _vectors(raw: bytes, rows: int) -> Answers:
     """The vectors in the order of `index`, each with its digits unchanged. Raises `Poison` if a
-    text has no vector, or two.
+    text has no vector, or more than one.
     """
     try:
         data = orjson.loads(raw)["data"]

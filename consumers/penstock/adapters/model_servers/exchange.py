@@ -1,4 +1,4 @@
-"""A request to a model server, and its answer, as bytes and headers.
+"""Sends a request to a model server and reads the answer; both are bytes and headers.
 
 Rule: a request is sent once, with one exception. If a request went over a connection that had been
 idle, and this connection was closed before a byte of the answer came, the request is sent again.

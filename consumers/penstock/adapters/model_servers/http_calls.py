@@ -170,7 +170,7 @@ class ModelHttp:
         raise HungUp(self._said(url, reason), is_oversize=is_oversize)
 
     def _make_start(self, method: str, url: URL) -> bytes:
-        """The beginning of a request's head, the same for all requests to this address."""
+        """The beginning of a request's head, which is the same for all requests to this address."""
         if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token.text or ""):
             raise usage(
                 "model.url, model.name or the model's token has a blank or a control character in "
@@ -189,14 +189,14 @@ class ModelHttp:
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
     def _masked(self, body: bytes) -> bytes:
-        """Mask our secrets: a server may quote the request in an error that we publish."""
+        """Mask our secrets, because a server may quote the request in an error that we publish."""
         for secret in self._url_secrets | ({self._token.text} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body
 
 
 def address_of(settings: config.Model) -> URL:
-    """`model.url`, checked: http or https, with a host."""
+    """Returns `model.url`. Its scheme must be http or https, and it must have a host."""
     try:
         base = URL(settings.url)
     except ValueError:

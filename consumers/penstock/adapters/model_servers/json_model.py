@@ -1,10 +1,11 @@
 """A model behind any JSON server: KServe's first protocol, TF Serving, MLflow, LitServe and others.
 
-Rule: one POST for each batch; the answer has one element per row at a configured place. A preset
-says how a known server is called: the address, the envelope, the place of the answers. A preset
-only fills in keys that the settings leave open. A 5xx of an unknown server does not tell whether
-the rows or the server are at fault. So 500 counts as the rows' fault, because frameworks answer 500
-if the model raises. Every other 5xx counts as the server's fault. Owner: the application.
+Rule: each batch is sent by one POST; the answer has one element per row at a configured place. A
+preset says how a known server is called: the address, the envelope, the place of the answers. A
+preset only fills in keys that the settings leave open. A 5xx of an unknown server does not tell
+whether the rows or the server are at fault. So 500 counts as the rows' fault, because frameworks
+answer 500 if the model raises. Every other 5xx counts as the server's fault. Owner: the
+application.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class JsonModel(HttpModel):
-    """The port `Model`."""
+    """Implements the port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
         self._form = envelope(settings)

@@ -173,7 +173,7 @@ class ReadyMade(NamedTuple):
 
 
 async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> ReadyMade:
-    """One request for each payload; all payloads have the same number of rows."""
+    """Returns one request for each payload; all payloads must have the same number of rows."""
     if settings.protocol in ("oip", "oip-grpc"):
         async with aclosing(open_wire(settings)) as wire:
             return await _of_wire(settings, wire, payloads)

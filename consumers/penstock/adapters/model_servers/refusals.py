@@ -110,8 +110,8 @@ def complaint(raw: bytes) -> str:
 
 
 def of_server(error: PenstockError) -> PenstockError:
-    """The error for a refused request without rows. A refusal of rows becomes an error of the
-    server, because no row was sent that could be at fault.
+    """The error to raise if a request without rows was refused. If `error` blames rows, the result
+    blames the server instead, because no row was sent.
     """
     return Transient(str(error)) if isinstance(error, Poison) else error
 

@@ -31,7 +31,8 @@ from penstock.ports import Answers, Model
 
 log = logging.getLogger(__name__)
 
-# How often an unavailable server is probed, and the longest that a probe may delay a batch.
+# `LOOK_AGAIN_S`: how often an unavailable server is probed. `LOOK_S`: how long a probe may delay a
+# batch at most.
 LOOK_AGAIN_S: Final = 3.0
 LOOK_S: Final = 1.0
 # How often a call that waits for the last healthy server asks whether a probe is due.
@@ -56,8 +57,8 @@ class _Relieved(Unreachable):
 
 
 class ReplicatedModel:
-    """The port `Model`. `patience_s`: how long a server may take to answer while another healthy
-    server is left to ask.
+    """Implements the port `Model`. `patience_s`: how long a server may take to answer while another
+    healthy server is left to ask.
     """
 
     def __init__(

@@ -59,9 +59,10 @@ def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
 
 
 def parse_single(raw: bytes, rows: int) -> Answers:
-    """The answer to a request with one row, or with no row if the request only asked for health. An
-    array of one element, bare or as `predictions`, holds that row's prediction. Any other JSON is
-    the prediction itself, from a handler that does not know batches.
+    """The answer to a request with one row, or with no row if the request only asked for health. If
+    the answer is an array of one element, or has such an array in the field `predictions`, the
+    element is that row's prediction. Any other JSON is the prediction itself, from a handler that
+    does not know batches.
     """
     if not rows:
         return Answers((), {})

@@ -1,8 +1,8 @@
 """TorchServe, or anything that speaks its REST interface: predictions, refusals, its own batching.
 
-Rule: one POST for each batch; the rows' bytes are joined unchanged. One status can mean several
-things, so a refusal's `type` and `message` decide. The caller limits how many calls are open at a
-time.
+Rule: each batch is sent by one POST; the rows' bytes are joined unchanged. One status can mean
+several things, so a refusal's `type` and `message` decide. The caller limits how many calls are
+open at a time.
 
 At the start TorchServe's management API is asked how TorchServe itself gathers requests into
 batches. The answer decides how many calls are open at a time, or gives the operator advice. A
@@ -60,7 +60,7 @@ BATCHES_A_WORKER: Final = 2
 
 
 class TorchServeModel(HttpModel):
-    """The port `Model`."""
+    """Implements the port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
         self._form = requests.find(settings.request)
@@ -99,7 +99,9 @@ class TorchServeModel(HttpModel):
 
 
 def _is_denied(reply: Reply) -> bool:
-    """TorchServe answers 400 to a wrong token; a gateway before it answers 401 or 403."""
+    """True if the token was refused: TorchServe itself then answers 400, and a gateway before it
+    answers 401 or 403.
+    """
     is_by_torchserve = reply.status == 400 and b"InvalidKeyException" in reply.body
     return is_by_torchserve or is_denied(reply)
 

@@ -10,8 +10,8 @@ from penstock.ports import Spans
 
 
 def open_spans(settings: config.Traces) -> Spans | None:
-    """The exporter to `traces.endpoint`; None if that is not set. Raises `Fatal` if the SDK is not
-    installed.
+    """The exporter to `traces.endpoint`; None if `traces.endpoint` is not set. Raises `Fatal` if
+    the SDK is not installed.
     """
     if settings.endpoint is None:
         return None

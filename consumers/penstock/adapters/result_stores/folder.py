@@ -1,4 +1,4 @@
-"""Writes result objects as files: under a temporary name, renamed when complete.
+"""Writes result objects as files. A file is renamed from a temporary name when it is complete.
 
 Rule: a reader of the folder sees complete files only. An unfinished file has a name that begins
 with a dot and ends with `.part`; it is removed when the same result is written again. Two workers
@@ -24,7 +24,7 @@ _State = tuple[int, int, int]
 
 
 class FolderResults:
-    """The port `Results`: buckets are the folders below `root`."""
+    """Implements the port `Results`. The folders below `root` are the buckets."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.realpath(root))
@@ -38,7 +38,7 @@ class FolderResults:
 
     async def try_write(self, location: Location) -> str | None:
         """Like `ObstoreResults.try_write`, but in the deepest folder that exists. The folders below
-        it are made with the first result.
+        that one are made with the first result.
         """
         return await asyncio.to_thread(_try_write, self._path(location))
 
@@ -50,9 +50,9 @@ class FolderResults:
 
 
 class FileUpload:
-    """One file. It takes the first temporary name that is free: the names before it belong to a
-    killed worker, or to a worker that writes the same result now. `live`: the temporary files that
-    this worker has open.
+    """Writes one file. The upload takes the first temporary name that is free: the names before it
+    belong to a killed worker, or to a worker that writes the same result now. `live`: the temporary
+    files that this worker has open.
     """
 
     def __init__(self, path: Path, live: set[Path]) -> None:

@@ -47,9 +47,9 @@ RETRIES: "Final[RetryConfig]" = {
 
 
 class ObstoreResults:
-    """The port `Results`. `reach`: a function that opens a bucket. `leftovers`: removes unfinished
-    uploads; None if the store removes them by itself. `meaning`: a function that translates
-    obstore's errors. `name`: the store's name, for error messages.
+    """Implements the port `Results`. `reach`: a function that opens a bucket. `leftovers`: removes
+    unfinished uploads; None if the store removes them by itself. `meaning`: a function that
+    translates obstore's errors. `name`: the store's name, for error messages.
     """
 
     def __init__(

@@ -40,8 +40,8 @@ ABORT_S: Final = 5.0
 # S3's code for an upload that was aborted. MinIO also gives this code for an upload that is
 # complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
-# How many uploads one result looks at, because each upload costs two requests or more. Later
-# results of the same name abort the other uploads.
+# How many unfinished uploads are looked at with one result, because each costs two requests or
+# more. The other uploads are aborted with later results of the same name.
 AT_A_TIME: Final = 100
 
 # For each upload: its id, and the number of parts that it had.
@@ -116,9 +116,9 @@ class ObstoreUpload:
         return stored
 
     async def _found(self) -> Stored | None:
-        """The object, if the store has exactly what was written. Call this when the store does not
-        know the upload any more: perhaps the store completed the upload, and only its answer was
-        lost.
+        """Returns the object if the store has exactly what was written, else None. Call this when
+        the store does not know the upload any more: perhaps the store completed the upload, and
+        only its answer was lost.
         """
         with suppress(BaseError, OSError):
             there = await obstore.get_async(self._store, self._location.key)

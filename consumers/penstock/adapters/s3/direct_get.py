@@ -49,7 +49,9 @@ _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
 
 
 class DirectObjects:
-    """The port `Objects`, for stores over http(s) that take S3's signature. Every GET is signed."""
+    """Implements the port `Objects`, for stores over http(s) that take S3's signature. Every GET is
+    signed.
+    """
 
     def __init__(
         self,
@@ -154,7 +156,7 @@ class _Site:
         self._read_timeout_s = read_timeout_s
         self._credentials: Credentials | None = None
         self._sign: Signer | None = None
-        # The last credentials with which the host answered.
+        # The last credentials that this host has accepted.
         self._taken: Credentials | None = None
 
     async def ask(self, credentials: Credentials, path: str, query: str, more: bytes) -> _Asked:

@@ -47,9 +47,9 @@ MAX_STORES: Final = 128
 
 
 class ByObstore:
-    """The port `Objects` by obstore. `reach`: a function that looks for credentials and returns the
-    function that opens a bucket. `exact`: the client for all that obstore cannot do exactly.
-    `meaning`: a function that translates obstore's errors.
+    """Implements the port `Objects` by obstore. `reach`: a function that looks for credentials and
+    returns the function that opens a bucket. `exact`: the client for all that obstore cannot do
+    exactly. `meaning`: a function that translates obstore's errors.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ from penstock.ports import Body, Listed, Location, Part
 
 
 class S3fsObjects:
-    """The port `Objects`, for any server that speaks S3."""
+    """Implements the port `Objects` for any server that speaks S3."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class S3fsObjects:
         return check_part(part, location, start, stop)
 
     async def get(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
-        """One GET, with its body unread."""
+        """Sends one GET, and returns the answer before its body is read."""
         try:
             return await self._ask(location, conditions)
         except CLIENT_ERRORS as error:

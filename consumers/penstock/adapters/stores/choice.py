@@ -121,7 +121,7 @@ def place_of(name: str, store: config.Store) -> ConfiguredStore:
         scheme, account, bucket, _ = split_place(store.url)
     except SchemaError as error:
         raise usage(f"stores.{name}.url: {error}") from None
-    # A folder's own path names no bucket: its subfolders are the buckets.
+    # A folder's own path names no bucket, because its subfolders are the buckets.
     bucket = "*" if scheme == "file" else bucket or "*"
     return ConfiguredStore(name, scheme, bucket, store.account or account, tuple(store.route or ()))
 
@@ -138,9 +138,10 @@ def with_clouds(cfg: config.Config) -> config.Config:
 
 @dataclass(slots=True)
 class Stores:
-    """The port `Objects` over several clients, each made when it is first needed. `replicas`: a
-    mapping from a store's name to the names of its replicas. `counts_all`: True if the watcher is
-    told about reads of all stores; False if it is told only about stores with replicas.
+    """Implements the port `Objects` over several clients, each made when it is first needed.
+    `replicas`: a mapping from a store's name to the names of its replicas. `counts_all`: True if
+    the watcher is told about reads of all stores; False if it is told only about stores with
+    replicas.
     """
 
     makers: Mapping[str, Callable[[], Objects]]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class CloudObjects(ByObstore):
-    """The port `Objects` over `gs://` and `az://`."""
+    """Implements the port `Objects` over `gs://` and `az://`."""
 
     def __init__(
         self,

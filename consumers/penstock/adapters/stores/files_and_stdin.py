@@ -1,4 +1,4 @@
-"""Local files and standard input beside an object store, for `predict`.
+"""Reads local files and standard input beside an object store, for `predict`.
 
 Rule: a reference to a local file has the bucket `file://` and an absolute path as its key; all
 other references go to the store. Standard input is copied to a temporary file first, because an
@@ -68,8 +68,8 @@ def _refuse_non_file(path: str) -> None:
 
 
 class LocalObjects:
-    """The port `Objects` over local files and a store. The store is opened when it is first needed,
-    because reading local files must work without credentials.
+    """Implements the port `Objects` over local files and a store. The store is opened when it is
+    first needed, because reading local files must work without credentials.
     """
 
     def __init__(self, open_store: Callable[[], Objects]) -> None:
@@ -132,8 +132,8 @@ class LocalObjects:
 
 
 class _Stdin:
-    """Standard input as a file, complete once the input has ended. A daemon thread reads it, so
-    that the process can end although a terminal's input may never end.
+    """A file that gets a copy of standard input, and is complete when the input has ended. A daemon
+    thread copies, so that the process can end although a terminal's input may never end.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 
 
 class FolderObjects:
-    """The port `Objects` over a local folder."""
+    """Implements the port `Objects` over a local folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(os.path.realpath(folder))

@@ -51,7 +51,7 @@ _BY_ADDRESS: Final = frozenset({"http", "https"})
 
 
 class FsspecObjects:
-    """The port `Objects`."""
+    """Implements the port `Objects`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class FsspecObjects:
                 yield Listed(Location(bucket, key, None, _etag(info), store), info["size"])
 
     async def aclose(self) -> None:
-        """Does nothing: the library closes its connections with its file system object."""
+        """Does nothing: the library closes its connections when its file system object is freed."""
 
     def _root(self, location: Location) -> str:
         """The bucket's path. It is found by asking the library for the path of a harmless key in

@@ -43,7 +43,9 @@ class Copy(NamedTuple):
 
 
 class ReplicatedObjects:
-    """The port `Objects` over several copies of a store. The first copy is the store itself."""
+    """Implements the port `Objects` over several copies of a store. The first copy is the store
+    itself.
+    """
 
     def __init__(self, copies: Sequence[Copy], watcher: Watcher | None = None) -> None:
         self._copies = copies

@@ -17,8 +17,8 @@ from penstock.ports import Location, Part
 T = TypeVar("T")
 
 CHUNK_BYTES: Final = 1 << 20
-# An object up to this size is read at once, because that is cheaper than a stream. This size is
-# small beside the byte budget (256 MiB).
+# An object up to this size is read into memory as a whole, because that is cheaper than a stream.
+# This size is small compared with the byte budget (256 MiB).
 WHOLE_BYTES: Final = 8 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
 # The limit is for the silence, not for the duration: a body whose reader waits for room may take

@@ -55,7 +55,7 @@ _OPTIONS: Final = (
 
 
 class GrpcWire:
-    """One model of one server."""
+    """Calls one model of one server."""
 
     def __init__(self, settings: config.Model) -> None:
         self._settings = settings

@@ -81,7 +81,8 @@ def _made() -> dict[str, Any]:
                 field.type, field.type_name = kinds.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
             else:
                 field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
-    # A pool of our own: otherwise a program that also loads the published file would fail.
+    # This pool is our own. In the common pool, our messages would clash with those of the published
+    # file, if a program also loads that file.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
@@ -119,7 +120,7 @@ _BROKEN: Final = re.compile(
 _NO_STATUS: Final = re.compile(
     r"stream removed|rst_stream|received http2 header|compression bit|trailers", re.IGNORECASE
 )
-# Codes that a server can send, and that the library also gives by itself.
+# Codes that a server can send, but that the library can also give by itself.
 _ALSO_BY_LIBRARY: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
 # The texts by which a message is refused as too large. The alternatives are, in this order, those
 # of C core and Go, of Java, of .NET, of Rust.
@@ -129,7 +130,8 @@ _TOO_LARGE: Final = re.compile(
 # With these codes the server, or a gateway before it, refuses the token.
 DENIED: Final = (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED)
 _BY_MODEL: Final = (
-    # INTERNAL: an exception of the model in Triton and MLServer, an uncaught one in KServe.
+    # INTERNAL means an exception of the model in Triton and MLServer, and an uncaught exception in
+    # KServe.
     _CODE.INTERNAL,
     _CODE.UNKNOWN,
     _CODE.INVALID_ARGUMENT,
@@ -143,7 +145,8 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     if untrusting := untrusted(said, "model.ssl_cafile"):
         return usage(f"{where}: {untrusting}")
     if code in _ALSO_BY_LIBRARY and (not said.strip() or _NO_STATUS.search(said)):
-        # The library's own code, or no text: the server has said nothing about the rows.
+        # The library has given the code by itself, or the text is empty. So the server has said
+        # nothing about the rows.
         return HungUp(message)
     if code is _CODE.UNAVAILABLE:
         if _NO_CONNECTION.search(said):

@@ -169,7 +169,8 @@ def _of_json(wanted: Signature, payloads: Sequence[JsonRows]) -> Filled:
             columns.append(Column(tensor, shape, list(chain.from_iterable(values))))
             continue
         if len({value.shape for value in values}) > 1:
-            # The caller halves such a request until each part has rows of one shape.
+            # If a request has rows of different shapes, the caller halves it until each part has
+            # rows of one shape.
             raise Poison("too_large", "rows of different shapes cannot be in one request")
         stacked = np.stack(values) if values else np.empty((0, *map(abs, tensor.shape)))
         columns.append(Column(tensor, stacked.shape, stacked.astype(tensor.dtype)))

@@ -57,7 +57,9 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
 
 
 def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any]) -> Output:
-    """An output that came as JSON or typed values, flat or nested like its shape."""
+    """An output that came as JSON or typed values. `data`: the values, either flat or nested as the
+    shape says.
+    """
     dtype = None if datatype == BYTES else _dtype(name, datatype)
     try:
         flat = _flat(data, tuple(shape))

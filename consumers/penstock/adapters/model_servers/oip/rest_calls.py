@@ -46,7 +46,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class RestWire:
-    """One model of one server."""
+    """Calls one model of one server."""
 
     def __init__(self, settings: config.Model) -> None:
         self._settings = settings
@@ -124,7 +124,9 @@ class RestWire:
 
 
 def _read(reply: Reply) -> Any:
-    """A description as a dictionary; empty if the server has none."""
+    """Returns the description in the reply as a dictionary, which is empty if the server has
+    none.
+    """
     try:
         document = orjson.loads(reply.body) if reply.status == OK else {}
     except orjson.JSONDecodeError:
