@@ -3,8 +3,9 @@ order.
 
 Rule: this file is deployed alone inside a model archive, so it imports nothing of this project. It
 works with Python 3.9 and torch 1.13, which serving images still have, and with newer versions. The
-Content-Type tells the form of a request, never the first byte: one float32 body in 128 begins with
-`{` or `[`. A bad request is answered by 400. A bad row gets an `error` instead of a prediction.
+form of a request is told by its Content-Type, and not by its first byte, because one float32 body
+in 128 begins with `{` or `[`. A bad request is answered by 400. A bad row gets an `error` instead
+of a prediction.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`

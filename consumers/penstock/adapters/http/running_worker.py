@@ -33,9 +33,9 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class Batch(msgspec.Struct):
-    """The request to the model that answered the object's last rows. `rows`, `objects`: how many
-    rows the request carried, and of how many objects. `request`: the number of this request among
-    the requests that were made for the same batch.
+    """The request to the model that answered the object's last rows. `rows`: how many rows the
+    request carried. `objects`: from how many objects these rows were. `request`: the number of this
+    request among the requests that were made for the same batch.
     """
 
     rows: int

@@ -61,8 +61,8 @@ def too_large(reply: Reply) -> bool:
 
 class SizeLimit:
     """The most bytes of a request with several rows. The limit falls whenever the server refuses
-    such a request because it is too large. A single row is always sent, because the server may take
-    it.
+    such a request because it is too large. A request with a single row is always sent, because the
+    server may take it.
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -46,7 +46,7 @@ class FolderResults:
         return self._root / location.bucket / location.key.lstrip("/")
 
     async def aclose(self) -> None:
-        """Nothing is held between calls."""
+        """Does nothing: nothing is held open between calls."""
 
 
 class FileUpload:

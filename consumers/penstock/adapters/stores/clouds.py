@@ -162,7 +162,7 @@ class _Exact:
             raise cloud_translated(error, location) from None
 
     async def aclose(self) -> None:
-        """Nothing is held between calls."""
+        """Does nothing: nothing is held open between calls."""
 
 
 def _check_version(location: Location, version_id: str | None) -> None:

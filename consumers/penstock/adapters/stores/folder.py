@@ -64,7 +64,7 @@ class FolderObjects:
             raise translated(error, location) from None
 
     async def aclose(self) -> None:
-        """Nothing is held between calls."""
+        """Does nothing: nothing is held open between calls."""
 
 
 class FolderBody:

@@ -31,7 +31,9 @@ LOOK_AGAIN_S: Final = 1.0
 
 
 class Description(NamedTuple):
-    """How a server describes a model: its metadata, and its configuration if there is one."""
+    """How a server describes a model: the model's metadata, and the model's configuration if there
+    is one.
+    """
 
     metadata: Mapping[str, Any]
     limits: Mapping[str, Any]

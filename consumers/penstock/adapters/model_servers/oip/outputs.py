@@ -86,8 +86,8 @@ def _flat(data: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
 
 
 def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) -> Answers:
-    """Returns one entry per row. `wanted`: the outputs to use, all of which must be there. If it is
-    empty, all outputs are used.
+    """Returns one entry per row. `wanted`: the outputs to use, all of which must be there. If
+    `wanted` is empty, all outputs are used.
     """
     errors: dict[int, str] = {}
     named: dict[str, Sequence[bytes]] = {}
