@@ -38,7 +38,7 @@ class RowsHandler:
     def initialize(self, context: Any) -> None:
         """Load the TorchScript module that the archive's manifest names."""
         # A row costs microseconds, and the server runs several workers in parallel. So more threads
-        # would only contend.
+        # would only compete for the cores.
         torch.set_num_threads(1)
         folder = Path(context.system_properties["model_dir"])
         self.model = torch.jit.load(str(folder / context.manifest["model"]["serializedFile"]))

@@ -27,7 +27,7 @@ NOT_IMPLEMENTED: Final = 501
 TOO_LARGE: Final = 413
 # The most digits that are read of a Retry-After in seconds. A year, in seconds, has eight digits.
 MOST_DIGITS: Final = 8
-# How much of a server's own words a person wants to read.
+# How many characters of a server's own words an error shows: as many as a person wants to read.
 EXCERPT_CHARS: Final = 300
 # The fields in which the usual frameworks put their error texts.
 _COMPLAINTS: Final = ("error", "detail", "message", "error_message")

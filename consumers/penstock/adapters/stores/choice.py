@@ -1,4 +1,4 @@
-"""Makes a client for each configured store, and passes each request to the client of its store.
+"""Makes a client for each configured store, and passes each request to the right client.
 
 Rule: `[objects]` has a client, and so has every `[stores.NAME]`. The scheme of the address decides
 which kind of client this is. S3, Google and Azure are read by obstore, `file://` is a folder, and

@@ -188,8 +188,8 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
         array = np.asarray(elements)
     except ValueError:
         return None
-    # An integer input takes no floats: where integers and floats are mixed, numpy makes floats of
-    # all, and large integers may lose digits.
+    # An integer input takes no floats: if integers and floats are mixed, numpy turns all into
+    # floats, and large integers may lose digits.
     if array.dtype.kind not in ("iub" if tensor.dtype.kind in "iub" else "iuf"):
         return None
     shape = resolved(tensor.shape, math.prod(array.shape[1:]))
