@@ -1,8 +1,8 @@
-"""What commands share: the configuration, common options and the kinds of their values, a progress
-bar, and how work is run.
+"""What commands share: loading the configuration, common options and the types of their values, a
+progress bar, and running asynchronous work.
 
-Rule: progress goes to standard error and only to a terminal; standard output is for results.
-Owner: the commands.
+Rule: progress is shown only on a terminal, and on standard error, because standard output is for
+results. Owner: the commands.
 """
 
 import asyncio
@@ -31,20 +31,23 @@ PROTOCOL_HELP = (
 
 
 class Context:
-    """The common options; the configuration is read when a command asks for it."""
+    """The values of the common options. Reads the configuration when a command asks for it."""
 
     def __init__(self) -> None:
         self.path: Path | None = None
         self.debug = False
 
     def load(self, *, quiet: bool = False) -> config.Config:
-        """The configuration of the worker, which reads behind the rekeyer. `quiet`: log only
-        warnings and errors, because other lines would disturb the command's output.
+        """The configuration as the worker uses it: if there is a rekeyer, the worker reads the
+        rekeyer's output. `quiet`: log only warnings and errors, because other lines would disturb
+        the command's output.
         """
         return self.resolve(quiet=quiet).config.after_rekey()
 
     def resolve(self, *, quiet: bool = False) -> config.Resolved:
-        """The configuration as it was written, with the place where each value comes from."""
+        """The configuration as it was written, before `after_rekey`, with the place where each
+        value comes from.
+        """
         resolved = config.resolve(self.path)
         cfg = resolved.config
         level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
@@ -84,14 +87,16 @@ def common(command: Any) -> Any:
 
 @contextmanager
 def reading(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar. The caller gets a function and calls it with the number done and the total."""
+    """Shows a progress bar during the block. The block gets a function, and calls it with two
+    numbers: how much is done, and the total.
+    """
     with bar() as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def wide_console() -> Console:
-    """A console for tables. If the output is no terminal, the tables are wide enough for long
+    """A console for tables. If the output is not a terminal, the console is wide enough for long
     names.
     """
     console = Console()
@@ -106,8 +111,8 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run the work to its end. Of an exception group, the failure that caused the others is
-    raised.
+    """Run the work to its end. If it raises an exception group, raise only the failure that caused
+    the others.
     """
     try:
         asyncio.run(work)
@@ -119,15 +124,15 @@ UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Moment(NamedTuple):
-    """A point in time, and how it was written."""
+    """A point in time, and the text that the user wrote for it."""
 
     text: str
     ms: int
 
 
 class When(click.ParamType):
-    """ISO-8601 (UTC by default), or an age like `90s`, `15m`, `2h`, `7d`; converted to epoch
-    milliseconds.
+    """The type of an option that takes a time: ISO-8601 (UTC by default), or an age like `90s`,
+    `15m`, `2h`, `7d`. The value is converted to epoch milliseconds.
     """
 
     name = "TIME"
@@ -140,14 +145,14 @@ class When(click.ParamType):
 
 
 class WhenWritten(When):
-    """Like `When`, but converted to a `Moment`, which keeps the text."""
+    """Like `When`, but the value is a `Moment`, which also keeps the text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return Moment(value, super().convert(value, param, ctx))
 
 
 def epoch_ms(text: str) -> int:
-    """The time in epoch milliseconds. Raises `ValueError` for a text that is neither ISO-8601 nor
+    """Convert a time to epoch milliseconds. Raises `ValueError` if the text is neither ISO-8601 nor
     an age.
     """
     if found := re.fullmatch(r"(\d{1,9})([smhd])", text):

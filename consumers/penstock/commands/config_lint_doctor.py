@@ -1,9 +1,9 @@
 """The commands about the configuration. `penstock config` shows the values in force and where each
-comes from, or writes a first file by `--init`. `lint` checks the file without any service, `doctor`
-with all of them. `route` tells which model answers which stream.
+comes from; with `--init` it writes a first file. `lint` checks the file without any service;
+`doctor` also asks all services. `route` tells which model answers which stream.
 
-Rule: `config --init` never overwrites a file, and `lint` must find nothing in what it wrote. Owner:
-the command line.
+Rule: `config --init` never overwrites a file, and `lint` must find nothing wrong in the file that
+it writes. Owner: the command line.
 """
 
 import os
@@ -26,7 +26,7 @@ from penstock.config.starter import Answers, starter
 from penstock.errors import EXIT_CHECK_FAILED, Fatal, usage
 
 DEFAULT = "default"
-# Where `--init` writes, unless --config names another file.
+# The file that `--init` writes, unless --config names another one.
 FILE: Final = Path("penstock.toml")
 QUESTIONS: Final[Mapping[str, str]] = {
     "kafka": "Kafka: servers and topic of the references, SERVER:PORT/TOPIC",
@@ -50,9 +50,9 @@ def _answering(command: Any) -> Any:
 @_answering
 @common
 def show_config(context: Context, /, schema: bool, init: bool, **given: str | None) -> None:
-    """Print the resolved configuration, secrets masked, and where each value comes from: a table on
-    a terminal, else JSON with the places under "sources". If a worker would refuse the values, they
-    are shown all the same, followed by the worker's error, and the exit code is 2.
+    """Print the resolved configuration, with secrets masked, and where each value comes from. On a
+    terminal this is a table, elsewhere JSON with the places under "sources". If a worker would
+    refuse the values, the worker's error follows them, and the exit code is 2.
     """
     if init:
         begin(context.path, given)
@@ -75,8 +75,8 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    # The import stands here, because it loads every client, and the configuration above is printed
-    # before that wait.
+    # This import loads every client, which takes time. So it stands here, after the configuration
+    # was printed.
     from penstock.lint.check import refused
 
     config.check_files(resolved.config, resolved.sources)
@@ -97,7 +97,7 @@ def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Tabl
 
 
 def _name(section: str, key: str) -> str:
-    """The full name of a key; `region` belongs to no section."""
+    """The full name of a key. The key `region` belongs to no section, so its section is empty."""
     return f"{section}.{key}" if section else key
 
 
@@ -106,11 +106,11 @@ def _text(value: object) -> str:
 
 
 def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
-    """Write the file. An answer that is not `given` is asked for on a terminal; without a terminal
-    the default is taken.
+    """Write the first configuration file. `given`: the answers from options. On a terminal the user
+    is asked for the other answers; without a terminal their defaults are taken.
     """
-    # The import stands here, because it loads every client, for which a command without `--init`
-    # need not wait.
+    # This import loads every client. It stands here, so that a command without `--init` need not
+    # wait for it.
     from penstock.lint.check import lint
 
     path = path or FILE
@@ -149,8 +149,9 @@ def _ask(name: str) -> str:
 def lint(
     context: Context, streams: tuple[str, ...], ignore: tuple[str, ...], as_json: bool
 ) -> None:
-    """Check a configuration without any service: its keys, with their lines, and which of its
-    values contradict each other. Tells everything in one run; exit code 1 if there is anything.
+    """Check a configuration without any service: are its keys and values right, and do any of them
+    contradict each other? One run prints everything that is wrong, with its line. The exit code is
+    1 if anything is wrong.
     """
     from penstock.lint.check import lint as check
 
@@ -178,9 +179,9 @@ def _named(text: str) -> list[str]:
 @click.option("--fix", is_flag=True, help="Create topics that are missing; nothing else.")
 @common
 def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
-    """Check the configuration, the machine, the topics, the store (and the objects URL...) and the
-    model, and say how to correct what is wrong. Exit 1 if anything is wrong; a line "mind" is about
-    what works and may cost something.
+    """Check the configuration, the machine, the topics, the store and the model, and say how to
+    correct what is wrong. With URL..., also check that these objects can be read. The exit code is
+    1 if anything is wrong. A line "mind" is about something that works, but may cost something.
     """
     from penstock.doctor.examine import examine
 
@@ -199,8 +200,8 @@ def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
 
 
 def _configured(context: Context, resolved: config.Resolved) -> bool:
-    """Print the errors that `penstock lint` and a worker's start would raise. Returns True if there
-    are none. The doctor's other checks run in either case.
+    """Print the errors that `penstock lint` or a worker's start would report. Returns True if there
+    are none. The doctor's other checks run in any case.
     """
     from penstock.lint.check import lint
 
@@ -232,8 +233,9 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
 def route(
     context: Context, streams: tuple[str, ...], bucket: str | None, key: str | None, pid: int | None
 ) -> None:
-    """Show which model answers each of these streams, or without streams all routes. A
-    configuration that cannot be taken is refused here, before the worker gets its signal.
+    """Show which model answers each of these streams; without streams, show all routes. With
+    --reload, a configuration that a worker would refuse is refused here, before the worker gets its
+    signal.
     """
     from penstock.settings.routes import routes_of
 

@@ -1,7 +1,7 @@
-"""`penstock demo`: the whole job on an embedded default. `penstock bench`: throughput, streams
-under a latency bound, and a case that others published.
+"""`penstock demo` shows a worker's whole job, by default on embedded services. `penstock bench`
+measures throughput, the number of streams under a latency bound, and a case that others published.
 
-Rule: an option of the bench has the name of the field that it sets in the bench's plan. Owner: the
+Rule: each option of a bench is named after the field of the bench's plan that it sets. Owner: the
 command line.
 """
 
@@ -12,8 +12,8 @@ import click
 
 from penstock.commands.common_options import Context, common, run_async
 
-# The embedded broker keeps 5 MB of a partition and drops older records, but the proof at the end
-# must read every record.
+# The demo with scenes may last this long at most. The proof at the end must read every record, but
+# the embedded broker keeps only 5 MB of a partition and drops older records.
 MOST_SCENES_S = 120
 
 
@@ -40,7 +40,9 @@ def demo(
     frames: bool,
     no_browser: bool,
 ) -> None:
-    """The whole job at home: streams, a live view, and at the end a proof of order and loss."""
+    """Show the whole job on this machine: streams, a live view, and at the end a proof that the
+    order was kept and nothing was lost.
+    """
     if scenes and (stack or seconds > MOST_SCENES_S):
         raise click.UsageError(
             f"--scenes runs on the embedded broker, for {MOST_SCENES_S} seconds at the most"
@@ -91,7 +93,7 @@ def measuring(command: Any) -> Any:
 
 
 def file_as_body(command: Any) -> Any:
-    """Adds the option that replaces the made-up objects by the caller's file."""
+    """Adds the option by which the user's file replaces the made-up objects."""
     return click.option(
         "--body",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -125,7 +127,9 @@ def bench() -> None:
 @measuring
 @common
 def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
-    """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
+    """Measure rows per second and CPU per row, and compare them with a client that only posts.
+    About a minute a round.
+    """
     from penstock.bench.report import run
     from penstock.bench.throughput import ThroughputPlan
 
@@ -158,7 +162,7 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
 @measuring
 @common
 def streams(context: Context, json_path: Path | None, **given: Any) -> None:
-    """How many streams one worker holds within a latency bound. About five minutes."""
+    """Measure how many streams one worker can serve within a latency bound. About five minutes."""
     from penstock.bench.report import run
     from penstock.bench.streams import StreamsPlan
 
@@ -182,8 +186,8 @@ def streams(context: Context, json_path: Path | None, **given: Any) -> None:
 @_JSON
 @common
 def crayfish(context: Context, json_path: Path | None, **given: Any) -> None:
-    """The case of the Crayfish benchmark (EDBT 2024), beside what its authors measured. About three
-    minutes.
+    """Measure the case of the Crayfish benchmark (EDBT 2024), and compare with what its authors
+    measured. About three minutes.
     """
     from penstock.bench.crayfish import CrayfishPlan
     from penstock.bench.report import run
@@ -205,7 +209,9 @@ def crayfish(context: Context, json_path: Path | None, **given: Any) -> None:
 @_JSON
 @common
 def replay(context: Context, seconds: float, json_path: Path | None, **given: Any) -> None:
-    """What penstock replay costs live streams in latency. About three minutes."""
+    """Measure by how much penstock replay raises the latency of live streams. About three
+    minutes.
+    """
     from penstock.bench.replay_cost import ReplayCostPlan
     from penstock.bench.report import run
 

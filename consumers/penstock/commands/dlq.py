@@ -1,4 +1,4 @@
-"""`penstock dlq`: list dead letters, send their references back, let stopped lines go on."""
+"""`penstock dlq`: lists dead letters, sends their references back, and lets stopped lines go on."""
 
 import functools
 import re
@@ -21,7 +21,9 @@ from penstock.errors import ErrorCode
 
 
 class At(click.ParamType):
-    """The partition and offset of a dead letter on its topic, written as `PARTITION/OFFSET`."""
+    """The type of an option that names a dead letter by its partition and offset on the topic,
+    written as `PARTITION/OFFSET`.
+    """
 
     name = "ID"
 
@@ -35,7 +37,7 @@ class At(click.ParamType):
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that choose letters; the command gets a `Choice`."""
+    """Adds the options that choose letters. The command gets their values as a `Choice`."""
 
     @functools.wraps(command)
     def with_choice(
@@ -85,7 +87,9 @@ def dlq() -> None:
 @chosen
 @common
 def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
-    """The newest dead letters, how many there are by code, and where a line has stopped."""
+    """Show the newest dead letters, how many there are of each code, and where a line has
+    stopped.
+    """
     from penstock.dlq.list_and_resume import as_json_line, list_letters
 
     cfg = context.load(quiet=True)
@@ -124,7 +128,7 @@ def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None
 @click.argument("stream")
 @common
 def resume(context: Context, stream: str) -> None:
-    """Let a stopped line of STREAM go on at the object where it stands, without a restart.
+    """Let a stopped line of STREAM go on at the object at which it stopped, without a restart.
 
     If that object still fails, the line stops there again.
     """
@@ -135,7 +139,7 @@ def resume(context: Context, stream: str) -> None:
 @click.argument("stream")
 @common
 def skip(context: Context, stream: str) -> None:
-    """Like resume, but if the object still fails, it is answered by its error and passed over."""
+    """Like resume, but if the object still fails, answer it by its error, and go on behind it."""
     _say(context, stream, "skip")
 
 
@@ -150,10 +154,11 @@ def skip(context: Context, stream: str) -> None:
 @chosen
 @common
 def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, originals: bool) -> None:
-    """Send what dead letters ask for back to the input topic: exactly the rows that failed.
+    """Send the references of dead letters back to the input topic. They ask for exactly the rows
+    that failed.
 
-    Without options it is all of them. The letters stay, so rows that are sent back twice are
-    answered twice.
+    Without options, all letters are taken. The letters stay on their topic, so rows that are sent
+    back twice are answered twice.
     """
     from penstock.dlq.redrive import Redriven
     from penstock.dlq.redrive import redrive as send_back

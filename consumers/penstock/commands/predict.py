@@ -1,9 +1,9 @@
-"""`penstock predict`: objects in, results out, no Kafka. Its last line has the counts of rows and
-errors, and the time.
+"""`penstock predict`: answers the rows of objects without Kafka. Its last line tells the number of
+rows, the number of errors, and the time.
 
-Rule: a file of results is complete or not written at all. Of each record only the fields that are
-counted are decoded. If no row was read at all, the causes decide the exit code, which is then one
-of the codes of a failed start. Owner: the command.
+Rule: a file of results is complete or not written at all. Of each record, only the fields that are
+counted are decoded. If no row was read at all, the exit code tells why: it is one of the codes of a
+failed start. Owner: the command.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNREACHABLE, EXIT
 from penstock.messages.prediction import Failure, ObjectId, Result
 from penstock.verify.findings import counted
 
-# The forms are written out here, because to list them from `requests` would load numpy and pyarrow
+# The forms are written out here. To list them from `requests` would load numpy and pyarrow, only
 # for a line of help.
 REQUEST_HELP = (
     "json, instances, inputs, ndjson, float32, bytes, raw, arrow, or what a package adds."
@@ -105,8 +105,9 @@ def predict(
 
 @contextmanager
 def _result_file(path: Path | None, tally: "Tally") -> Iterator[BinaryIO]:
-    """Standard output if `path` is None; else a temporary file, which is renamed to `path` when it
-    is complete. A pipe is written directly.
+    """Give the block the file for the results. If `path` is None, it is standard output. If `path`
+    is a pipe, it is the pipe itself. Otherwise it is a temporary file, which is renamed to `path`
+    when it is complete.
     """
     if path is None:
         try:
@@ -138,7 +139,9 @@ def _result_file(path: Path | None, tally: "Tally") -> Iterator[BinaryIO]:
 
 
 def _mode(path: Path) -> int:
-    """The mode of the file that is replaced; for a new file, the one a shell's `>` would give."""
+    """The mode of the file that is replaced. If there is none: the mode that a shell's `>` would
+    give to a new file.
+    """
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)
@@ -146,8 +149,8 @@ def _mode(path: Path) -> int:
     return 0o666 & ~mask
 
 
-# The exit codes if no row was read. `EXIT_USAGE` means that the caller must correct a wrong URL or
-# missing rights.
+# A mapping from the code of an error to the exit code if no row was read. `EXIT_USAGE` means that
+# the user must correct a wrong URL or missing rights.
 _CODES: Mapping[str, int] = {
     "bad_reference": EXIT_USAGE,
     "not_allowed": EXIT_USAGE,
@@ -155,7 +158,7 @@ _CODES: Mapping[str, int] = {
     "forbidden": EXIT_USAGE,
     "unavailable": EXIT_UNREACHABLE,
 }
-# All objects without rows are counted, but only the first ones, at most this many, are named.
+# All objects without rows are counted, but at most this many are named: the first ones.
 SHOWN_EMPTY = 3
 
 
@@ -171,7 +174,9 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 class Tally:
-    """Call `take` with records as they come, and then `sentence` and `exit_code`."""
+    """Counts the records of one command. Call `take` with the records as they come; after that,
+    `sentence` and `exit_code`.
+    """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.records = 0
@@ -185,8 +190,8 @@ class Tally:
         self._said: list[str] = []
 
     def take(self, lines: Sequence[bytes]) -> list[str]:
-        """Count these records. Returns lines to print at once: the first error of all, and the
-        first objects without rows.
+        """Count these records. Returns lines that must be printed at once: the very first error,
+        and the first objects without rows.
         """
         for line in lines:
             self._add(_decode(line))
@@ -245,7 +250,7 @@ class Tally:
 
 def _in_words(record: _Record, error: Failure) -> str:
     key = record.object.key if record.object else "a message"
-    name = "" if key in error.message else key  # the message may name the object already
+    name = "" if key in error.message else key  # do not name the object twice
     row = "" if record.row is None else f"row {record.row}"
     where = ", ".join(filter(None, (name, row)))
     return ": ".join(filter(None, (where, error.code, error.message)))

@@ -1,4 +1,4 @@
-"""`penstock replay`: answers again what was announced before, beside the live group."""
+"""`penstock replay`: answers earlier messages again, while the live group goes on with its work."""
 
 import os
 import sys
@@ -23,8 +23,8 @@ from penstock.commands.common_options import (
 )
 from penstock.terminal_text import bar
 
-# If a live worker on this machine wants the same core, a process of this priority gets a tenth of
-# the core's time.
+# The replay's priority. If a live worker on this machine wants the same core, the replay gets a
+# tenth of the core's time.
 NICE = 10
 
 
@@ -67,12 +67,14 @@ def replay(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Answer again what was announced between two times, to another topic, beside the live group.
+    """Answer again the messages of a span of time. The answers go to another topic, and the live
+    group goes on with its work.
 
-    Ends by itself. Ctrl-C drains; the same command goes on where it was.
+    Ends by itself. After Ctrl-C it drains and stops; the same command, started again, goes on from
+    there.
     """
-    # Lower the priority before the imports, because the imports take a second of CPU, which live
-    # workers may need.
+    # The imports take a second of CPU, which live workers may need. So the priority is lowered
+    # before them.
     os.nice(NICE)
 
     from penstock.replay.diff import Compares
@@ -108,8 +110,8 @@ def replay(
 
 @contextmanager
 def replaying() -> Iterator[Callable[[int, int, str], None]]:
-    """Shows a bar with a text beside it. The caller gets a function, which it calls with the number
-    done, the total and the text.
+    """Shows a progress bar with a text beside it. The block gets a function, and calls it with how
+    much is done, the total, and the text.
     """
     columns = (
         BarColumn(),

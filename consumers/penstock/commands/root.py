@@ -1,7 +1,8 @@
-"""The `penstock` command, once it is loaded: arguments in, exit codes out.
+"""The `penstock` command itself: takes the arguments, runs a command, and returns the exit code.
+`cli` loads it.
 
-Rule: errors for people have one to three lines; a traceback is printed only with `--debug`, or for
-an unexpected exception. Owner: the process.
+Rule: an error is printed in one to three lines for people. Its traceback is printed only with
+`--debug`, or if the exception is unexpected. Owner: the process.
 """
 
 import io
@@ -74,9 +75,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        code = EXIT_DONE  # the reader of our output, such as `head`, has seen enough
+        code = EXIT_DONE  # the reader of our output, such as `head`, has ended
         sys.stdout = io.StringIO()
-    except BaseException as error:  # no caller of this function would report it
+    except BaseException as error:  # nobody else would report it
         said = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
         say(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
         code = EXIT_FATAL

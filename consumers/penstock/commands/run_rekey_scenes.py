@@ -1,4 +1,4 @@
-"""`penstock run`, `rekey` and `scenes`: the commands that join a group. `run` is a worker, or
+"""`penstock run`, `rekey` and `scenes`: the commands that join a group. `run` starts a worker, or
 several workers under one supervisor.
 """
 
@@ -19,7 +19,7 @@ from penstock.process.small_memory import without_pandas
 
 log = logging.getLogger(__name__)
 
-# A dry run holds at most this many messages of each partition in memory.
+# A dry run reads at most this many messages of each partition, because it holds them in memory.
 MOST_DRY = 1_000
 
 
@@ -117,8 +117,8 @@ def run(
 
 
 def _wait_in_reserve() -> None:
-    """Import what a worker needs, which takes most of a start's time, then wait until a member
-    dies.
+    """Import everything that a worker needs, because these imports take most of the time of a
+    start. Then wait until a member dies.
     """
     import penstock.worker.run_worker  # noqa: F401
 
@@ -154,8 +154,9 @@ def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
 
 
 def say_start(resolved: config.Resolved, path: Path | None) -> None:
-    """Log what this worker does, in one line, and which keys of the file the environment overrides.
-    A worker under a supervisor logs nothing here, because the supervisor has logged the same line.
+    """Log which keys of the file the environment overrides, and then, in one line, what this worker
+    does. A worker under a supervisor logs nothing here, because the supervisor has logged the same
+    lines.
     """
     from penstock.ops.http_server import HTTP_FD
 
@@ -189,7 +190,7 @@ def say_start(resolved: config.Resolved, path: Path | None) -> None:
 
 
 def _other_models(cfg: config.Config) -> Iterator[str]:
-    """The models beside the default one, the routes to them, and the shadow."""
+    """Texts that name the models beside the default one, the routes to them, and the shadow."""
     from penstock.settings.routes import routes_of
 
     shadow = cfg.model.shadow
@@ -205,8 +206,8 @@ def _other_models(cfg: config.Config) -> Iterator[str]:
 @click.command()
 @common
 def rekey(context: Context) -> None:
-    """Pass the input topics' messages on to kafka.rekey, keyed by stream, exactly once. SIGTERM
-    and Ctrl-C leave the group.
+    """Pass the messages of the input topics on to the topic kafka.rekey, keyed by stream, exactly
+    once. SIGTERM and Ctrl-C leave the group.
     """
     from penstock.worker.rekey import run_rekey
 
@@ -216,8 +217,8 @@ def rekey(context: Context) -> None:
 @click.command()
 @common
 def scenes(context: Context) -> None:
-    """One scenes worker: makes scenes of predictions, one record for each instant of a site.
-    SIGTERM and Ctrl-C leave the group.
+    """Run one scenes worker. It makes scenes from predictions: one record for each instant of a
+    site. SIGTERM and Ctrl-C leave the group.
     """
     from penstock.scenes.start import run_scenes
 

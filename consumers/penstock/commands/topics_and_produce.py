@@ -1,5 +1,6 @@
-"""What comes before a worker's run: `penstock topics create` makes the missing topics, `schema`
-prints the form of the messages, and `produce` announces objects that are in the store.
+"""The commands that a user needs before a worker runs: `penstock topics create` makes the missing
+topics, `schema` prints the form of the messages, and `produce` announces objects that are in the
+store.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +35,7 @@ def topics() -> None:
 @click.option("--scenes", "of_scenes", is_flag=True, help="Those of penstock scenes instead.")
 @common
 def create(context: Context, partitions: int, replication: int, of_scenes: bool) -> None:
-    """Create the input, output and dead-letter topics where they are missing."""
+    """Create those of the input, output and dead-letter topics that are missing."""
     from penstock.adapters.kafka.topics import TopicShape, create_topics, partition_counts
 
     cfg = context.resolve().config
@@ -60,8 +61,8 @@ def create(context: Context, partitions: int, replication: int, of_scenes: bool)
 @click.command()
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
-    """Print the JSON Schema NAME, such as "reference" or "prediction"; without it, the names of all
-    of them, a line each.
+    """Print the JSON Schema NAME, such as "reference" or "prediction". Without NAME, print the
+    names of all schemas, one a line.
     """
     from penstock.messages.json_schemas import SUFFIX, documents, text
 
@@ -74,7 +75,7 @@ def schema(name: str | None) -> None:
         raise click.ClickException(f"there is no schema {name!r}; there are {', '.join(known)}")
 
 
-# At most this many streams are listed, because they must fit on a screen.
+# At most this many streams are listed, so that they fit on a screen.
 MOST_LINES = 20
 
 
@@ -102,8 +103,9 @@ def produce(
     anew: bool,
     stream: str | None,
 ) -> None:
-    """Announce objects that are in the store (URLs or globs, or the rows of a list): one reference
-    each. Prints the objects' streams, and the model that will answer each stream.
+    """Announce objects that are in the store, by one reference each. URLs and globs name the
+    objects, or the rows of a list do. Prints the objects' streams, and the model that will answer
+    each stream.
     """
     if (manifest is None) == (not urls):
         raise click.UsageError("Give URLs, or --manifest URL, and not both.")
@@ -139,7 +141,7 @@ def produce(
 
 @contextmanager
 def _counting(what: str) -> Iterator[Callable[[int], None]]:
-    """Shows a counter and the time since its start. The caller gets a function, which it calls with
+    """Shows a counter, and the time since it began. The block gets a function, and calls it with
     the new count.
     """
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())

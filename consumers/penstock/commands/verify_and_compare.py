@@ -1,5 +1,6 @@
-"""The commands that judge answers by the topics alone. `penstock verify`: order, loss and
-duplicates. `penstock compare`: does a shadow model say what the live one says?
+"""The commands that judge answers by the topics alone. `penstock verify`: were all references
+answered, in order, and how often? `penstock compare`: does a shadow model give the same answers as
+the live one?
 """
 
 from typing import Literal
@@ -30,7 +31,9 @@ def verify(
     until: Literal["end", "committed"],
     of_scenes: bool,
 ) -> None:
-    """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
+    """Prove from the topics alone that the order was kept and nothing was lost, and count the
+    duplicates. The exit code is 1 if a promise was broken.
+    """
     from penstock.verify.findings import render
     from penstock.verify.read_topics import verify as judge
 
@@ -87,8 +90,9 @@ def compare(
     at_least: float | None,
     as_json: bool,
 ) -> None:
-    """How far a shadow agrees with the live model, from the shadow topic: the share of rows with
-    its 95 % interval, how long both took, the streams that agree least, and examples.
+    """Show how far a shadow agrees with the live model, as the shadow topic tells: the share of
+    rows that agree, with its 95 % interval; how long both models took; the streams that agree
+    least; and examples.
     """
     import msgspec
 

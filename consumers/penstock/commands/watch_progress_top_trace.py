@@ -1,6 +1,6 @@
-"""The commands that only look: `penstock watch` at answers as they come, `progress` at how far a
-group is, `top` at a running worker, `trace` at all that the topics hold about one answer or one
-scene.
+"""The commands that only show something: `penstock watch` the answers as they come, `progress` how
+far a group is, `top` the state of a running worker, `trace` everything that the topics hold about
+one answer or one scene.
 """
 
 import asyncio
@@ -41,8 +41,9 @@ def watch(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Answers as they come on the output topic, a line each: time (UTC), stream, id, what it says,
-    and how long after its message. No worker notices it. Ctrl-C ends it.
+    """Show answers as they come on the output topic, one a line: the time (UTC), the stream, the
+    id, the content, and how long after its message the answer came. No worker notices the watching.
+    Ctrl-C ends it.
     """
     from penstock.process.signals import StopSignal
     from penstock.verify.answers.watch import Wanted
@@ -74,7 +75,7 @@ def _answer_line(answer: "Answer") -> str:
     return click.style(answer.line, fg="red") if answer.record.error else answer.line
 
 
-# The time between two looks with --watch.
+# With --watch, the time between two pictures of the progress.
 PROGRESS_EVERY_S = 2.0
 
 
@@ -83,8 +84,9 @@ PROGRESS_EVERY_S = 2.0
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per line.")
 @common
 def progress(context: Context, watch: bool, as_json: bool) -> None:
-    """How many references are announced, answered and left, how fast, how long it will take, and
-    which errors there were: from the topics and the group alone. Takes five seconds.
+    """Show how many references are announced, answered and left; how fast they are answered, and
+    how long the rest will take; and which errors there were. Asks only the topics and the group.
+    Takes five seconds.
     """
     from penstock.jobs.progress import progress as follow
 
@@ -145,8 +147,8 @@ TOP_EVERY_S = 1.0
 @click.option("--json", "as_json", is_flag=True, help="The worker's status as one JSON object.")
 @common
 def top(context: Context, once: bool, as_json: bool) -> None:
-    """What is wrong, how the work flows, and the streams in most trouble: from the page of the
-    worker that answers at http.host and http.port. Ctrl-C ends it.
+    """Show what is wrong, how the work flows, and which streams are in most trouble. All this is
+    read from the page of the worker at http.host and http.port. Ctrl-C ends it.
     """
     cfg = context.load(quiet=True)
     run_async(_top_printed(cfg.http) if as_json else _top_shown(cfg.http, once=once))
@@ -188,8 +190,8 @@ async def status_now(http: "config.Http") -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @common
 def trace(context: Context, id: str, as_json: bool) -> None:
-    """Show the object, model, times and dead letter of the answer with this ID, or the frames in
-    the scene with this ID.
+    """Show the object, the model, the times and the dead letter of the answer with this ID. If it
+    is the ID of a scene, show the frames in the scene.
     """
     cfg = context.load(quiet=True)
 

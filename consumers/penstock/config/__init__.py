@@ -1,8 +1,8 @@
 """The configuration: a TOML file, overridden by `PENSTOCK_SECTION__KEY` variables.
 
 Rule: every key is declared in a section; an unknown key is an error. Only `settings/`, the commands
-and the adapters read the configuration, and each adapter reads only its own section. All other code
-gets plain values. Owner: the command that loads it.
+and the adapters read the configuration. An adapter reads only its own section. All other code gets
+plain values. Owner: the command that loads it.
 """
 
 from penstock.config.addresses_and_files import check_files

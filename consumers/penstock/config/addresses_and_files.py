@@ -1,11 +1,11 @@
-"""Refuses malformed addresses, and settings that name a file which cannot be read, before a worker
-needs them.
+"""Refuses two kinds of wrong settings before a worker needs them: malformed addresses, and names of
+files that cannot be read.
 
-Rule: of an address only the form is checked; the start and the doctor ask whether a service answers
-there. A file must exist and be readable; the adapter that uses it checks its contents.
+Rule: only the form of an address is checked here; whether a service answers there, the start and
+the doctor ask. A file must exist and be readable; the adapter that uses it checks its content.
 `config.load` checks all addresses. Files are checked only by the commands `config`, `doctor` and
-`run`, which run a worker or judge its configuration, because other commands must not fail for a
-file that they never open. Owner: `config.load` and these commands.
+`run`, because other commands must not fail for a file that they never open. Owner: `config.load`
+and these commands.
 """
 
 import re
@@ -28,8 +28,8 @@ _PATH: Final = ("/", "./", "../", "~")
 
 class _Kind(NamedTuple):
     """The form that a key's addresses must have. `schemes`: the schemes that the key takes; empty:
-    every scheme that a store knows. `bare`: what the message suggests in place of an address
-    without a scheme.
+    every scheme that a store knows. `bare`: for an address without a scheme, the address that the
+    error message suggests instead.
     """
 
     schemes: tuple[str, ...]
@@ -54,7 +54,7 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
 
 
 def wrong_addresses(cfg: Config) -> Iterator[tuple[str, str, str]]:
-    """Section and key of each malformed address, and what is wrong with it."""
+    """For each malformed address: its section, its key, and what is wrong with it."""
     for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
         for key, kind in _KINDS.get(re.split(r"[.\[]", section)[0], {}).items():
             values = keys[key] if isinstance(keys[key], list) else [keys[key]]
@@ -87,8 +87,8 @@ def _wrong_host(value: str) -> str | None:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        # The message leaves out the address: if its parts cannot be told, secrets in it cannot be
-        # masked.
+        # The message does not show the address, because secrets can be masked only if the parts of
+        # the address can be told apart.
         return "cannot be read: check its host and port"
     return None if host else f"= {_shown(value)!r} has no host"
 
@@ -104,8 +104,8 @@ def _remedy(value: str, kind: _Kind) -> str:
 
 
 def _shown(value: str) -> str:
-    """The value without credentials. `shown_url` finds credentials only after `//`, so `//` is put
-    before a value that has none.
+    """The value without credentials. `shown_url` finds credentials only after `//`, so a value
+    without `//` gets one in front.
     """
     return shown_url(value) if "://" in value else shown_url(f"//{value}").removeprefix("//")
 
@@ -121,8 +121,8 @@ _FILES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_files(cfg: Config, sources: Mapping[str, str]) -> None:
-    """Raises `Fatal` (exit 2) for the first file that cannot be read. The error tells the setting,
-    and where its value was written. `sources`: as in `Resolved`.
+    """Raises `Fatal` (exit 2) for the first file that cannot be read. The error names the setting,
+    and the place where its value was written. `sources`: as in `Resolved`.
     """
     for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
         for key in _FILES.get(re.split(r"[.\[]", section)[0], ()):

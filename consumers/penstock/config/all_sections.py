@@ -67,8 +67,8 @@ class Config(Section, frozen=True):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics that are configured by name: input, `kafka.rekey`, output, dead letters, and
-        the shadow topic if there is a shadow.
+        """All topics that are configured by name: the input topics, `kafka.rekey`, the output
+        topic, the dead-letter topic, and the shadow topic if there is a shadow.
         """
         between = [self.kafka.rekey] if self.kafka.rekey is not None else []
         several = (*self.all_inputs, *between, self.output.topic, self.output.dead_letter_topic)
@@ -86,9 +86,9 @@ class Config(Section, frozen=True):
         return replace(self, kafka=kafka)
 
     def after_rekey(self) -> "Config":
-        """The configuration of the worker and of all other readers behind the rekeyer. Their only
-        input is the topic of `kafka.rekey`, of which they read committed records alone, because the
-        rekeyer writes in transactions.
+        """The configuration for the worker and for all others that read the rekeyer's output. Their
+        only input is the topic `kafka.rekey`. They read only its committed records, because the
+        rekeyer writes in transactions. Without a rekeyer, the configuration is unchanged.
         """
         topic = self.kafka.rekey
         if topic is None:
@@ -98,7 +98,9 @@ class Config(Section, frozen=True):
         return replace(found, kafka=kafka)
 
     def without_shadow(self) -> "Config":
-        """The configuration without the shadow, and without a model that serves only as shadow."""
+        """The configuration without the shadow, and without a model that is used only as the
+        shadow.
+        """
         live = self.with_each_live_model()
         return replace(
             self,
@@ -107,8 +109,8 @@ class Config(Section, frozen=True):
         )
 
     def with_each_live_model(self) -> "dict[str, Config]":
-        """The same as `with_each_model`, but without a model that is only the shadow and has no
-        route.
+        """The same as `with_each_model`, but without a model that is used only as the shadow: no
+        route leads to it.
         """
         shadow = self.model.shadow
         routed = {name for route in self.routes for name in route.names}
@@ -119,8 +121,8 @@ class Config(Section, frozen=True):
         }
 
     def with_each_model(self) -> "dict[str, Config]":
-        """A dictionary from the name of each of `[[models]]` to a configuration that has this model
-        as `model`.
+        """A mapping from the name of each of `[[models]]` to a configuration that has this model as
+        its default model.
         """
         found: dict[str, Config] = {}
         for one in self.models:
@@ -135,7 +137,7 @@ class Config(Section, frozen=True):
         return found
 
     def masked(self) -> dict[str, Any]:
-        """Nested dictionaries for printing, with secrets masked."""
+        """The configuration as nested dictionaries for printing, with secrets masked."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for name, section in sections_of(plain).items():
             if name.startswith("routes"):
@@ -156,7 +158,9 @@ class Config(Section, frozen=True):
         return plain
 
     def secrets(self) -> set[str]:
-        """All secrets, in plain text and as addresses encode them. No log line may show one."""
+        """All secrets, both in plain text and in the form in which addresses encode them. No log
+        line may show a secret.
+        """
         plain: dict[str, Any] = msgspec.to_builtins(self)
         found: set[str] = set()
         for name, section in sections_of(plain).items():
@@ -172,15 +176,18 @@ class Config(Section, frozen=True):
         return found
 
     def sections(self) -> dict[str, dict[str, Any]]:
-        """For printing: every section by the name that messages use, such as `stores.NAME`."""
+        """A mapping for printing: from the name that messages use for a section, such as
+        `stores.NAME`, to the section.
+        """
         return sections_of(self.masked())
 
 
 # Sections with a table per name, such as `[stores.NAME]`.
 NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
-# In these sections a key may stand beside the tables. Such a key is the default of every table.
+# In these sections a key may stand beside the named tables. The value of such a key is the default
+# for every table.
 SHARING = frozenset({"regions"})
-# Arrays of tables, such as `[[models]]`; variables cannot set them.
+# Arrays of tables, such as `[[models]]`. Variables cannot set their keys.
 TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
 SECTIONS: dict[str, type[Section]] = {
     name: kind

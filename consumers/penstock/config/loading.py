@@ -1,7 +1,7 @@
 """Makes a `Config` from a TOML file and `PENSTOCK_SECTION__KEY` variables.
 
-Rule: a variable overrides the file. An unknown key is an error that names the nearest valid one;
-every error names the place where the value was written. Owner: the commands.
+Rule: a variable overrides the file. An unknown key is an error, and the error names the nearest
+valid key. Every error names the place where the value was written. Owner: the commands.
 """
 
 import os
@@ -27,9 +27,9 @@ AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class Resolved(NamedTuple):
-    """A configuration. `sources`: from a key to the place where it was set, for keys that are not
-    at their default. `overridden`: the keys of the file that a variable sets to another value, each
-    with that variable.
+    """A configuration, and where its values come from. `sources`: a mapping from each key that is
+    not at its default to the place where it was set. `overridden`: a mapping from each key that a
+    variable sets to another value than the file, to this variable.
     """
 
     config: Config
@@ -38,8 +38,8 @@ class Resolved(NamedTuple):
 
 
 class WrongSetting(Fatal):
-    """A value that its key does not take. `path`: the tables, from the outermost on, and then the
-    key.
+    """The error for a value that its key does not take. `path`: the names of the tables, from the
+    outermost on, and then the key.
     """
 
     def __init__(self, path: tuple[str | int, ...], message: str) -> None:
@@ -48,7 +48,7 @@ class WrongSetting(Fatal):
 
 
 def path_of(section: str, key: str | None) -> tuple[str | int, ...]:
-    """The path of a key: `("models", 2, "url")` for `url` in the section `models[2]`."""
+    """The path of a key. For `url` in the section `models[2]` it is `("models", 2, "url")`."""
     names: list[str | int] = []
     for name in section.split(".", 1) if section else ():
         table, bracket, number = name.partition("[")
@@ -59,8 +59,8 @@ def path_of(section: str, key: str | None) -> tuple[str | int, ...]:
 def load(
     source: Path | Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
 ) -> Config:
-    """Read `source`, a TOML file or its tables as a mapping; environment variables override it.
-    Raises `Fatal` (exit 2), which names the key that is wrong.
+    """Make the configuration from `source`: a TOML file, or a mapping with its tables. Environment
+    variables override it. Raises `Fatal` (exit 2) that names the wrong key.
     """
     if source is None or isinstance(source, Path):
         return resolve(source, environ).config
@@ -70,15 +70,15 @@ def load(
 
 
 def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
-    """Does what `load` does, and also tells where each value comes from."""
+    """The same as `load`, but also tells where each value comes from."""
     return resolved(_read(path) if path else {}, path, environ)
 
 
 def resolved(
     tree: dict[str, Any], where: Path | str | None, environ: Mapping[str, str] | None = None
 ) -> Resolved:
-    """`tree`: the tables of the file or mapping, which are changed here. `where`: the name of the
-    file or mapping in messages.
+    """Make the configuration. `tree`: the tables of the file or mapping; this function changes
+    them. `where`: the name of the file or mapping in messages.
     """
     shared = {section: _taken_out(tree, section) for section in SHARING}
     sources = {
@@ -121,14 +121,14 @@ def resolved(
 
 
 def _taken_out(tree: dict[str, Any], section: str) -> dict[str, Any]:
-    """Remove the keys that stand in the section itself, beside its tables, and return them."""
+    """Remove and return the keys that stand in the section itself, beside its tables."""
     keys = tree.get(section, {})
     return {key: keys.pop(key) for key in list(keys) if not isinstance(keys[key], dict)}
 
 
 def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
-    """Copy the section's own keys into each table that does not set them. A list of regions leaves
-    out the table's own name, because a region cannot fall back on itself.
+    """Copy the section's own keys into each table that does not set them. A region cannot fall back
+    on itself, so a table's own name is left out of the list of regions that it gets.
     """
     for name, keys in tables.items():
         for key, value in shared.items():
@@ -155,7 +155,7 @@ def _take_aws_endpoint(
 
 
 def _kind_of(section: str) -> type[Section]:
-    """The type of a section; `stores.NAME` and `models[1]` have the types of `stores` and
+    """The class of a section. `stores.NAME` has the class of `stores`, and `models[1]` the class of
     `models`.
     """
     if not section:
@@ -167,8 +167,8 @@ def _kind_of(section: str) -> type[Section]:
 def _explained(
     error: str, section: str, keys: Mapping[str, Any], sources: Mapping[str, str]
 ) -> tuple[str | None, str]:
-    """The wrong key, None if msgspec names none; and the error for people, with the place where the
-    value was written and the values that the key takes.
+    """Returns two things: the wrong key (None if msgspec names none); and the error text for
+    people, which names the place where the value was written and the values that the key takes.
     """
     found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
     label = section_shown(section, keys)

@@ -1,8 +1,8 @@
-"""The sections about models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them; and
-what the path of a model's URL tells.
+"""The sections about models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them. Also
+reads a model's name and version from the path of its URL.
 
-Rule: the sections are values only, as in `sections`. A URL means the same wherever a person writes
-one. Owner: `Config`.
+Rule: as in `sections`, the sections are values only. A URL means the same wherever a user writes
+it. Owner: `Config`.
 """
 
 import re
@@ -24,13 +24,13 @@ Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
 class Shadow(Section, frozen=True, kw_only=True):
-    """A model of `[[models]]` that gets the same rows as `[model]`; the answers of the two models
-    are compared.
+    """The setting that one of `[[models]]` gets the same rows as `[model]`, so that the answers of
+    the two models can be compared.
     """
 
     model: str
     percent: Percent = 10.0
-    # Float32 has seven digits; sums in another order differ in the last one.
+    # Float32 has seven digits. If a sum is added up in another order, the last digit may differ.
     tolerance: Annotated[float, Meta(ge=0)] = 1e-6
     pointers: list[str] = field(default_factory=list)
     # Twenty batches of the largest usual size.
@@ -40,30 +40,31 @@ class Shadow(Section, frozen=True, kw_only=True):
 
 class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
-    # Other servers of the same model, asked while `url` is unavailable.
+    # Other servers of the same model. They are asked while `url` is unavailable.
     replicas: list[str] | None = None
     # When a region fails, rows may be late by 5 s. This wait and the replica's answer together take
-    # less.
+    # less time.
     failover_ms: Positive = 4_000
     name: str = "rows"
     version: str | None = None
     protocol: Protocol = "torchserve"
-    # The keys down to `binary` are for oip. If `inputs` or `outputs` is not set, the server's own
+    # The keys from here to `binary` are for oip. If `inputs` or `outputs` is not set, the server's
     # description of the model names the tensors.
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
-    # The six keys down to `row_error` are for http. A key that is not set has the preset's value.
+    # The six keys from here to `row_error` are for http. A key that is not set has the preset's
+    # value.
     preset: Preset | None = None
     path: str | None = None
     health: str | None = None
     template: str | None = None
     answers: str | None = None
     row_error: str | None = None
-    # json, instances, float32, bytes, raw, arrow, or a form that a package adds.
+    # One of json, instances, float32, bytes, raw and arrow, or a form that a user's package adds.
     request: str = "json"
     timeout_ms: Positive = 30_000
-    # 2-4 requests in flight per TorchServe worker saturate it; more only add delay.
+    # 2-4 requests in flight saturate a TorchServe worker; more only add delay.
     max_in_flight: Positive = 4
     token: str | None = None
     token_file: str | None = None
@@ -83,7 +84,9 @@ class NamedModel(Model, frozen=True, kw_only=True):
 
 
 class Route(Section, frozen=True, kw_only=True):
-    """The models that answer an object's rows if the object matches every glob of this route."""
+    """Decides which models answer the rows of an object. A route holds for an object that matches
+    every glob of the route.
+    """
 
     model: str | list[str]
     stream: str | None = None
@@ -108,8 +111,8 @@ _OIP: Final = re.compile(
 _KSERVE_V1: Final = re.compile(r"/v1/models/(?P<name>[^/:]+):predict/?")
 _EMBEDDINGS: Final = re.compile(r"/v1/embeddings/?")
 _MLFLOW: Final = re.compile(r"/invocations/?")
-# From a protocol or preset to the function that recognises its paths. If two servers share a path,
-# the preset of either works for both.
+# A mapping from a protocol or preset to the function that recognises the paths of its URLs. If two
+# servers have the same path, either server's preset works for both.
 MODEL_PATHS: Final[Mapping[str, Callable[[str], re.Match[str] | None]]] = {
     "torchserve": _TORCHSERVE.fullmatch,
     "oip": _OIP.fullmatch,
@@ -120,12 +123,14 @@ MODEL_PATHS: Final[Mapping[str, Callable[[str], re.Match[str] | None]]] = {
 
 
 def path_before_name(found: re.Match[str]) -> str:
-    """The part of the path that stands before the protocol's own; only OIP has one."""
+    """The part of the path that stands before the protocol's own path. Only OIP allows such a
+    part.
+    """
     return found.groupdict().get("root") or ""
 
 
 def name_and_version(found: re.Match[str]) -> dict[str, str | None]:
-    """`name` and `version`, where the path has a place for them."""
+    """The model's `name` and `version`, as far as the path can hold them."""
     parts = found.groupdict()
     keys = parts.keys() & {"name", "version"}
     return {key: unquote(parts[key]) if parts[key] else None for key in sorted(keys)}

@@ -1,8 +1,9 @@
-"""Applies `[regions.NAME]` to the other sections, for the workers of that region.
+"""Applies `[regions.NAME]` to the other sections, and so makes the configuration for the workers of
+that region.
 
-Rule: all regions share one configuration, and `region` selects the part that holds for these
-workers: the region's topics, with a group of its own; its model servers, followed by those of the
-regions that it falls back on. Owner: `loading`, which does this once.
+Rule: all regions share one configuration, and `region` selects the part for these workers: the
+region's topics, read by a group of its own; and the region's model servers, followed by those of
+the regions that it falls back on. Owner: `loading`, which calls `in_region` once.
 """
 
 from msgspec.structs import replace
@@ -15,7 +16,9 @@ from penstock.errors import usage
 
 
 def in_region(cfg: Config) -> Config:
-    """The configuration for `cfg.region`. Raises `Fatal` for regions that do not fit together."""
+    """The configuration for the workers of `cfg.region`. Raises `Fatal` for regions that do not fit
+    together.
+    """
     _check(cfg)
     if cfg.region is None:
         return cfg
@@ -29,15 +32,17 @@ def in_region(cfg: Config) -> Config:
 
 
 def kafka_of(cfg: Config, name: str) -> Kafka:
-    """The Kafka section of the workers of region `name`; `cfg`: a configuration to which the region
-    `cfg.region` was applied already.
+    """The Kafka section for the workers of region `name`. `cfg`: a configuration that `in_region`
+    has made already.
     """
     group = cfg.kafka.group.removesuffix(f"-{cfg.region}")
     return _kafka(replace(cfg.kafka, group=group), name, cfg.regions[name])
 
 
 def _kafka(kafka: Kafka, name: str, region: Region) -> Kafka:
-    """Each region has a group of its own, so that its rebalances do not stop other regions."""
+    """The Kafka section of a region. Each region gets a group of its own, so that a rebalance in
+    one region does not stop other regions.
+    """
     kafka = replace(kafka, group=f"{kafka.group}-{name}")
     if region.topics is None:
         return kafka

@@ -1,8 +1,9 @@
-"""Which values may never be printed: secret keys, and the credentials in addresses.
+"""Finds the values that may never be printed: those of secret keys, and the credentials in
+addresses.
 
-Rule: a key of ours is secret by its name. An option of another library is secret, at any depth,
-unless its name is known to be harmless. Owner: `Config`, which masks such values when it is
-printed.
+Rule: for our own keys, the name tells whether the value is secret. The value of another library's
+option is secret, at any depth, unless the option's name is known to be harmless. Owner: `Config`,
+which masks such values when it is printed.
 """
 
 import re
@@ -14,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
 URL_KEYS = frozenset({"url", "endpoint", "endpoint_url", "management_url"})
-# In a model's section these keys hold lists of addresses; in a store's section they hold names,
-# without secrets.
+# In a model's section, these keys hold lists of addresses. In a store's section, they hold names,
+# which are no secrets.
 URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"
 # Options of fsspec's packages that say where a store is and how to read it, and never hold
@@ -32,13 +33,13 @@ HARMLESS_OPTIONS: Final = frozenset(
         "username", "verify", "workspace",
     }
 )  # fmt: skip
-# A secret such as `AccountKey=...;` or `Bearer ...` has parts, and a library may print one part
-# alone.
+# The pattern of a part of a secret. A secret such as `AccountKey=...;` or `Bearer ...` has several
+# parts, and a library may print one of them alone.
 _PART: Final = re.compile(r"[^\s;=&]{8,}=*")
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of another library, with secrets masked."""
+    """The options of another library for printing, with secrets masked."""
     return {name: _shown(name, value) for name, value in options.items()}
 
 
@@ -55,7 +56,9 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def option_secrets(options: Mapping[str, Any]) -> set[str]:
-    """The secrets among the options: whole, and in the parts that a library may print."""
+    """The secrets among the options, and the parts of these secrets that a library may print
+    alone.
+    """
     return {secret for name, value in options.items() for secret in _secrets_in(name, value)}
 
 
@@ -74,15 +77,15 @@ def _secrets_in(name: str, value: Any) -> Iterator[str]:
 
 
 def shown_url(url: str) -> str:
-    """The address without the credentials in it."""
+    """The address without its credentials."""
     for secret in sorted(_credentials(url), key=len, reverse=True):
         url = url.replace(secret, MASK)
     return url
 
 
 def url_secrets(url: str) -> set[str]:
-    """The credentials in an address in each form that a log line may have: as they are written in
-    the address, decoded, and encoded for an HTTP header.
+    """The credentials of an address, in each form in which they may get into a log line: as they
+    are written in the address, decoded, and encoded for an HTTP header.
     """
     written = _credentials(url)
     user_and_password = unquote(url.partition("://")[2].partition("/")[0].rpartition("@")[0])

@@ -1,7 +1,7 @@
 """The sections and their keys, with their defaults and the reasons for the numbers.
 
-Rule: values only; `settings/` translates them into what the parts of a worker need. The sections
-about models are in `model_sections`. Owner: `Config`.
+Rule: sections are values only. `settings/` translates them into what the parts of a worker need.
+The sections about models are in `model_sections`. Owner: `Config`.
 """
 
 from typing import Annotated, Any, Literal
@@ -21,17 +21,17 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Kafka(Section, frozen=True):
     bootstrap_servers: str = "localhost:9092"
     input_topic: str = "refs"
-    # Several topics in one group, in place of `input_topic`.
+    # Several topics, which one group reads, instead of `input_topic`.
     input_topics: Annotated[list[str], Meta(min_length=1)] | None = None
     input_pattern: Annotated[str, Meta(min_length=1)] | None = None
     group: str = "penstock"
-    # A topic of ours between the input topics and the worker, keyed by stream.
+    # The topic between the input topics and the worker, in which messages are keyed by stream.
     rekey: Annotated[str, Meta(min_length=1)] | None = None
     # A message waits at most this long for earlier messages of other partitions. A running broker
-    # sends those within milliseconds.
+    # sends earlier messages within milliseconds.
     rekey_wait_ms: Positive = 1_000
     isolation: Isolation = "read_uncommitted"
-    # The client that joins the group and reads; aiokafka writes in either case.
+    # The client that joins the group and reads. aiokafka always writes.
     client: Literal["aiokafka", "confluent"] = "aiokafka"
     stream_from: str | None = None
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -43,39 +43,39 @@ class Kafka(Section, frozen=True):
     ssl_keyfile: str | None = None
     client_rack: str | None = None
     dedupe: bool = False
-    # How long a broker without records may wait before it answers a fetch; each client has its own
+    # How long a broker without records may wait before it answers a fetch. None: the client's own
     # default.
     fetch_wait_ms: Positive | None = None
     # "consumer": the broker assigns partitions, and the broker's settings alone decide session and
     # heartbeat.
     group_protocol: Literal["classic", "consumer"] = "classic"
-    # The name under which a worker keeps its partitions over a restart (Kafka's group.instance.id);
+    # The name under which a worker keeps its partitions over a restart (Kafka's group.instance.id).
     # None: a worker that stops gives up its partitions at once.
     instance_id: Annotated[str, Meta(min_length=1)] | None = None
     # After this time a killed worker's partitions move to other workers. 6 s is the broker's own
     # minimum (group.min.session.timeout.ms).
     session_ms: Annotated[int, Meta(ge=6_000, le=45_000)] = 8_000
-    # A member learns by its heartbeat that another member came or went. Until then the partitions
-    # of a member that left stand still. 500 ms is two small requests a second.
+    # By its heartbeat a member learns that another member has come or gone. Until then the
+    # partitions of a member that has gone stand still. 500 ms means two small requests a second.
     heartbeat_ms: Positive = 500
-    # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
+    # Longer than a broker's restart or the election of a leader, which take 10 to 60 s.
     timeout_ms: Positive = 120_000
 
     @property
     def inputs(self) -> list[str]:
-        """The topics to read; empty if a pattern is configured."""
+        """The topics to read. Empty if a pattern is configured."""
         if self.input_pattern is not None:
             return []
         return self.input_topics or [self.input_topic]
 
     @property
     def input_name(self) -> str:
-        """The input topics or the pattern, for people."""
+        """The input topics, or the pattern, as a text for people."""
         return self.input_pattern or ", ".join(self.inputs)
 
 
 class Access(Section, frozen=True):
-    """The way to a store: what `[objects]` and each `[stores.NAME]` have in common."""
+    """How a store is reached: the keys that `[objects]` and each `[stores.NAME]` have in common."""
 
     client: Literal["obstore", "s3fs"] = "obstore"
     endpoint_url: str | None = None
@@ -107,19 +107,21 @@ class TopLevel(Section, frozen=True):
 
 
 class Region(Section, frozen=True):
-    """The topics, stores and model servers of a region. Where one of these is None, the other
-    sections decide.
+    """The topics, stores and model servers of a region. If a value is None, the other sections
+    decide.
     """
 
     topics: Annotated[list[str], Meta(min_length=1)] | None = None
     stores: Annotated[list[str], Meta(min_length=1)] | None = None
     models: Annotated[list[str], Meta(min_length=1)] | None = None
-    # Regions that this one helps, and whose model servers it asks if its own are unavailable.
+    # The regions that this one helps, and whose model servers it asks while its own are
+    # unavailable.
     fallback: list[str] = field(default_factory=list)
-    # One second of 1,000 references/s: a healthy region never has such a lag for long.
+    # The references of one second at 1,000 references/s. A healthy region never has such a lag for
+    # long.
     help_lag: Positive = 1_000
-    # This is longer than `session_ms`, after which a group notices a dead member. So the restart of
-    # a worker calls for no help.
+    # A group notices a dead member after `session_ms`. This time is longer, so that a mere restart
+    # of a worker calls no help.
     help_after_ms: Positive = 10_000
 
 
@@ -143,7 +145,7 @@ class Rows(Section, frozen=True):
     dtype: Literal["float32"] = "float32"
     member: str | None = None
     on_bad_row: Literal["reject", "fail_object"] = "reject"
-    # Width x height; None: the picture's own bytes are the row.
+    # Width x height. None: the row is the picture's own bytes.
     image_size: str | None = None
     image_layout: Literal["nchw", "nhwc"] = "nchw"
     image_scale: str = "none"
@@ -171,10 +173,11 @@ class Output(Section, frozen=True):
     markers: bool = True
     compression: Literal["none", "snappy", "zstd", "lz4", "gzip"] = "none"
     granularity: Literal["row", "block"] = "row"
-    # 500 rows are about 150 kB of JSON; a consumer's default fetch is 1 MB.
+    # 500 rows are about 150 kB of JSON, well below the 1 MB that a consumer fetches by default.
     block_rows: Positive = 500
     block_form: Literal["json", "arrow"] = "json"
-    # A template for the result object of each input object; None: answers are only records.
+    # The template for the names of result objects, one for each input object. None: answers are
+    # only records.
     objects: str | None = None
     records: Literal["rows", "objects", "both"] = "rows"
 
@@ -194,19 +197,21 @@ class Delivery(Section, frozen=True):
 
     @property
     def isolation(self) -> Isolation:
-        """How the outputs are read: with transactions, only committed records count."""
+        """How the output topics must be read: if we write in transactions, only committed records
+        count.
+        """
         return "read_committed" if self.guarantee == "exactly_once" else "read_uncommitted"
 
 
 class Limits(Section, frozen=True):
-    # The minimum is one chunk of an object: with less, nothing could be read.
+    # The minimum is one chunk of an object, because with less nothing could be read.
     buffer_bytes: Annotated[int, Meta(ge=MIB)] = 256 * MIB
     in_flight_objects: Positive = 64
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200
     expanded_bytes: Positive | None = None
-    # A compressed table may hold a row in less than a bit, so a small object may have this many
-    # rows. Reading these takes seconds.
+    # A compressed table may need less than a bit for a row, so even a small object may have this
+    # many rows. Reading them takes seconds.
     rows: Positive = 100_000_000
     members: Positive = 100_000
     member_bytes: Positive | None = None
@@ -216,7 +221,7 @@ class Limits(Section, frozen=True):
     columns: Positive = 250_000
     # Pillow's own bound: a quarter of a gigabyte at three bytes a pixel.
     pixels: Positive = 89_478_485
-    # Decoder processes; None: one per core, at least two and at most four.
+    # The number of decoder processes. None: one per core, but at least two and at most four.
     decoders: Positive | None = None
     # This is twice what the slowest known objects take, which are videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
@@ -224,14 +229,14 @@ class Limits(Section, frozen=True):
     # worker's event loop, in turns.
     inline_bytes: Positive = 256 << 10
     # A stream stops if more than `dlq_ratio` of its last 100 objects fail, or more than
-    # `dlq_consecutive` objects in a row. Otherwise the stream could turn its whole topic into dead
-    # letters. 0: no such limit.
+    # `dlq_consecutive` objects in a row. Otherwise it could turn its whole topic into dead letters.
+    # 0: no limit.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100
-    # Services that start together are all up within a minute.
+    # Services that start at the same time are all up within a minute.
     start_ms: Positive = 60_000
-    # More than twice the longest wait that ends by itself: two minutes, for the store to give an
-    # object or for Kafka to take a batch.
+    # The longest wait that ends by itself takes two minutes: the store gives an object, or Kafka
+    # takes a batch. This is more than twice as long.
     stall_ms: Positive = 300_000
 
 
@@ -245,19 +250,20 @@ class Scenes(Section, frozen=True):
     site: str = "(?P<site>[^/]+)/(?P<member>.+)"
     members: Literal["learned"] | dict[str, list[str]] = "learned"
     anchor: str = "grid"
-    # The period of cameras and sensors at 20 Hz. The tolerance is half a period, so that every time
-    # belongs to an instant of the grid.
+    # 50 ms is the period of cameras and sensors at 20 Hz. The tolerance is half a period, so that
+    # every time belongs to an instant of the grid.
     period_ms: Positive = 50
     tolerance_ms: NonNegative = 25
     offsets_ms: dict[str, int] = field(default_factory=dict)
     patience_ms: NonNegative = 100
     quorum: NonNegative = 0
     deadline_ms: Positive = 500
-    # A clock may be this far ahead; half of the deadline is then left for the other members.
+    # A member's clock may be this far ahead. Then half of the deadline is left for the other
+    # members.
     ahead_ms: NonNegative = 250
     late: Literal["topic", "amend", "drop"] = "topic"
     lease_ms: Positive = 10_000
-    # Kafka keeps records this long by default, so older records are not read again.
+    # Kafka keeps records this long by default, so nobody reads older ones again.
     forget_ms: Positive = 604_800_000
     # At 20 Hz a site has ten scenes open within the deadline, and more only during a backlog.
     max_open: Positive = 64
@@ -267,7 +273,7 @@ class Scenes(Section, frozen=True):
 
 
 class Traces(Section, frozen=True):
-    # None: no traces, and nothing of OpenTelemetry is imported.
+    # None: there are no traces, and nothing of OpenTelemetry is imported.
     endpoint: str | None = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 0.01
     slowest: Annotated[float, Meta(ge=0, le=1)] = 0.01

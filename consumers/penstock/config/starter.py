@@ -1,7 +1,8 @@
 """The text of a first configuration file, made from four answers.
 
-Rule: a worker takes the file as it is written, and every line says why somebody would change it. A
-key that was not asked for is written as a comment with its default. Owner: `config --init`.
+Rule: a worker can run with the file as it is written. Each line of the file says why a user would
+change it. A key that no answer sets is written as a comment, with its default. Owner: `config
+--init`.
 """
 
 import json
@@ -20,7 +21,7 @@ from penstock.config.secrets import shown_url
 from penstock.errors import Fatal, usage
 
 PRESETS: Final = get_args(Preset)
-# Servers whose addresses are `URL/NAME`.
+# The protocols and presets whose servers have addresses of the form `URL/NAME`.
 _NAMED: Final = ("torchserve", "oip", "oip-grpc", "tf-serving", "bentoml", "ray-serve")
 PROTOCOLS: Final = (*get_args(Protocol), *PRESETS)
 # Rows of these formats are opaque bytes.
@@ -38,9 +39,9 @@ _STORES: Final = {
 
 
 class Answers(NamedTuple):
-    """The answers, in these forms. `kafka`: SERVERS/TOPIC. `store`: s3://BUCKET, gs://, az://,
-    file:///FOLDER, or http://HOST:PORT/BUCKET of an S3 server. `model`: URL [PROTOCOL]. `rows`:
-    FORMAT [REQUEST].
+    """The user's answers, as texts of these forms. `kafka`: SERVERS/TOPIC. `store`: s3://BUCKET,
+    gs://, az://, file:///FOLDER, or http://HOST:PORT/BUCKET for an S3 server. `model`: URL
+    [PROTOCOL]. `rows`: FORMAT [REQUEST].
     """
 
     kafka: str = "localhost:9092/refs"
@@ -50,7 +51,9 @@ class Answers(NamedTuple):
 
 
 def starter(answers: Answers) -> str:
-    """The text of the file. Raises `Fatal` (exit 2) for an answer that cannot be read."""
+    """The text of the configuration file. Raises `Fatal` (exit 2) for an answer that cannot be
+    read.
+    """
     format, request = _rows(answers.rows)
     model = {**_model(answers.model), "request": request}
     parts = [
@@ -121,7 +124,7 @@ format = {_text(format)}                     # auto: by extension and first byte
 
 
 def _model(answer: str) -> dict[str, str]:
-    """The keys of `[model]` that the URL and the protocol tell."""
+    """The keys of `[model]` that follow from the answer, which is a URL and perhaps a protocol."""
     url, _, protocol = answer.strip().partition(" ")
     protocol, parts = protocol.strip(), urlsplit(url)
     if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.netloc:

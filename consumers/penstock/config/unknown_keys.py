@@ -1,7 +1,7 @@
 """Finds tables and keys that no section declares, and names the nearest valid ones.
 
-Rule: every unknown key of a file is found, not only the first, with its path in the file. Owner:
-`config.load` and `penstock lint`.
+Rule: not only the first, but every unknown key of a file is found. Each is reported with its path
+in the file. Owner: `config.load` and `penstock lint`.
 """
 
 import difflib
@@ -13,7 +13,9 @@ from penstock.config.sections import Section
 
 
 class Wrong(NamedTuple):
-    """`path`: the tables and the key; a table of an array is a number that counts from 1."""
+    """An unknown table or key. `path`: the names of the tables, and then the key. A table of an
+    array has a number instead of a name, counted from 1.
+    """
 
     path: tuple[str | int, ...]
     said: str
@@ -64,7 +66,9 @@ def _in_table(
 
 
 def section_shown(section: str, keys: Mapping[str, Any]) -> str:
-    """The text before a key in messages; for `[[models]]` with the model's name or number."""
+    """The text that stands before a key in messages. For `[[models]]` it has the model's name or
+    number.
+    """
     if not section:
         return ""
     table, bracket, number = section.partition("[")
@@ -78,8 +82,9 @@ def section_shown(section: str, keys: Mapping[str, Any]) -> str:
 def unknown(
     section: str, key: str, sections: Mapping[str, type[Section]], label: str | None = None
 ) -> str:
-    """The error for a section or key that is not declared; empty if it is declared. `label`: what
-    the message puts before the key if several tables share a section, such as `stores.lake.`.
+    """The error text for a section or key that is not declared; empty if it is declared. `label`:
+    the text that the message puts before the key if several tables share a section, for example
+    `stores.lake.`.
     """
     if section not in sections:
         return f"no section [{section}]{nearest(section, sections)}"

@@ -1,9 +1,9 @@
-"""The environment's part of the configuration: `PENSTOCK_SECTION__KEY` variables as TOML values,
-and `PENSTOCK_STORES__NAME__KEY` where a section has a name.
+"""Reads the environment's part of the configuration. Variables `PENSTOCK_SECTION__KEY` become TOML
+values; if a section has a name, the variable is `PENSTOCK_STORES__NAME__KEY`.
 
-Rule: a `PENSTOCK_` variable sets a key, is listed in `OWN`, or is an error that names the nearest
-key. A text that looks like another kind of value than its key takes is refused, never used as it
-stands. Owner: `config.load`.
+Rule: a `PENSTOCK_` variable sets a key, or is listed in `OWN`; any other is an error, which names
+the nearest key. A text that looks like another kind of value than its key takes is refused. Owner:
+`config.load`.
 """
 
 import json
@@ -19,22 +19,22 @@ from penstock.errors import usage
 
 ENV_PREFIX = "PENSTOCK_"
 # Variables that set no key of a section: the demo's mark on its worker, an inherited listening
-# socket, a switch of the tests, and the worker's region. `scripts/stack env` exports variables with
-# the prefix.
+# socket, a switch of the tests, and the worker's region. Variables with the prefix in
+# `OWN_PREFIXES` come from `scripts/stack env`.
 OWN = frozenset({"PENSTOCK_DEMO", "PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
 OWN_PREFIXES = ("PENSTOCK_STACK_",)
-# Kubernetes sets variables of these names in every container of a namespace that has a Service
-# whose name begins with "penstock".
+# If a namespace has a Service whose name begins with "penstock", Kubernetes sets variables with
+# these names in each of its containers.
 _OF_KUBERNETES = re.compile(
     r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"
 )
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
-# Keys whose text is itself JSON.
+# Keys whose value is a text that is itself JSON.
 _JSON_TEXTS = frozenset({"model.canary"})
 
 
 class Variable(NamedTuple):
-    """A variable that sets a key. `section` includes the table's name, as in `stores.eu`."""
+    """A variable that sets a key. `section` includes the table's name, for example `stores.eu`."""
 
     name: str
     section: str
@@ -79,9 +79,9 @@ def variable(section: str, key: str) -> str:
 
 
 def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
-    """The value that TOML would have given for a variable's text. An empty text unsets an optional
-    key. Raises `ValueError` for a text that does not fit the key, such as JSON for a key that takes
-    one text, or a malformed list or table.
+    """Convert a variable's text to the value that TOML would have. An empty text unsets an optional
+    key. Raises `ValueError` if the text does not fit the key: for example JSON if the key takes a
+    plain text, or a malformed list or table.
     """
     kinds = _kinds(hint)
     if not text and type(None) in kinds:
@@ -106,7 +106,9 @@ def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
 
 
 def choices(hint: Any) -> tuple[str, ...]:
-    """The texts of which a key takes one; empty if the key takes any text, or no text at all."""
+    """If a key takes one of a few texts: these texts. Empty if the key takes any text, or no text
+    at all.
+    """
     if get_origin(hint) is Literal:
         return get_args(hint)
     found = (choices(inner) for inner in get_args(hint) if get_origin(hint) is not list)
@@ -152,8 +154,8 @@ def _is_own(name: str, text: str) -> bool:
 
 
 def _kinds(hint: Any) -> set[Any]:
-    """The types that a value may have. For a list or table: `list` or `dict`, and the types of its
-    elements.
+    """The types that a key's value may have. If it is a list or a table: `list` or `dict`, and the
+    types of its elements.
     """
     if get_origin(hint) is Literal:
         return {str}

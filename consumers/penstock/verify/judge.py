@@ -53,7 +53,7 @@ class Judge:
         self._answers = Answers(scope, self._asked, self._fields, self._letters, self._findings)
         self._references = self._ignored = self._objects = 0
         self._dead_letters = self._unproven = self._results = 0
-        self.answer = self._answers.take  # no method around it: it is called once per row
+        self.answer = self._answers.take  # not wrapped: it is called once per row
         self.compare = self._answers.compare
 
     @property
