@@ -48,8 +48,8 @@ class Gate:
         return self._breaker.allowed
 
     async def enter(self, rank: Rank | None = None) -> Call:
-        """Wait until the caller may begin a call. Without `rank` the caller sends a batch; with
-        `rank` it is a search with this rank.
+        """Wait until the caller may begin a call. `rank`: the rank of a search; None if the caller
+        sends a batch.
         """
         turn: _Turn = asyncio.get_running_loop().create_future()
         if rank is None:

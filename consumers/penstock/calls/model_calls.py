@@ -81,7 +81,7 @@ class ModelCalls:
 
     @property
     def most_rows(self) -> int | None:
-        """The most rows of one request, if the server tells."""
+        """The most rows of one request; None if the server does not tell."""
         return self._model.most_rows
 
     @property

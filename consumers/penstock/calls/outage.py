@@ -32,7 +32,8 @@ QUIET_S: Final = 60.0
 FAILS_S: Final = 120.0
 # The status page finds Kafka's outage by this name.
 KAFKA: Final = "Kafka broker"
-# The names of all stores and of all model servers begin with these.
+# The name of each store begins with the first of these, and that of each model server with the
+# second.
 STORE: Final = "object store"
 MODEL: Final = "model server"
 
@@ -168,7 +169,7 @@ async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience
 
 async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
     """Return if a store answers at `endpoint_url` and knows our key; otherwise raise an error. If
-    this is not an http or https URL, no store is asked.
+    `endpoint_url` is not an http or https URL, no store is asked.
     """
     if urlsplit(endpoint_url or "").scheme not in ("http", "https"):
         return

@@ -1,7 +1,7 @@
 """Judges the health of a model server by how its requests end.
 
-Rule: every request that was answered, refused or lost is reported here once; only this file passes
-that on to the gate, the outage and the metrics. It logs when the server begins to fail and when it
+Rule: every request that was answered, refused or lost is reported here once. Only this file then
+tells the gate, the outage and the metrics, and logs when the server begins to fail and when it
 works again. Owner: the calls of one model.
 """
 

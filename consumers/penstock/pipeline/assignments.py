@@ -1,4 +1,4 @@
-"""What the worker does with the partitions that its group gives it and takes from it.
+"""Handles the partitions that the worker's group gives to the worker and takes from it.
 
 Rule: a rebalance suspends lanes; it does not end them. If a partition comes back at the position
 that its suspended lane has reached, the lane goes on with its work. If not, the lane is closed, its
@@ -51,8 +51,8 @@ class Assignments:
         # Held while partitions are suspended or handed back, so that one such request runs at a
         # time.
         self._busy = asyncio.Lock()
-        # `_asked_back`: how often each partition was asked back. `_leaving`: how many requests are
-        # handing each partition back now.
+        # `_asked_back`: for each partition, how often it was asked back. `_leaving`: for each
+        # partition, how many requests are handing it back now.
         self._asked_back: Counter[int] = Counter()
         self._leaving: Counter[int] = Counter()
 

@@ -119,7 +119,7 @@ class Pipeline:
 
     @property
     def waiting(self) -> Waiting:
-        """The rows that wait for a model call."""
+        """How many rows wait for a model call."""
         return self.wiring.waiting
 
     @property

@@ -1,5 +1,5 @@
-"""The open lanes of a worker, each with the task that publishes its answers: how lanes are opened,
-suspended, drained and closed.
+"""Opens, suspends, drains and closes the lanes of a worker. Each open lane has a task that
+publishes its answers.
 
 Rule: a rebalance suspends a lane, which keeps its work, because its partition may come back. If a
 partition goes for good, its lane is drained: the lane finishes the objects that fit into the time,

@@ -1,11 +1,11 @@
-"""What a worker has read from Kafka and not answered yet: how much it is, how old it is, and
-whether it still moves.
+"""Measures what a worker has read from Kafka and not answered yet: how much it is, how old it is,
+and whether it still moves.
 
 Rule: `backlog_of` is for status pages only, because it walks over all owed objects. A partition
 owes at most `limits.in_flight_objects` objects, or somewhat more if order is kept by stream. Ages
 are counted from the records' own timestamps. The watchdog looks at the lanes a few times within its
-time limit, and reads only counters that exist anyway. When it ends the worker, no answer is lost,
-because the next worker begins at the last commit. Owner: the pipeline.
+time limit, and reads only counters that exist anyway. If the watchdog ends the worker, no answer is
+lost, because the next worker begins at the last commit. Owner: the pipeline.
 """
 
 import asyncio

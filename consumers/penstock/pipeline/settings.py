@@ -64,8 +64,8 @@ class Settings:
     input_partitions: int
     output_partitions: int | None = None  # None: streams are spread over all partitions
     dedupe: bool = False
-    results: ResultPlan | None = None  # None: answers are records alone
-    # by region: the terms of helping it
+    results: ResultPlan | None = None  # None: answers are published as records only
+    # for each region that this worker may help: on which terms
     helping: Mapping[str, HelpTerms] = field(default_factory=dict)
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None

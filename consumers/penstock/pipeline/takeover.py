@@ -1,11 +1,12 @@
-"""Takes a partition over under the guarantee exactly once: first when the partition is assigned,
-and again after each failed transaction of the partition.
+"""With exactly once: takes a partition over when it is assigned, and again after each of its
+transactions that failed.
 
 Rule: once the group has handed a partition over, Kafka refuses transactions of the partition's
-former worker. If that worker had begun a transaction, the takeover waits until it is committed or
-aborted. Then the committed position is read, and the work begins there. So no row is published
-twice, not even by a worker that still believes that it owns the partition. Owner: the assignments,
-which run `live` once for each assigned partition and cancel it when the partition is handed back.
+former worker. If that worker had begun a transaction, the takeover waits until that transaction is
+committed or aborted. Then the committed position is read, and the work begins there. So no row is
+published twice, not even by a worker that still believes that it owns the partition. Owner: the
+assignments, which run `live` once for each assigned partition and cancel it when the partition is
+handed back.
 """
 
 import asyncio

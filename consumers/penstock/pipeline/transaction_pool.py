@@ -124,8 +124,8 @@ class TransactionPool:
         self._taking_back = self._started(self._producers.take_back_left())
 
     async def publish(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
-        """The records and the partition's new position become visible together, or neither. Only
-        one task at a time may call this for the same partition.
+        """Publish records and the partition's new position. Both become visible together, or
+        neither does. Only one task at a time may call this for the same partition.
 
         After a failure or a cancellation the caller does not know whether records and position
         became visible: `Source.rewind` says where to go on. If the caller was cancelled before

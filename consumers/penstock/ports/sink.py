@@ -82,9 +82,9 @@ class Passage(Protocol):
     async def publish(
         self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
     ) -> None:
-        """The records and the new positions become visible together, or neither does. After a
-        failure or a cancellation the passage cannot be used again. Raises `Fenced`, `Transient` or
-        `Fatal`.
+        """Publish the records and the new positions. Both become visible together, or neither does.
+        After a failure or a cancellation the passage cannot be used again. Raises `Fenced`,
+        `Transient` or `Fatal`.
         """
         ...
 
@@ -96,7 +96,7 @@ class Passage(Protocol):
 class Producers(Protocol):
     """The transactional producers of a worker, each with a number. Their transactions carry the
     worker's membership of its group. Once the group has gone on without this member, the group
-    refuses them, and `Fenced` is raised.
+    refuses these transactions, and `Fenced` is raised.
     """
 
     async def open(self, number: int) -> Passage:

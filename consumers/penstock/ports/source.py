@@ -49,8 +49,8 @@ UNDECIDED = Commit(-1)
 
 
 class Rebalance(Protocol):
-    """Called by the source, in the source's own task. An exception that these methods raise ends
-    the worker.
+    """The source calls these methods, in its own task. If one of them raises an exception, the
+    worker ends.
     """
 
     async def suspended(self, partitions: Collection[int]) -> None:
@@ -79,7 +79,7 @@ class Rebalance(Protocol):
 
 
 class Polled(Protocol):
-    """Topics that are read as one member of a consumer group. Used by one task.
+    """Topics that are read as one member of a consumer group. Only one task may use them.
 
     Each partition has a number here. If there is one topic, it is the partition's own number; if
     there are several topics, it is any number. `where` tells the topic and partition of a number.
@@ -100,8 +100,8 @@ class Polled(Protocol):
 
     def reached(self) -> Mapping[int, int]:
         """For each partition: the offset from which it is read next. All records before that offset
-        were given out. The offset may lie more than one behind the last record, because some
-        offsets have no record, such as the end of a transaction.
+        were given out. After the last record there may be offsets without a record, such as the end
+        of a transaction; these are passed over, too.
         """
         ...
 
@@ -117,7 +117,7 @@ class Followed(Polled, Protocol):
 
 
 class Source(Polled, Protocol):
-    """The input topics. Used by one task, except for `commit`."""
+    """The input topics. Only one task may use them, but another one may call `commit`."""
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         """Commit these positions, in one request. A partition that no longer belongs to this member
@@ -163,8 +163,8 @@ class Neighbours(Protocol):
     """
 
     async def look(self, region: str | None) -> RegionState:
-        """The state of a region; if `region` is None, the state of our own. Raises `Transient`, or
-        `Fatal` if waiting cannot help.
+        """The state of a region. If `region` is None: the state of our own region. Raises
+        `Transient`, or `Fatal` if waiting cannot help.
         """
         ...
 

@@ -2,7 +2,8 @@
 
 Rule: no record is skipped. A record that cannot be decoded keeps its position in the order: it gets
 a ticket that is already closed, with the reason. Decoding waits for no service. Partitions without
-room are not polled, so the rest of their backlog stays in Kafka. Owner: the pipeline runs `run`.
+room are not polled, so the rest of their backlog stays in Kafka. Owner: the pipeline, which runs
+`run`.
 """
 
 import asyncio

@@ -131,9 +131,9 @@ class Encode:
                     if ticket.trace is not None:
                         ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
                     letters = list(self._reject.letters(ticket, made.failed))
-                    # `dedupe` is told of the failure before the letters leave: as soon as somebody
-                    # can announce the object again, it must be read again and not count as a
-                    # duplicate.
+                    # `dedupe` is told of the failure before the letters leave. Once a letter has
+                    # left, the object may be announced again, and it must then be read again
+                    # instead of counting as a duplicate.
                     if self._dedupe is not None:
                         self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))

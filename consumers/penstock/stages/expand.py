@@ -54,7 +54,8 @@ class Expand:
     ) -> None:
         self._options = options
         self.rules = options.rules  # the settings on which the row numbers of an object depend
-        # An unforeseen exception at decoding is answered as a decoding error of its object.
+        # If decoding an object raises an unforeseen exception, the object is answered by a decoding
+        # error.
         self._guard = guards.at("decode", stage="expand")
         self._microbatch = microbatch
         self.inline_bytes = inline_bytes

@@ -2,8 +2,8 @@
 nothing.
 
 Rule: a failure counts against a row only if the server was healthy. So a row that was lost is tried
-again only when the server is healthy. Owner: the predict stage; rows that are answered at once do
-not come here.
+again only when the server is healthy. Owner: the predict stage, which asks only after a call has
+failed.
 """
 
 import asyncio

@@ -146,8 +146,8 @@ class Microbatch:
             self._note_use()
 
     def object_read(self, ticket: Ticket) -> None:
-        """Note that this object was read to its end. If it was small and fresh, bulk gives way to
-        such objects from now on. Bulk: the rows far inside huge objects.
+        """Note that this object was read to its end. If it was small and fresh, the rows far inside
+        huge objects (bulk) give way to such objects from now on.
         """
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
         self._bulk.read(ticket.rows, age_s, self._clock.now())

@@ -146,7 +146,7 @@ class Supply:
         return self._first[0] if len(self._first) == 1 else b"".join(self._first)
 
     async def chunk(self) -> bytes:
-        """The next chunk of the stream; empty: the end."""
+        """The next chunk of the stream, which is empty only at the end."""
         if self._first:
             return self._first.pop(0)
         return await self._fetched()
@@ -164,9 +164,9 @@ class Supply:
         return b""
 
     async def tail(self) -> tuple[int, bytes]:
-        """The object's size, and its last bytes. After this call the object is read by ranges. This
-        try may have begun as a stream, because the first bytes tell the format; then the tail is of
-        the stream's version.
+        """The object's size, and its last bytes. After this call the object is read by ranges. If
+        this try began as a stream, until its first bytes told the format, the tail is of the same
+        version as the stream.
         """
         if self._tail is None:
             await self.aclose()

@@ -89,8 +89,8 @@ class Predict:
                 if blocks := self._without_suspects(batch.blocks):
                     await self._answer(self._search_of(blocks))
             finally:
-                # Done after a failure as well, because otherwise this call slot would count as
-                # taken for ever.
+                # This is done after a failure as well, because otherwise this call slot would count
+                # as taken for ever.
                 self._microbatch.done(batch)
 
     def _search_of(self, blocks: list[Block]) -> Search:
@@ -158,7 +158,7 @@ class Predict:
 
     async def _ask(self, search: Search, rank: Rank | None = None) -> None:
         """Send one request with the next rows of the search. While the server fails, this request
-        is the probe.
+        serves as the probe.
         """
         call = await self._calls.enter(rank)
         # The rows are chosen only after the wait for a call, because during the wait limits may
@@ -227,9 +227,9 @@ class Predict:
                 log.warning(said, _name(ticket), why.message, extra=of_ticket(ticket))
 
     def _apply_limits(self) -> None:
-        """Apply the limits learned so far. The limit of calls in flight is the smaller one of the
-        pace's and the breaker's. The limit of rows in a batch is the smaller one of the pace's and
-        the server's own.
+        """Apply the limits learned so far. The limit of calls in flight is the pace's or the
+        breaker's, whichever is smaller. The limit of rows in a batch is the pace's or the server's
+        own, whichever is smaller.
         """
         allowed, most_rows = self._calls.health.allowed, self._calls.most_rows
         if self._pace is None and (allowed, most_rows) == self._applied:

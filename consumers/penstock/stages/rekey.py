@@ -166,7 +166,8 @@ class Rekeyer:
     async def _step(self, passage: Passage, life: int) -> None:
         read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
         if life != self._life:
-            # the assignment is over: these records are dropped, and their owner reads them again
+            # the assignment is over: these records are dropped, and the partitions' next owner
+            # reads them
             return
         self._merge.add(read)
         if not len(self._merge):

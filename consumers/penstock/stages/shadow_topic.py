@@ -30,10 +30,11 @@ SUMMARY_S = 10.0
 # At most this many records wait to be written.
 MOST_RECORDS = 5_000
 MOST_BYTES = 8 << 20
-# A stopping worker has ten seconds after its drain, and its last commit may need most of them.
+# The writing of the last records may take this long. A stopping worker has ten seconds after its
+# drain, and its last commit may need most of them.
 LAST_S = 1.0
-# A summary names at most the first number of streams. If the record is too long, it names the next
-# lower number.
+# A summary names at most the first number of streams. If the record is then too long, it names at
+# most the next number of streams, and so on.
 NAMED = (1_000, 100, 10, 0)
 
 
