@@ -17,8 +17,8 @@ from typing import Final, cast
 from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable
 
 MAX_IDLE: Final = 64
-# A connection that was idle for longer is not used again: servers close idle connections after some
-# seconds, and a request on a closed connection must be sent again.
+# A connection that was idle for longer than this is not used again: servers close idle connections
+# after some seconds, and a request on a closed connection must be sent again.
 IDLE_S: Final = 8.0
 # A body larger than this is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10

@@ -24,7 +24,7 @@ CONNECT_S: Final = 5.0
 # connection was idle for less than `RESTED_S` and then breaks during a request, the request is the
 # cause. Such a request is not sent again.
 RESTED_S: Final = 1.0
-# Ten times TorchServe's default max_response_size.
+# An answer may have at most this many bytes: ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20
 # How many bytes of an error answer are read: more than a person reads.
 MOST_COMPLAINT_BYTES: Final = 1 << 16

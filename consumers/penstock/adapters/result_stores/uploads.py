@@ -209,15 +209,15 @@ class ObstoreUpload:
 
 
 class S3Leftovers:
-    """No method raises, because results must be written even if the store cannot list its
-    unfinished uploads.
+    """Lists and aborts the unfinished uploads of a store for S3. `seen` and `remove` raise nothing,
+    because results must be written even if the store cannot list its unfinished uploads.
     """
 
     def __init__(self, store: S3fsObjects) -> None:
         self._store = store
 
     async def seen(self, location: Location) -> Uploads:
-        """The unfinished uploads of this name, before ours begins."""
+        """The unfinished uploads of this name. Call this before our own upload begins."""
         found: dict[str, int] = {}
         with suppress(*CLIENT_ERRORS):
             client: Any = await self._store.client()

@@ -1,4 +1,5 @@
-"""The address of an S3 bucket, and how obstore opens a bucket: certificates, credentials, hosts.
+"""Finds the address of an S3 bucket, and opens buckets for obstore: certificates, credentials,
+hosts.
 
 Rule: obstore follows redirects to any host, sends the session token along, and has no setting
 against that. So obstore is told to use a proxy for all hosts except the store's own. This proxy
@@ -37,7 +38,8 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 # fails at once. If obstore's error names this address, a redirect led to another host.
 NOWHERE: Final = "255.255.255.255:1"
 # obstore's own limit for a whole transfer, 30 s, would cut off a body while its reader waits for
-# room in the byte budget. So only silence is limited, by the read timeout.
+# room in the byte budget. This limit is longer than any transfer; the read timeout limits the
+# silence instead.
 WHOLE_TRANSFER: Final = timedelta(days=1)
 # obstore is told that credentials last this long: botocore renews credentials that have less time
 # left.

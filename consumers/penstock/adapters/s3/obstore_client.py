@@ -123,8 +123,8 @@ class ByObstore:
 
     def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
         """True if the bucket is in another region, so that the exact client must ask there. Such a
-        bucket is remembered. Once `MAX_STORES` buckets are remembered, a further bucket is found
-        out anew at each request.
+        bucket is remembered. Once `MAX_STORES` buckets are remembered, the region of a further
+        bucket is found out anew at each request.
         """
         is_elsewhere = self._has_regions and isinstance(error, Elsewhere)
         if is_elsewhere and len(self._elsewhere) < MAX_STORES:

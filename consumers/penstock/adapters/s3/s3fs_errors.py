@@ -1,4 +1,4 @@
-"""The meaning of errors, refusals and redirects that come through s3fs from botocore and aiohttp.
+"""Translates the errors, refusals and redirects that come through s3fs from botocore and aiohttp.
 
 Rule: every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS`, and is
 translated to one of `penstock.errors`. If AWS answers with a redirect, botocore gets it: botocore

@@ -31,7 +31,8 @@ READ_TIMEOUT_S: Final = 30.0
 SLOW_SILENCES: Final = 2
 SLOW_CHUNK_BYTES: Final = 64 << 10
 
-# Pauses of 0.05, 0.2 and 0.8 s outlast a restart of a proxy; for longer outages the caller waits.
+# A transfer that makes no progress is resumed this many times, after pauses of 0.05, 0.2 and 0.8 s.
+# These outlast the restart of a proxy; for longer outages the caller waits.
 RESUMES_WITHOUT_PROGRESS: Final = 3
 FIRST_PAUSE_S: Final = 0.05
 PAUSE_GROWTH: Final = 4

@@ -218,7 +218,7 @@ async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
 
 
 def _target_of(settings: config.Model) -> tuple[str, bool]:
-    """`host:port` of `model.url`, and whether its scheme asks for TLS."""
+    """Returns two things: `host:port` of `model.url`; and True if the URL's scheme asks for TLS."""
     try:
         parts = urlsplit(settings.url)
         host, port = parts.hostname, parts.port

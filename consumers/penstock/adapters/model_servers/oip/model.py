@@ -55,14 +55,14 @@ class Wire(Protocol):
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
     ) -> tuple[list[Output], Filled]:
-        """Returns the outputs, and the rows that were really sent: the wire may refuse rows of
-        `filled`.
+        """Returns two things: the outputs; and the rows that were really sent, because the wire may
+        refuse rows of `filled`.
         """
         ...
 
     @property
     def url(self) -> URL:
-        """Where inferences are sent."""
+        """The address to which inferences are sent."""
         ...
 
     def request(self, filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
