@@ -104,7 +104,7 @@ class ModelCalls:
         self._gate.dropped(call)
 
     async def send(self, call: Call, blocks: Sequence[Block]) -> Answers:
-        """Send the rows of the blocks as one request."""
+        """Send the rows of all blocks in one request."""
         started_s = self._clock.now()
         payloads = [block.payload for block in blocks if block.payload is not None]
         with self._tracing(blocks):

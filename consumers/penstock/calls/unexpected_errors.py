@@ -31,8 +31,8 @@ QUIET_S: Final = 3600.0
 
 
 def works_on(keys: Callable[[], Keys]) -> None:
-    """Note what the running task works on from now on. `keys`: a function that returns the log keys
-    of that message or object; it is called only if there is something to log.
+    """Note on which message or object the running task works from now on. `keys`: a function that
+    returns the log keys of this message or object; it is called only if there is something to log.
     """
     _at_work.set(keys)
 

@@ -98,8 +98,8 @@ class ObjectReader:
         self._telemetry = telemetry
 
     async def read(self, ticket: Ticket, tries: Tries, fetcher: Fetcher) -> None:
-        """Returns at the object's end, or when the lane is closed. The fetcher leaves if this
-        object needs a decoder. Raises `Poison`, `Transient`.
+        """Make one try. Returns at the object's end, or when the lane is closed. The fetcher leaves
+        if this object needs a decoder. Raises `Poison`, `Transient`.
         """
         ticket.row_rules = self._row_rules
         is_new = False
