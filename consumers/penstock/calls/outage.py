@@ -50,7 +50,7 @@ class Outage:
         self._since_s: float | None = None
         self._quiet_until_s = self._worse_quiet_until_s = -math.inf
         # While the service fails: the time at which it counts as healthy again if no other failure
-        # is reported. Infinite otherwise.
+        # is reported. While it does not answer at all: infinite.
         self._until_s = math.inf
         # What is wrong with the service; None while it answers.
         self.why: str | None = None

@@ -70,8 +70,9 @@ class ServerHealth:
         self._chance_hang_ups = ChanceHangUps()
         self._rows = RowsUnanswered()
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
-        # True if the hang-ups before the last answer were so many in a row that the server counted
-        # as gone. Such hang-ups do not tell how often a healthy server breaks connections.
+        # True if the last series of hang-ups, with no answer between them, was so long that the
+        # server counted as gone. Such hang-ups do not tell how often a healthy server breaks
+        # connections.
         self.was_silenced = False
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False

@@ -136,9 +136,9 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
 
 
 class HandingBack:
-    """Suspends lanes, or drains and closes them. `stopping`: set once the worker stops, because
-    then no lane goes on after the drain. `exactly_once`: True if transactions carry the positions,
-    so that nothing is committed here.
+    """Suspends lanes, or drains and closes them. `stopping`: set once the worker stops; then no
+    lane goes on after the drain. `exactly_once`: True if transactions carry the positions, so that
+    nothing is committed here.
     """
 
     def __init__(
