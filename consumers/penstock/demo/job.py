@@ -1,10 +1,10 @@
-"""The demo from its start to its proof: services, worker, streams, drain, verdict.
+"""Runs the demo from its start to its proof: services, worker, streams, drain, verdict.
 
 Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM, or SIGHUP)
 ends the streams early, and the proof follows. A second signal, or a signal before the streams have
-begun, ends the demo at once. The verdict is the judge's, from topics that are read while they grow;
-the demo adds two checks. The topics must have the objects and rows that the producers counted, and
-rows may be repeated only if a worker was killed. Owner: the command.
+begun, ends the demo at once. The judge makes the verdict from topics that are read while they grow.
+The demo adds two checks: the topics must have as many objects and rows as the producers counted,
+and rows may be repeated only if a worker was killed. Owner: the command.
 """
 
 import asyncio

@@ -23,7 +23,8 @@ from penstock.verify.live import LiveJudge
 from penstock.verify.read_topics import scope_of
 
 WAIT_MS = 100
-# Seconds between two rounds of judging. Each round asks once for the ends of the topics.
+# How many seconds pass between two rounds of judging. Each round asks once for the ends of the
+# topics.
 PAUSE_S = 0.05
 # A task that waits for the progress of another, reading task looks at it again after this many
 # seconds. The reading task is behind by one fetch at most.

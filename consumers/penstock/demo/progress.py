@@ -4,8 +4,8 @@ and not for the proof.
 Rule: an object counts once, when its last row is first seen on the output topic. The object's
 latency runs from the time stamp of its reference to the time stamp of its last answer. So the
 latency does not include the demo's own work, which is to make and upload objects and to read
-answers. Only latencies of the last seconds are kept. This bounds memory, and the table shows soon
-when a trouble is over. Owner: the demo.
+answers. Only the latencies of the last seconds are kept, so that memory is bounded, and so that the
+table shows soon when a trouble is over. Owner: the demo.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-# Latencies of this time are shown: a time long enough for percentiles of a dozen cameras at 5 Hz,
-# and short enough to show soon when a trouble is over.
+# The latencies of this many last seconds are shown. This is long enough for percentiles of a dozen
+# cameras at 5 Hz, and short enough to show soon when a trouble is over.
 LATENCIES_OVER_S = 3.0
 # All objects of a stream that stood still may be answered at once. At most this many latencies of a
 # stream are kept.
@@ -24,8 +24,8 @@ MOST_LATENCIES = 2_000
 
 @dataclass
 class Stream:
-    """One stream. `left_out`: the objects that the stream skipped because it was late or because
-    too many of its rows waited.
+    """The counts of one stream. `left_out`: how many objects the stream skipped because it was late
+    or because too many of its rows waited.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Stream:
 
 
 class Progress:
-    """The counts of all streams. `sent` and `answered` are to be called once for each object."""
+    """The counts of all streams. Call `sent` and `answered` once for each object."""
 
     def __init__(self, streams: Sequence[Stream], wall_s: Callable[[], float] = time.time) -> None:
         self.streams = streams
@@ -104,7 +104,7 @@ class Progress:
 
     def answered(self, key: str, rows: int, written_s: float) -> None:
         if (found := self._announced.pop(key, None)) is None:
-            return  # a repeat: after a take-over a worker answers uncommitted objects again
+            return  # this is a repeat: after a take-over a worker answers uncommitted objects again
         stream, announced_s = found
         stream.answered(self._wall_s(), max(0.0, written_s - announced_s) * 1000, rows)
         if not self._announced:

@@ -1,8 +1,8 @@
 """`penstock demo --scenes`: the frames of a site become one picture; a camera dies and comes back.
 
 Rule: a scenes worker makes the scenes from the predictions of a normal worker. Both workers are
-started by the commands that any user has. The table shows what the scenes worker's page says; the
-verdict is the judge's, from the topics alone. Owner: the command.
+started by the commands that any user has. The table shows what the scenes worker's page says. The
+judge makes the verdict, from the topics alone. Owner: the command.
 """
 
 import asyncio
@@ -66,7 +66,8 @@ class Scenes:
             "SCENES__PERIOD_MS": str(period_ms),
             "SCENES__TOLERANCE_MS": str(period_ms // 2),
             "SCENES__LEASE_MS": str(LEASE_MS),
-            # The patience is one period, because the embedded broker hands out one batch at a time.
+            # The patience is as long as one period, because the embedded broker hands out one batch
+            # at a time.
             "SCENES__PATIENCE_MS": str(period_ms),
         }
         self.environ = {
@@ -215,8 +216,8 @@ def view(found: Mapping[str, Any]) -> RenderableType:
 
 
 async def _judged(scenes: Scenes, said: int) -> Report:
-    """Returns the verdict as soon as every prediction is in its place, or when `JUDGED_WITHIN_S` is
-    over.
+    """Returns the verdict as soon as every prediction is in its place. If this takes longer than
+    `JUDGED_WITHIN_S`, the verdict of that moment is returned.
     """
     until_s = time.monotonic() + JUDGED_WITHIN_S
     while True:

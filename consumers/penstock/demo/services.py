@@ -36,8 +36,8 @@ from penstock.terminal_text import tell
 
 STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
 PARTITIONS = 4
-# An answered object is deleted after this time. A worker that takes over begins at the last commit,
-# which is younger than this, so the worker needs no deleted object.
+# An answered object is deleted after this time. A worker that takes over begins at the last commit.
+# The last commit is younger than this, so the worker needs no deleted object.
 KEEP_S = 60.0
 # Fetches wait only this long, because the embedded broker answers a fetch only after its full wait,
 # even if records have come.
@@ -190,13 +190,14 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
 async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any) -> None:
     try:
         await asyncio.to_thread(action, *arguments, **options)
-    except Exception as error:  # fsspec raises the errors of the store's own library
+    # fsspec passes on the errors of the store's own library, which may be of any type
+    except Exception as error:
         raise Unreachable(f"the object store refused {arguments[0]}: {error!r}") from error
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """Clean up by this function. Its failure is ignored: it fails if the service is gone, and then
-    the error of that was raised already.
+    """Clean up by calling `remove`. If `remove` fails, this is ignored: the service is gone then,
+    and another error has already said so.
     """
     with suppress(Unreachable):
         await remove(*arguments, **options)

@@ -44,8 +44,8 @@ PACKED = 1
 _NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
 _FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
 
-# Pictures of `demo --frames` and `--scenes`: the size of a picture, and colour, size and step of
-# the bright spot that crosses it. Sizes are in pixels.
+# The pictures of `demo --frames` and `--scenes`: the size of a picture, and the colour, the size
+# and the step of the bright spot that crosses it. Sizes and steps are in pixels.
 FRAME_FORM: Final = "png"
 FRAME_HEIGHT: Final = 96
 FRAME_WIDTH: Final = 128
@@ -53,7 +53,7 @@ FRAME_STEP: Final = 3
 BRIGHT: Final = (255, 236, 200)
 BRIGHT_SIZE: Final = (14, 22)
 
-# A stream that is later than this skips the object.
+# If a stream is later than this, it skips the object.
 LATE_S = 5.0
 # At most this many rows of a partition may be announced before their answers are seen, so that
 # every answer is read before the embedded broker drops it. The broker keeps 5 MB of each partition,
@@ -85,7 +85,7 @@ def form(index: int, number: int) -> Form:
 
 
 def forms(index: int) -> str:
-    """All forms that a stream sends, for people."""
+    """All forms in which a stream sends objects, as a text for people."""
     return ", ".join(dict.fromkeys(form(index, number) for number in range(TAR_EVERY)))
 
 
@@ -133,8 +133,8 @@ def frame(index: int, number: int) -> Made:
 
 
 class Producers:
-    """All streams. In `run` each stream writes and announces its objects until the end, or until
-    `stop`.
+    """Runs all streams. During `run`, each stream writes and announces its objects until the end,
+    or until `stop`.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Producers:
             is_late = time.time() - started_s - after_s > LATE_S
             if is_late or stream.rows_ahead > self._rows_ahead:
                 stream.left_out += 1
-                # without this, many late objects would block the event loop for long
+                # Without this, many late objects would block the event loop for long.
                 await asyncio.sleep(0)
             else:
                 await self._send(index, self._make(index, number), started_s + after_s)

@@ -18,8 +18,7 @@ from penstock.demo.progress import LATENCIES_OVER_S, Progress, together
 from penstock.demo.worker import ROWS_IN_ALL, Worker
 from penstock.terminal_text import tell
 
-# The table is drawn four times a second: often enough to look alive, and seldom enough to look
-# calm.
+# The table is drawn this often, which is often enough to look alive and seldom enough to look calm.
 REFRESH_S = 0.25
 LINE_EVERY_S = 2.0
 RATE_OVER_S = 2.0
@@ -32,8 +31,8 @@ LATENCY = f"latency: reference to its last answer, in the last {LATENCIES_OVER_S
 
 
 class View:
-    """The view's clock starts when the view is made. `show` runs until it is cancelled. `phase`: a
-    text that says what the demo does after the streams have ended.
+    """Shows the progress. The view's clock starts when the view is made. `show` runs until it is
+    cancelled. `phase`: a text that says what the demo does after the streams have ended.
     """
 
     def __init__(
@@ -192,7 +191,9 @@ class View:
 
 
 def _short(number: int) -> str:
-    """`2,448,000`, or `146.9 M` if the full number would not fit into 80 columns."""
+    """A number as a text: `2,448,000`, or `146.9 M` if the full number would not fit into 80
+    columns.
+    """
     return f"{number:,}" if number < 10_000_000 else f"{number / 1e6:,.1f} M"
 
 

@@ -23,7 +23,8 @@ from penstock.process.process_end import END_WITH_PARENT
 # be in the group, so the new worker would get only half of the partitions and would have to join
 # once more.
 RESTART_PAUSE_S = 2.0
-# Joining takes 3 s on the embedded broker, and 8 s more if a dead member must be waited for.
+# A worker must be ready within this time. On the embedded broker, joining takes 3 s, and 8 s more
+# if a dead member must be waited for.
 READY_S = START_S + 15.0
 READY_POLL_S = 0.1
 # The view waits no longer than this for a page that does not answer.

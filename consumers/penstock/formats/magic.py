@@ -42,7 +42,7 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x93NUMPY": ("npy", "npy"),
     b"PK\x03\x04": ("a zip", "zip"),
     b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", "video"),
-    # A text, too, may begin with each of the following.
+    # The following beginnings are possible in texts, too.
     b"GIF8": ("a GIF", "image"),
     b"fLaC": ("FLAC", "audio"),
     b"OggS": ("Ogg", "audio"),

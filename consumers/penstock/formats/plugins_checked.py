@@ -21,7 +21,7 @@ from penstock.formats.base.source import Source, Wanted
 
 _FLOAT32: Final = np.dtype("<f4")
 _KINDS: Final[dict[type, tuple[Form, ...]]] = {
-    # A request of typed columns takes a matrix, too. The columns are then named by their numbers.
+    # A request of typed columns takes a matrix, too. If so, the columns are named by their numbers.
     Matrix: ("matrix", "columns"),
     JsonRows: ("json",),
     BytesRows: ("bytes",),
@@ -31,7 +31,7 @@ _KINDS: Final[dict[type, tuple[Form, ...]]] = {
 
 def guarded(format: Format) -> Format:
     """The same format, but with checked runs. Raises `Fatal` if a field of the format is wrong,
-    because every object would fail because of this field.
+    because such a field would make every object fail.
     """
     wrong = _flaw(format)
     if wrong is not None:

@@ -1,11 +1,11 @@
 """Knows all formats, ours and those of users' packages, and chooses the parser that reads an
 object.
 
-Rule: the format is the one that the reference or the configuration asks for; else the one that the
-key's extension names; else the one that the first bytes look like. In an archive, those members are
-read that the glob `rows.member` selects. If `rows.member` is not set, those are read whose
-extension belongs to a format that fits the request. A user's package adds a format by an entry
-point `penstock.formats`.
+Rule: three things can tell the format. The first is the reference or the configuration, the second
+is the extension of the key, and the third is the first bytes. The first of them that tells a format
+decides. In an archive, those members are read that the glob `rows.member` selects. If `rows.member`
+is not set, those are read whose extension belongs to a format that fits the request. A user's
+package adds a format by an entry point `penstock.formats`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -158,7 +158,8 @@ def _open(
 ) -> Parser:
     named = format or _format_of(key)
     is_packed = packed and key.lower().endswith(_PACKED)
-    is_bare = is_packed  # the name says that the data is packed, and nothing was unpacked yet
+    # True if the name says that the data is packed, but nothing was unpacked yet
+    is_bare = is_packed
 
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
@@ -212,7 +213,7 @@ def _open(
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:
-    """The format by the first bytes, for an object whose name does not tell."""
+    """The format of an object by its first bytes, if the object's name does not tell the format."""
     if is_tar(head):
         return TAR
     for format in formats().values():
@@ -231,8 +232,8 @@ def _members(options: RowOptions, expansion: Expansion) -> Members:
 
 
 class _Members(Members):
-    """Members whose formats are told by their names; no rows are held back. A member whose name
-    tells no format is read only if `rows.member` selects it.
+    """The members of an archive. The name of a member tells its format, and no rows are held back.
+    A member whose name tells no format is read only if `rows.member` selects it.
     """
 
     def __init__(self, options: RowOptions, expansion: Expansion) -> None:

@@ -3,8 +3,8 @@ parser.
 
 Rule: the first bytes decide whether the object is packed. The object's name does not decide this,
 because some clients unpack the data on the way. The format is decided by the caller, or by the
-first bytes, too. Until the parser is chosen, at most 512 bytes (a block of a tar) are held. Owner:
-one reading of one object.
+first bytes, too. Until the parser is chosen, at most 512 bytes are held, which are a block of a
+tar. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator

@@ -3,8 +3,9 @@ live model.
 
 Rule: all counts come from summary records, and each summary counts once. Disagreement records only
 give examples, because some of them may be missing. Summaries that differ in a model's version or in
-the tolerance are never added up: each combination of versions and tolerance has a comparison of its
-own. Memory grows with the number of streams and comparisons, not with rows. Owner: the command.
+the tolerance are never added up: there is one comparison for each combination of versions and
+tolerance. Memory grows with the number of streams and comparisons, not with rows. Owner: the
+command.
 """
 
 from collections import deque
@@ -30,7 +31,7 @@ MOST_STREAMS = 10_000
 
 
 class Rules(NamedTuple):
-    """Which models were compared, and how."""
+    """The two models that were compared, and the rules by which their answers count as equal."""
 
     live: ModelId
     shadow: ModelId
@@ -118,7 +119,7 @@ class Comparing:
         worker, _, digits = summary.id.rpartition("/")
         try:
             number = int(digits)
-        except ValueError:  # no worker has written this record
+        except ValueError:  # such a record was not written by a worker
             self.strange += 1
             return False
         if number <= self._last.get(worker, 0):

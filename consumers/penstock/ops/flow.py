@@ -1,4 +1,5 @@
-"""How a worker's work flows: rates, how busy each part is, and what limits it.
+"""Computes how a worker's work flows: its rates, how busy each part of the worker is, and what
+limits it.
 
 Rule: the counters are noted once a second, which takes some tens of microseconds. All other figures
 are computed when a page asks for them, and at most once a second. Owner: the status.
@@ -30,13 +31,14 @@ from penstock.telemetry.streams import SHOWN, Told
 from penstock.telemetry.worker import Telemetry
 
 SAMPLE_S: Final = 1.0
-# Rates are means over this time: long enough to be steady, short enough to be current.
+# Rates are means over this time, which is long enough for steady rates and short enough for current
+# ones.
 OVER_S: Final = 10.0
-# How busy each part is, is a mean over this shorter time, so that a limit is shown within ten
+# The busy share of each part is a mean over this shorter time, so that a limit is shown within ten
 # seconds.
 BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
-# The time that an object may take if `window.target_p99_ms` is off.
+# The latency bound that is used if `window.target_p99_ms` is off.
 BOUND_S: Final = 0.1
 # A service counts as away when it has been silent for this long. After a shorter silence, it may
 # still answer the next request.
@@ -75,7 +77,9 @@ class Figures(NamedTuple):
 
 
 class Flow:
-    """Call `sample` once a second, even while no page is open."""
+    """Computes the figures of the flow from samples. Call `sample` once a second, even while no
+    page is open.
+    """
 
     def __init__(
         self,

@@ -111,9 +111,9 @@ async def serve_health(
 
 
 class Readiness:
-    """Says whether the worker is ready: a model answers, a partition is assigned, and the worker's
-    work moves. While a service is known to be away, work that waits for that service counts as
-    moving. `watching` must run: it notices work that does not move.
+    """Says whether the worker is ready. The worker is ready if a model answers, a partition is
+    assigned, and the worker's work moves. While a service is known to be away, work that waits for
+    that service counts as moving. `watching` must run: it notices work that does not move.
     """
 
     def __init__(self, pipeline: Pipeline, services: ServiceAnswers, session_s: float) -> None:

@@ -33,7 +33,8 @@ HTTP_FD: Final = "PENSTOCK_HTTP_FD"
 # What `/readyz` answers while the worker has no partition. The supervisor's page looks for this
 # text in the answers of its members.
 NO_PARTITION: Final = "no partition is assigned yet\n"
-# True if a token is configured, so that the page at `/` must ask the viewer for the token.
+# The key of a value in the application: True if a token is configured, so that the page at `/` must
+# ask the viewer for the token.
 ASKS: Final = web.AppKey("asks", bool)
 _OPENMETRICS: Final = "application/openmetrics-text"
 
@@ -45,8 +46,8 @@ def inherited_listener() -> socket.socket | None:
 
 
 def as_json(document: Any, status: int = 200) -> web.Response:
-    """A JSON answer. Its headers keep a browser from treating the answer as a page, whatever texts
-    are in the answer.
+    """A JSON answer. Whatever texts are in the answer, its headers keep a browser from treating it
+    as a page.
     """
     headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
     return web.Response(

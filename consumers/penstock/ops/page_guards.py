@@ -1,5 +1,5 @@
-"""Which requests to our pages are refused, by host name and by token, and which slow clients are
-disconnected.
+"""Refuses requests to our pages by their host name and by their token, and disconnects slow
+clients.
 
 Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under the
 foreign page's host name, and can read the answers. Therefore a request is refused if its Host is
@@ -23,8 +23,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from penstock.adapters.http.connections import is_address
 
-# Even from the other side of the world, a request or the next piece of an answer takes far less
-# than this.
+# A client has this long for a request, or for the next piece of an answer. Even from the other side
+# of the world, each takes far less.
 REQUEST_S: Final = 10.0
 # Paths that need no token: `/healthz` only says that we live, and the page at `/` holds no data and
 # asks for the token.
@@ -144,5 +144,5 @@ class SlowClients:
             was, since_s = before.get(connection, (nbytes, now_s))
             self._unread[connection] = nbytes, since_s if nbytes == was else now_s
             if nbytes == was and now_s - since_s >= self._most_s:
-                # `close` would wait until the client has taken the answer.
+                # Not `close`, which would wait until the client has taken the answer.
                 transport.abort()

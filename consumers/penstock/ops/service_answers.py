@@ -24,7 +24,8 @@ LAG_EVERY_S = 2.0
 # model is asked more often.
 MODEL_EVERY_S = 5.0
 SILENT_MODEL_EVERY_S = 1.0
-# A busy model answers a question only after the batches that came before it.
+# An answer may take this long, because a busy model answers a question only after the batches that
+# came before it.
 ANSWER_S = 5.0
 # The growth of the input is a mean over this time.
 GROWTH_OVER_S = 10.0
@@ -93,12 +94,14 @@ class ServiceAnswers:
 
     @property
     def lag_age_s(self) -> float:
-        """How old Kafka's last answer is; before the first one, how long we have waited for it."""
+        """How old Kafka's last answer is. Before the first answer: for how long we have waited for
+        it.
+        """
         return self._clock.now() - self._known_s
 
     @property
     def kafka_away_s(self) -> float | None:
-        """How long Kafka has not answered; None while it answers."""
+        """For how long Kafka has not answered; None while it answers."""
         return None if self._away_since_s is None else self._clock.now() - self._away_since_s
 
     def watching(self) -> AbstractAsyncContextManager[None]:

@@ -24,13 +24,14 @@ from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
 
-# Of the streams whose answers agree least with those of a shadow, this many are shown.
+# This many streams are shown with a shadow: those whose answers agree least with the shadow's
+# answers.
 WORST = 5
 
 
 class Status:
-    """One per worker. `sampling` must run all the time, even while no page is open, because the
-    rates are computed from its samples.
+    """Makes the status of one worker. `sampling` must run all the time, even while no page is open,
+    because the rates are computed from its samples.
     """
 
     def __init__(

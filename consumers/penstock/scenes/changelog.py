@@ -55,7 +55,9 @@ class Claim:
 
 
 class PartitionStates:
-    """Reads one partition: `add` its records in order, then take the `states`."""
+    """Collects the states of one partition. Call `add` with each record, in order; then read
+    `states`.
+    """
 
     def __init__(self) -> None:
         self._claim = -1
@@ -84,7 +86,7 @@ class PartitionStates:
 
 
 class State(NamedTuple):
-    """A record of the changelog: the packed state of a site, or None for its tombstone."""
+    """A record of the changelog: the packed state of a site, or a tombstone (the value None)."""
 
     partition: int
     site: str

@@ -135,15 +135,15 @@ def _source(
 
 
 async def _nothing(_: Collection[int]) -> None:
-    """The callback of a loop that has nothing to do when partitions come or go."""
+    """Serves as `taken` or `given` of a loop that has nothing to do when partitions come or go."""
 
 
 POLL_MS = 200
 # Offsets are committed this often, so a crash repeats at most the records of this time. Repeats are
 # recognised by their ids.
 COMMIT_S = 0.5
-# How many batches may be handed over before the results of the first one are delivered, so that the
-# next batches are read meanwhile.
+# This many batches may be handed over before the results of the first one are delivered. So the
+# next batches are read while the first one is worked on.
 UNDER_WAY = 8
 # The records of all partitions are merged by time. If the next records of a partition are not read
 # yet, the records of the other partitions wait for them, at most this long. A broker that answers

@@ -2,8 +2,9 @@
 one place? Are scenes in order? Do repeats of a scene have the same content? Is each scene as
 complete as it says?
 
-Rule: no worker is asked. Repeats with the same bytes are allowed, and counted. The time that a
-scene took is measured but not judged, because a worker may have been down. Owner: the command.
+Rule: no worker is asked. Repeats with the same bytes are allowed, and counted. The time until a
+scene was published is measured but not judged, because a worker may have been down. Owner: the
+command.
 """
 
 from collections import Counter

@@ -132,7 +132,7 @@ class Ledger:
         await (await self._send(self._rekey.out(keyed.value, where, keyed.recorded_ms)))
 
     async def tick(self) -> None:
-        """Close the scenes whose time is over, and end the sites that were silent for
+        """Close the scenes whose time is over. End the sites that were silent for
         `scenes.forget_ms`.
         """
         if not self._ready.is_set() or self._lock.locked():

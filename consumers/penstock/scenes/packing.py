@@ -31,9 +31,9 @@ _numbers = msgspec.json.Decoder(float)
 
 
 class SceneRecords:
-    """Encodes the records of scenes. `inline`: a JSON pointer to a number in each prediction; a
-    scene's record then has one row of these numbers, besides the predictions. None: the record has
-    no such row. `fill`: stands in that row for a member without a number.
+    """Encodes the records of scenes. `inline`: a JSON pointer to a number in each prediction. If it
+    is given, a scene's record has one row of these numbers, besides the predictions; if it is None,
+    there is no such row. `fill`: stands in that row for a member without a number.
     """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:

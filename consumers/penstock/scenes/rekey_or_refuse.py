@@ -2,9 +2,9 @@
 the repartition topic, which is keyed by the prediction's site (`Rekey`). A refused prediction, or a
 scene that is published without its predictions, gets a letter for the late topic (`Late`).
 
-Rule: re-keying refuses a record that is no prediction, has no site, or is too large for the
-repartition topic. No record is lost unless `scenes.late` is "drop". No I/O. Owner: the engine; the
-ledger refuses predictions, too.
+Rule: re-keying refuses a record if it is not a prediction, if its stream has no site, or if it is
+too large for the repartition topic. No record is lost unless `scenes.late` is "drop". No I/O.
+Owner: the engine; the ledger refuses predictions, too.
 """
 
 from base64 import b64encode
@@ -88,8 +88,8 @@ class Rekey:
         self._fits = fits
 
     def placed(self, value: bytes, recorded_ms: int) -> tuple[Arrival, Place] | None:
-        """The prediction, and its site and member. None: the record is no prediction, or its stream
-        has no site.
+        """The prediction, and its site and member. None: the record is not a prediction, or its
+        stream has no site.
         """
         try:
             arrival = read_arrival(value, recorded_ms)

@@ -29,7 +29,7 @@ def parts_of(
     cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
     """Make the parts for an engine that sends its records through `send`. `is_behind`: a function
-    that returns True while old, unhandled records lie in Kafka. Raises `Fatal` for settings that
+    that returns True while old, unhandled records lie in Kafka. Raises `Fatal` if settings
     contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
@@ -50,8 +50,8 @@ def parts_of(
 
 
 def steady(clock: Clock) -> Callable[[], int]:
-    """A clock in milliseconds that starts at the system's time and ignores its later jumps, so that
-    no decision has to wait when the system's time is set back.
+    """A clock in milliseconds. It starts at the system's time, but ignores later jumps of the
+    system's clock, so that no decision has to wait when the system's clock is set back.
     """
     began_ms = clock.wall_ms() - clock.now() * 1000
     return lambda: int(began_ms + clock.now() * 1000)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 # Settings of the changelog. Only the last record of each site is needed, and a worker that takes
 # over reads the whole topic, so Kafka should compact it soon. But each record must stay for a
-# minute. The reason: a worker that has lost a partition may still write a record to it, and the
+# minute, because a worker that has lost a partition may still write a record to it, and the
 # partition's new owner must see this record.
 COMPACTED = {
     "cleanup.policy": "compact",

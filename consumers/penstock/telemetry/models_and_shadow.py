@@ -16,7 +16,7 @@ MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachab
 
 
 class CallsTelemetry(Protocol):
-    """Metrics of the calls to one model, updated by its callers."""
+    """Metrics of the calls to one model. The stages that call the model update them."""
 
     def call_answered(self, took_s: float, rows: int) -> None: ...
 

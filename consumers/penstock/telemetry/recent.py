@@ -42,7 +42,7 @@ def bucket_of(latency_s: float) -> int:
 
 
 def add(whole: Counts, part: Counts, sign: int = 1) -> None:
-    """Add the counts of the part to the whole; with `sign` -1 take them away."""
+    """Add the counts of the part to the whole. If `sign` is -1, subtract them instead."""
     for bucket, count in part.items():
         whole[bucket] = whole.get(bucket, 0) + sign * count
 
@@ -118,9 +118,9 @@ class Recent:
         return found
 
     def rates(self, now_s: float) -> tuple[float, float]:
-        """Objects and rows per second over the last ten seconds. The current window lies within
-        these ten seconds. The window before it lies within them in part, so only that share of its
-        figures is counted.
+        """Returns the objects per second and the rows per second, over the last ten seconds. The
+        current window lies within these ten seconds. Only a part of the window before it does, so
+        only this share of that window's figures is counted.
         """
         now = now_s / WINDOW_S
         found = {self._before[0]: self._before[1:], self.window: (self.objects, self.rows)}
@@ -204,8 +204,8 @@ class TimeSpent(NamedTuple):
 
 class Way(NamedTuple):
     """`rows`, `objects`: how many rows and objects were in the request that answered the object's
-    last rows. `request`: the position of that request among the requests of its batch, from 1. All
-    three are 0 if no model answered these rows.
+    last rows. `request`: the position of that request among the requests of its batch, from 1.
+    These three fields are 0 if no model answered the last rows.
     """
 
     spent: TimeSpent
@@ -217,7 +217,8 @@ class Way(NamedTuple):
 
 class Ways:
     """The ways of the last objects. A way is found by `of` (topic/partition/offset/object) and
-    `model` (None: the default model). Above `most`, the oldest way is forgotten.
+    `model` (None: the default model). If there are more than `most` ways, the oldest one is
+    forgotten.
     """
 
     def __init__(self, most: int = MOST_WAYS) -> None:

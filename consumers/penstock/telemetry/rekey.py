@@ -18,9 +18,9 @@ KINDS = ("passed", "ignored", "split", "late", "cut", "unforeseen")
 
 
 class RekeyTelemetry(Collector):
-    """`registry`: the worker's registry, if the rekeyer runs in a worker. The rekeyer sets `leads`
-    (True while this process rekeys) and `backlog`, a function that gives the number of messages
-    that are not passed on yet.
+    """`registry`: the worker's registry, if the rekeyer runs in a worker. The rekeyer sets two
+    attributes. `leads`: True while this process rekeys. `backlog`: a function that gives the number
+    of messages that are not passed on yet.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

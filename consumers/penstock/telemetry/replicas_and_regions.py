@@ -1,9 +1,9 @@
 """Metrics of the replicas that gave objects and answers. A worker in a region also has metrics of
 the regions that gave objects, and of the regions that it helps.
 
-Rule: one count for each read, and one for each change from one replica to another. A region's bytes
-are the sum over its stores, computed when the metrics are read. Owner: the worker's telemetry; the
-adapters that choose among replicas count here.
+Rule: each read is counted once, and so is each change from one replica to another. A region's bytes
+are the sum of its stores' bytes, and are computed when the metrics are read. Owner: the worker's
+telemetry; the adapters that choose among replicas count here.
 """
 
 import time
@@ -54,7 +54,9 @@ class ReplicasTelemetry:
         self._servers_left.inc(endpoint)
 
     def failovers(self) -> dict[str, float]:
-        """The number of failovers, by the store or model server that did not answer."""
+        """For each store or model server that did not answer: how often a replica was asked
+        instead.
+        """
         return {**self._stores_left.totals, **self._servers_left.totals}
 
 

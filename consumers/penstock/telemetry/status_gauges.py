@@ -2,8 +2,9 @@
 and its worst streams.
 
 Rule: the worker's page sets these gauges whenever the metrics are read, from figures that were
-computed for all pages together. A figure that is not known is not shown. One gauge, the retention,
-is set once instead, when the worker is opened. Owner: the worker's telemetry.
+computed for all pages together. A figure that is not known is not shown. There is one exception:
+the gauge of the retention is set only once, when the worker is opened. Owner: the worker's
+telemetry.
 """
 
 from collections.abc import Iterable, Mapping

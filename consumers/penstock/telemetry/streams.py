@@ -24,9 +24,9 @@ from penstock.telemetry.recent import (
 
 SHOWN: Final = 20
 OTHERS: Final = "*others*"
-# Each stream takes about 3 kB.
+# The figures of at most this many streams are kept. A stream takes about 3 kB.
 MOST_STREAMS: Final = 5_000
-# A stream that was silent for an hour is forgotten.
+# A stream that was silent for this many windows (an hour) is forgotten.
 SILENT_WINDOWS: Final = 360
 
 
@@ -87,8 +87,8 @@ class Streams:
     def delivered(
         self, stream: str, partition: int, rows: int, latency_s: float | None, now_s: float
     ) -> None:
-        """Rows of an object are on the output topic. `latency_s`: the object's latency if its last
-        row is among them, else None.
+        """Note that rows of an object were written to the output topic. `latency_s`: the object's
+        latency if its last row is among these rows; else None.
         """
         if now_s >= self._ends_s:
             self.turn(now_s)
@@ -179,8 +179,9 @@ class Streams:
 
     def _worst(self, owed: Mapping[str, Owed], stopped: Set[str]) -> list[str]:
         """The names of the streams in most trouble: first those that stopped, then those with the
-        oldest unanswered object, then those with rejections, then the slowest. An age counts in
-        whole seconds, so that among streams that are on time the slowest comes first.
+        oldest unanswered object, then those with rejections, then the slowest. Ages are compared in
+        whole seconds. So streams that are on time are equal by their ages, and the slowest of them
+        comes first.
         """
         since, streams = self._window - MINUTE, self._streams
         ages_s = {name: int(one.age_s) for name, one in owed.items() if one.age_s >= 1.0}

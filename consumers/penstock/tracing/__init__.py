@@ -1,7 +1,6 @@
 """Traces: decides of which objects spans are sent, and makes these spans from the times that the
 worker measures.
 
-Rule: every object costs a decision; spans are made only of the objects that are sampled. Nothing
-here knows the SDK (adapters/otel/ does). Owner: the wiring makes one `Tracer` if traces are
-configured.
+Rule: a decision is made for every object, but spans are made only of the sampled objects. Only
+adapters/otel/ knows the SDK. Owner: the wiring makes one `Tracer` if traces are configured.
 """

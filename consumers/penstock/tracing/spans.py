@@ -1,9 +1,10 @@
-"""Makes the spans of an object and of a request to the model, when these have ended.
+"""Makes the spans of an object, and the span of a request to the model, after the object or the
+request has ended.
 
 Rule: an object's times are the times that the metrics count, and are measured on the object's last
-rows. A step that did not happen, or took almost no time, has no span. Attributes have the names of
-OpenTelemetry's conventions for messaging where these have one, else `penstock.*`. Owner: the
-tracer.
+rows. A step that did not happen, or took almost no time, has no span. If OpenTelemetry's
+conventions for messaging have a name for an attribute, this name is used; if not, the name is
+`penstock.*`. Owner: the tracer.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -25,7 +25,8 @@ from penstock.tracing.spans import Names, batch_span, object_spans
 # The SDK and most receivers keep at most this many links of a span.
 MOST_LINKS = 128
 # Spans are dated by our own clock plus its difference from the system's clock. The system's clock
-# may be set while we run: when the difference has changed by more than this, the new one is used.
+# may be set while we run. If the difference has changed by more than this, the new difference is
+# used.
 MOST_DRIFT_S = 0.05
 _NOT_SAMPLED = nullcontext()
 
@@ -164,8 +165,8 @@ class Tracer:
 
 
 _LOW_BITS: Final = (1 << 64) - 1
-# After each block of this many objects, the time above which an object counts as slow is computed
-# anew from the times of the block.
+# Objects above a certain time count as slow. After each block of this many objects, this time is
+# computed anew from the times of the block.
 BLOCK: Final = 200
 # At most this many objects a second are sampled because of an error. The errors of further objects
 # would most likely be the same.

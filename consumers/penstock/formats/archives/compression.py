@@ -68,8 +68,8 @@ CODECS: Final = (
     Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
     Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
 )
-# Skippable frames of zstd and of lz4 begin alike. The frame after them tells whether the data is
-# zstd or lz4.
+# The first bytes of a skippable frame, which are the same for zstd and for lz4. The frame after it
+# tells whether the data is zstd or lz4.
 SKIPPABLE: Final = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
 SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
 AFTER_SKIPPED: Final = CODECS[2:]
@@ -100,7 +100,8 @@ def is_begun(data: bytes) -> bool:
 
 
 class Expansion:
-    """Counts packed and unpacked bytes, of an object or of all packed members of an archive.
+    """Counts the packed and the unpacked bytes of an object, or of all packed members of an
+    archive.
 
     `outer`: for the members of an archive, the count of the whole object; the members' unpacked
     bytes are added to it, too. Without it, an archive of many small bombs that is itself packed

@@ -38,7 +38,8 @@ class TarParser(Parser):
         self._block = bytearray()  # an unfinished header
         self._members = 0
         self._ended = self._started = False
-        self._overrides: dict[str, str] = {}  # path and size for the next member
+        # the path and the size that an extension states for the next member
+        self._overrides: dict[str, str] = {}
         self._extension: tuple[TypeFlag, bytearray] | None = None
         self._member: tuple[str, Parser] | None = None
         self._data_bytes = 0  # how many bytes of the current member are still to come

@@ -1,7 +1,7 @@
 """Reads one header block of a tar: POSIX ustar, pax records, GNU's long names and base-256 sizes.
 
 Rule: a header whose checksum is wrong, or whose type is unknown, is `bad_archive`; nothing is
-guessed. The checks of a member's path and size, which tar and zip share, are here. Pure. Layout:
+guessed. Tar and zip share the checks of a member's path and size, which are here. Pure. Layout:
 POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
 """
 
@@ -20,7 +20,7 @@ _CHECKSUM = slice(148, 156)
 _TYPE = slice(156, 157)
 _GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
 _OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
-# such a number fits 63 bits; `int` would take minutes for a far longer one
+# Such a number fits 63 bits. For a far longer number, `int` would take minutes.
 _DECIMAL = re.compile(rb"[0-9]{1,19}")
 # Linux's PATH_MAX. Paths are limited, because the path of a member stands in the record of each of
 # its rows.
@@ -30,7 +30,7 @@ _PATH_CHARS = 4_096
 class TypeFlag(Enum):
     FILE = "file"
     PASSED_OVER = "passed over"  # links, devices, folders, fifos, labels: no data follows
-    # a folder of an incremental archive; a list of its files follows
+    # A folder of an incremental archive. A list of the folder's files follows.
     LISTED_FOLDER = "listed folder"
     PAX = "pax"
     LONG_NAME = "long name"
@@ -40,7 +40,7 @@ class TypeFlag(Enum):
 _TYPES = {
     b"0": TypeFlag.FILE,
     b"\0": TypeFlag.FILE,  # before POSIX
-    b"7": TypeFlag.FILE,  # contiguous: a hint to the file system only
+    b"7": TypeFlag.FILE,  # contiguous: only a hint to the file system
     **dict.fromkeys((b"1", b"2", b"3", b"4", b"5", b"6", b"V"), TypeFlag.PASSED_OVER),
     b"D": TypeFlag.LISTED_FOLDER,
     b"x": TypeFlag.PAX,
@@ -137,8 +137,8 @@ def _number(field: bytes, name: str) -> int:
 
 
 def path_text(field: bytes) -> str:
-    """The text of a path, which ends before the first NUL. Raises `Poison` for a path that no
-    system allows.
+    """The text of a path, which ends before the first NUL. Raises `Poison` if no system allows such
+    a path.
     """
     path = field.partition(b"\0")[0].decode(errors="replace")
     check_path(path)

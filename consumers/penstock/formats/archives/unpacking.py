@@ -28,13 +28,13 @@ from penstock.formats.archives.compression import (
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import Run
 
-# A piece is as large as a step of plain text, because almost all time goes into the rows: to read
-# short rows of numbers takes sixty times as long as to unpack them.
+# A piece is as large as a step of plain text. It need not be smaller, because almost all time goes
+# into reading the rows: to read short rows of numbers takes sixty times as long as to unpack them.
 PIECE_BYTES = 256 << 10
 # Packed bytes of all codecs but gzip are unpacked in slices of this size, which are counted from
 # the start of the object. This way, damage is found at the same row every time.
 SLICE_BYTES: Final = 16 << 10
-# What the libraries raise for damaged data. lz4 raises RuntimeError.
+# The errors that the libraries raise for damaged data; RuntimeError comes from lz4.
 _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeError, ValueError)
 
 _FRAME_MAGIC_BYTES: Final = 4
@@ -123,7 +123,7 @@ class GzipParser(Unpacking):
                 yield piece
                 if not self._made_bytes % PIECE_BYTES:
                     self._check()
-            # After a full piece more output may follow, even if all input is taken.
+            # If the piece is full, more output may follow, even if all input is taken.
             if not ended and not data and len(piece) < room:
                 return
 

@@ -1,5 +1,5 @@
-"""Samples of a WebDataset: files of an archive that lie side by side, and whose names are the same
-up to the first dot.
+"""Reads the samples of a WebDataset. A sample is several files that lie side by side in an archive,
+and whose names are the same up to the first dot.
 
 Rule: `rows.keep` names extensions. A file with such an extension is kept with the rows of the other
 files of its sample. So the rows of a sample wait until the next sample begins, and at most one
@@ -17,8 +17,8 @@ from penstock.formats.base.kept_columns import ON_ONE_LINE
 from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
-# A kept file becomes part of the record of each row of its sample. So it may hold labels or boxes,
-# not pictures.
+# A kept file becomes part of the record of each row of its sample. So it is limited to a size that
+# is enough for labels or boxes, but not for pictures.
 KEPT_BYTES: Final = 64 << 10
 
 
@@ -117,8 +117,8 @@ def _split(path: str) -> tuple[str, str]:
 
 def _value(data: bytes | None) -> bytes:
     """A kept file as JSON. A file that is JSON, such as the number of a label or a list of boxes,
-    stays as it is. Other text becomes a string. A file that is missing, or that is no text, becomes
-    null.
+    stays as it is. Other text becomes a string. A file that is missing, or that is not text,
+    becomes null.
     """
     if data is None:
         return b"null"

@@ -32,7 +32,7 @@ _ENCRYPTED: Final = 0x1
 _UTF8: Final = 0x800
 _UNIX: Final = 3
 _UNIXES: Final = (_UNIX, 19)  # 19: macOS
-# How an entry of the directory begins.
+# The first bytes of an entry of the directory.
 _ENTRY: Final = b"PK\x01\x02"
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
 

@@ -1,5 +1,5 @@
-"""The interface of parsers, which are chained: a parser of packed data feeds the parser of the
-content; a parser of an archive feeds one parser for each member.
+"""The interface of parsers. Parsers form a chain: a parser of packed data feeds the parser of the
+content, and a parser of an archive feeds one parser for each member.
 
 Rule: a parser is lazy: it yields runs while it reads, so that one unpacked piece is parsed before
 the next piece is made. A parser holds at most its current chunk and one unfinished row. The parser
@@ -21,9 +21,9 @@ EXPANDING_STEP_BYTES = 128 << 10
 
 
 class Parser(Protocol):
-    """A parser is fed the bytes of one object, cut anywhere. The iterator that `feed` returns must
-    be exhausted before the next call. `feed` and `close` raise `Poison` if the rest of the object
-    cannot be read.
+    """A parser is fed the bytes of one object in pieces, which may be cut anywhere. The iterator
+    that `feed` returns must be exhausted before the next call. `feed` and `close` raise `Poison` if
+    the rest of the object cannot be read.
     """
 
     step_bytes: int = PLAIN_STEP_BYTES
@@ -32,7 +32,7 @@ class Parser(Protocol):
     """The code of the error if the bytes break off, or if the packing around them is damaged."""
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        """Take the next bytes; yield the rows now complete."""
+        """Take the next bytes; yield the rows that are complete now."""
         ...
 
     def close(self) -> Iterator[Run]:

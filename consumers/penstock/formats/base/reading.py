@@ -86,7 +86,9 @@ def decoded(
 
 
 class ObjectEnd:
-    """Where the rows of one object end: at a limit, at a bad row, or at an unforeseen exception."""
+    """Decides where the rows of one object end: at a limit, at a bad row, or at an unforeseen
+    exception.
+    """
 
     def __init__(self, options: RowOptions) -> None:
         self._options = options
@@ -154,8 +156,8 @@ def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
     for chunk in chunks:
         start = 0
         while start < len(chunk):
-            # Read `step_bytes` before each step: once the parser has seen the first bytes, it may
-            # want smaller steps, because the bytes expand.
+            # Look up `step_bytes` again before each step: when the parser has seen the first bytes,
+            # it may want smaller steps, because the bytes expand.
             stop = start + parser.step_bytes
             yield from parser.feed(chunk[start:stop])
             start = stop
@@ -189,7 +191,8 @@ def open_inline(
     if found is None or not found.is_plain(options) or _is_wide(data, found.name):
         return None
     # If the reference or the object's name says that the data is packed, the parser refuses plain
-    # data. Data that was unpacked here must not be refused, so the parser gets "none".
+    # data. If the data was unpacked here, it is plain and must not be refused, so the parser gets
+    # "none".
     left = "none" if is_packed else compression
     parser = open_parser(options, key=key, format=format, compression=left)
     starts = range(0, max(1, len(data)), TURN_BYTES)
@@ -204,9 +207,9 @@ class Turn(NamedTuple):
 
 
 def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Iterator[Turn]:
-    """All rows of an object: one turn for each piece of its bytes, and more turns if the piece
-    makes many rows. If the object is damaged, the rows that were complete before the damage come
-    first, then the object's `Poison`.
+    """All rows of an object, in turns. Each piece of its bytes is one turn; if the piece makes many
+    rows, it is several turns. If the object is damaged, the rows that were complete before the
+    damage come first, then the object's `Poison`.
     """
     end, left, is_first = ObjectEnd(options), iter(pieces), True
     after: bytes | None = next(left)

@@ -133,7 +133,7 @@ class RowOptions:
 
 
 class BadRow(ValueError):
-    """One row cannot be read; the message says why."""
+    """Raised if one row cannot be read; the message says why."""
 
 
 def read_rows(
@@ -188,7 +188,9 @@ def cost_of(run: Run) -> int:
 
 
 def add(piece: list[Run], run: Run) -> None:
-    """Append the run. If it and the last run are bad for the same reason, make them one run."""
+    """Append the run to the piece. If this run and the piece's last run are bad for the same
+    reason, make them one run.
+    """
     before = piece[-1] if piece and run.error is not None else None
     if before is not None and (before.error, before.member) == (run.error, run.member):
         piece[-1] = before._replace(rows=before.rows + run.rows)
@@ -208,7 +210,7 @@ class Pieces:
         self._nbytes = self._bad_rows = 0
 
     def take(self, runs: Iterator[Run]) -> None:
-        """Take all runs. If they end by an error, the runs before the error are handed on."""
+        """Take all runs. If an error ends them, the runs before the error are handed on."""
         try:
             for run in runs:
                 self.add(run)

@@ -3,8 +3,9 @@ libraries.
 
 Rule: a call blocks until the bytes are there, so it is never made on an event loop. An object is
 read either from its first byte on (`chunks`) or by ranges (`read`). After some chunks were read,
-ranges may still be read. The object's last bytes are fetched first. If reads follow each other,
-each fetch brings more bytes than the one before. Owner: one reading of one object.
+ranges may still be read. The object's last bytes are fetched first. If reads follow each other
+without large gaps, each fetch brings more bytes than the one before. Owner: one reading of one
+object.
 """
 
 import io
@@ -17,8 +18,7 @@ from penstock.formats.base.runs import RowOptions, Run
 # Arrow and zip, or a whole small object.
 TAIL_BYTES: Final = 64 << 10
 
-# At most this much is read ahead, because most stores take a tenth of a second to answer a request
-# of 8 MiB.
+# At most this much is read ahead. For a request of 8 MiB most stores take a tenth of a second.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
 # After a read of more bytes than this, nothing is read ahead: a library that reads so much at once
@@ -63,8 +63,8 @@ class Need(NamedTuple):
 
 
 class Ranges:
-    """An object that is read by ranges. `tail`: the object's last bytes; `ask` fetches all other
-    bytes. The tail and the latest fetched piece are held.
+    """An object that is read by ranges. `tail`: the object's last bytes. `ask`: a function that
+    fetches other bytes. The tail and the latest fetched piece are held.
     """
 
     def __init__(self, size: int, tail: bytes, ask: Callable[[Need], bytes]) -> None:

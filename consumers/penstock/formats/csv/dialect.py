@@ -1,15 +1,15 @@
 """Finds out how a CSV separates its cells and writes its numbers, and whether its first row is a
 header.
 
-Rule: the first row tells all this. Text of another dialect is turned into text with commas and
-points, by exchanging single bytes, before it is read. Where a piece of text is kept or shown, its
-bytes are exchanged back. So one reader reads all dialects, and the usual text passes unchanged.
-The dialect is found in the text outside quotes. `split_cells` divides a row after the exchange.
+Rule: the first row tells all this. Before text of another dialect is read, single bytes are
+exchanged, so that the text has commas and points. If a piece of text is kept or shown, its bytes
+are exchanged back. So one reader reads all dialects, and the usual text passes unchanged. The
+dialect is found in the text outside quotes. `split_cells` divides a row after the exchange.
 
-If `rows.header` is "auto", a first line without any number is a header. But if the rows become
-JSON, this is so only if the second line has a number, because in a file of texts nothing tells a
-header from a row. If a first line of texts is the only line, it is a header. If columns are named
-in the configuration, there is a header. Cells are numbered from 0. Owner: the CSV parser.
+If `rows.header` is "auto", a first line without any number is a header. If the rows become JSON,
+the second line must have a number, too, because in a file of texts nothing tells a header from a
+row. If a first line of texts is the only line, it is a header. If columns are named in the
+configuration, there is a header. Cells are numbered from 0. Owner: the CSV parser.
 """
 
 import re
@@ -50,7 +50,7 @@ _OTHERS: Final = (b";", b"\t", b"|")
 # The signs are integers and not bytes, because at each `b"," in line` Python would internally raise
 # an exception and drop it.
 _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
-# If the first row is longer than this, only this much of its beginning is looked at.
+# At most this many bytes of the first row are looked at.
 LOOK_BYTES: Final = 64 << 10
 # A line that has only characters that `bytes.strip` removes.
 _BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
@@ -119,7 +119,7 @@ class Finder:
         self._comment = options.comment.encode() if options.comment else b""
         self._rows = RowEnds(b"".join(_OTHERS) + (b"," if options.decimal == "." else b""))
         self._comments = LineEnds()
-        # the blank lines and comments at the beginning, as far as they are known, end here
+        # The blank lines and comments at the beginning end here, as far as they are known.
         self._start = 0
 
     def find(self, data: bytes, *, is_all: bool) -> Dialect | None:
@@ -230,8 +230,8 @@ def is_header(
 
 
 class TooManyCells(BadRow):
-    """A row has more cells than `limits.columns`. The row is not divided, because its cells would
-    take fifty times as much memory as the row.
+    """Raised if a row has more cells than `limits.columns`. The row is not divided, because its
+    cells would take fifty times as much memory as the row.
     """
 
 

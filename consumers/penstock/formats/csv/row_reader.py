@@ -68,7 +68,7 @@ class CsvRows:
         self, options: RowOptions, dialect: Dialect, header: list[bytes], columns: int
     ) -> None:
         self._options = options
-        # a function that gives a piece of text as it stands in the file
+        # A function that gives a piece of text as it stands in the file.
         self._original = dialect.back
         self._header = header
         self._columns = columns
@@ -90,7 +90,7 @@ class CsvRows:
         options, columns = self._options, self._columns
         places: dict[str, int] = {}
         for at, name in enumerate(names):
-            places.setdefault(name, at)  # of two columns of one name the first one counts
+            places.setdefault(name, at)  # if two columns have the same name, the first one counts
         if options.columns is not None:
             self._chosen = [index_of(column, places, columns) for column in options.columns]
         if not options.stays:
@@ -131,7 +131,7 @@ class CsvRows:
             nulls = () if missing is None else MISSING
             values = parse_columns(text, self._columns, chosen, nulls)
             if values is not None and len(values) != count_rows(block):
-                return None  # pyarrow ends rows at other places than we do
+                return None  # pyarrow has divided the text into other rows than we do
             if values is not None and missing is not None:
                 values[np.isnan(values)] = missing
         return None if values is None else Run(len(values), Matrix(values))
@@ -221,7 +221,9 @@ class CsvRows:
         return zip(self._chosen or range(len(cells)), cells, strict=True)
 
     def _where(self, index: int) -> str:
-        """Names a cell in an error text: its number, and its column's name if there is a header."""
+        """The name of a cell in an error text: its number, and the name of its column if there is a
+        header.
+        """
         name = f' of column "{self._name(self._header[index])}"' if self._header else ""
         return f"cell {index}{name}"
 
@@ -241,7 +243,7 @@ def json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:
 
 
 class OutOfRange(Exception):
-    """The cell is a JSON number that is too large for a float."""
+    """Raised if a cell is a JSON number that is too large for a float."""
 
     def __init__(self, cell: bytes) -> None:
         super().__init__(cell)

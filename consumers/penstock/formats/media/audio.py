@@ -36,8 +36,8 @@ _FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
 # libsndfile states this length for a recording of unknown length, such as a FLAC that was written
 # to a pipe.
 _UNKNOWN_FRAMES: Final = 2**62
-# libsndfile's error at the end of such a recording: it cannot seek to the place behind the last
-# sample.
+# The number of the error that libsndfile raises at the end of such a recording, because it cannot
+# seek to the place behind the last sample.
 _NO_SUCH_PLACE: Final = 39
 _NUMBER_BYTES: Final = 4
 _HEAD_BYTES: Final = 16
@@ -224,8 +224,8 @@ def _windows(
     at = number = 0  # the held samples begin at frame `at`; the next window is `number`
     for block in blocks:
         held = block if held is None else np.concatenate([held, block])
-        # A window is given here only if a sample follows it, because the last window may be
-        # shorter.
+        # A window is given here only if a sample follows it. The last window is given at the end,
+        # because it may be shorter.
         while at + len(held) > start_of(number) + frames:
             begin = start_of(number) - at
             yield held[begin : begin + frames]

@@ -23,7 +23,7 @@ _SEGMENT: Final = b"\x18\x53\x80\x67"
 _OGG_PAGE: Final = b"OggS"
 _OGG_HEAD_BYTES: Final = 27
 _OGG_MOST_SEGMENTS: Final = 255
-_OGG_FIRST, _OGG_LAST = 2, 4  # flags of a page, in its byte 5
+_OGG_FIRST, _OGG_LAST = 2, 4  # these flags are in byte 5 of a page
 # Behind the last page some programs write tags and padding, which are not pages. But if a page
 # begins within this many bytes behind a page's end, the bytes between them are damage.
 _OGG_JUNK_BYTES: Final = 64 << 10
@@ -59,7 +59,7 @@ class Boxes:
         if nbytes == 1:
             nbytes = int.from_bytes(head[8:16], "big")
         self.is_broken = nbytes != 0 and nbytes < 8
-        self.is_open = nbytes >= 8  # 0: the box reaches to the end of the file
+        self.is_open = nbytes >= 8  # a length of 0 says that the box reaches to the end of the file
         self.at += nbytes
 
 

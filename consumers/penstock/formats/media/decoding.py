@@ -2,8 +2,8 @@
 installed, and gathers rows to runs.
 
 Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
-which may crash. The rows come one by one; a run of them is handed on when it holds `RUN_BYTES`.
-Unwanted rows are counted, not made. Owner: one reading of one object.
+which may crash. The rows come one by one, and are gathered to runs. A run is handed on when it has
+`RUN_BYTES`. Unwanted rows are counted, not made. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator

@@ -171,8 +171,8 @@ def _matrix(frame: "VideoFrame") -> tuple[int, int, int, int]:
 
 
 def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
-    """The upright picture: it is turned by the right angle that is nearest to the matrix, and
-    mirrored if the matrix says so.
+    """The upright picture. It is turned by a multiple of 90 degrees, the one nearest to the matrix,
+    and is mirrored if the matrix says so.
     """
     across_x, across_y, down_x, down_y = matrix
     if abs(across_y) > abs(across_x):

@@ -72,7 +72,7 @@ def _bmp(data: bytes) -> tuple[int, int]:
         width, height = struct.unpack_from("<HH", data, 18)
     else:
         width, height = struct.unpack_from("<ii", data, 18)
-    return width, abs(height)  # negative: the lines are stored from the top down
+    return width, abs(height)  # a negative height says that the lines are stored from the top down
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:

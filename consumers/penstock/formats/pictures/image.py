@@ -100,8 +100,8 @@ def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
 
 
 def scaled(image: "Image.Image", size: tuple[int, int]) -> Rgb:
-    """Scale the picture bilinearly to exactly `size`. If it becomes smaller, all its pixels still
-    count.
+    """Scale the picture bilinearly to exactly `size`. Even if the picture becomes smaller, all its
+    pixels count.
     """
     from PIL import Image  # noqa: PLC0415
 
@@ -125,12 +125,14 @@ def jpeg(rgb: Rgb) -> bytes:
 
 
 def _as_rgb(image: "Image.Image") -> "Image.Image":
-    """The picture in RGB. Transparency is dropped, as `convert("RGB")` does: the colours stay."""
+    """The picture in RGB. Transparency is dropped and the colours stay, as `convert("RGB")` does
+    it.
+    """
     from PIL import Image  # noqa: PLC0415
 
     if image.mode == "RGB":
         return image
-    # for 16 bits, `convert` would make all values above 255 white
+    # If a pixel has 16 bits, `convert` would make all values above 255 white.
     if image.mode.startswith("I;16"):
         values = np.asarray(image).astype(np.uint16)
         return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")

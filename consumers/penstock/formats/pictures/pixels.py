@@ -3,8 +3,8 @@
 prediction.
 
 Rule: a row is the whole picture, in the size that the model takes. For a page, a row of pixels
-becomes a PNG of every nth pixel. No picture is decoded here: the file of a picture stays as it is,
-and the browser decodes it, in its own sandbox. Pure.
+becomes a PNG, which has only every nth pixel. No picture is decoded here: the file of a picture
+stays as it is, and the browser decodes it, in its own sandbox. Pure.
 """
 
 import re

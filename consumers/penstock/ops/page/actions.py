@@ -4,8 +4,8 @@ stands still at a dead letter.
 Rule: an action runs the `penstock dlq` command that people could type, with the worker's settings.
 The command runs in a process beside the worker, so it takes no time of the worker's event loop. An
 action is asked for by POST with the token in a header, because a foreign page cannot send that
-header. Without `http.token` there are no actions. One command runs at a time, for a bounded time.
-Owner: the page's server.
+header. Without `http.token` there are no actions. Only one command runs at a time, and its time is
+limited. Owner: the page's server.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 DEMO: Final = "PENSTOCK_DEMO"
 # A command may take this long: enough to read millions of letters.
 MOST_S: Final = 300.0
-# Of a command's output, at most the last this many characters are shown.
+# If a command's output is longer than this many characters, only the end of the output is shown.
 _SHOWN = 4_000
 
 Code = Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
@@ -59,8 +59,8 @@ class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GoOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a stream that stands still goes on. With `resume` it tries the object where it stands
-    again; with `skip` it goes on after that object.
+    """How a stream that stands still goes on. With `resume` it goes on with the object at which it
+    stands; with `skip` it goes on after that object.
     """
 
     verb: Literal["resume", "skip"]
@@ -68,8 +68,8 @@ class GoOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Actions:
-    """`handlers` has the handler of each action. `path`: the configuration file of the worker, if
-    it has one.
+    """The actions of one worker. `handlers`: for each action's path, its handler. `path`: the
+    worker's configuration file, if it has one.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -1,5 +1,5 @@
-"""The live page for people: `/`, one HTML document that loads nothing else, and `/api/live`, which
-sends the updates that the document shows.
+"""The live page for people. `/` is one HTML document that loads nothing else. `/api/live` sends the
+updates that the document shows.
 
 Rule: the document holds no data of a worker. It says only whether the page must ask the viewer for
 a token. All pages share `frame.html`, `style.css` and `frame.js`, which handles the token and the
@@ -94,7 +94,8 @@ page: Final = handler_of(DOCUMENT)
 
 
 EVERY_S: Final = 1.0
-# Enough for a wall of screens. For each viewer, some 100 kB of unread updates may be in memory.
+# At most this many viewers are served: enough for a wall of screens. For each viewer, some 100 kB
+# of unread updates may be in memory.
 MOST_VIEWERS: Final = 64
 
 

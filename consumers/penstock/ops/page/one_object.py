@@ -65,7 +65,7 @@ def _ms(time_s: float) -> float:
 
 
 def sample_pages(pipeline: "Pipeline", flow: "Flow") -> dict[str, Handler]:
-    """The paths and their handlers; empty without `http.samples`."""
+    """The paths of samples, each with its handler. There are none without `http.samples`."""
     samples = pipeline.wiring.samples
     if samples is None:
         return {}

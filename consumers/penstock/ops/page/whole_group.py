@@ -4,10 +4,10 @@ the member's own page reports them.
 
 Rule: Kafka and the peers (the members that `http.peers` names) are asked every few seconds, and
 only while somebody looks at this page. No page waits for an answer: it shows the last answer with
-its age. The number of peers that are asked at a time, the time for an answer and its size are
-bounded. A question that fails affects nothing else; a peer that does not answer is shown by its
-address, with the reason. Of a peer's answer, only the fields that are declared here are read.
-Owner: the page's server.
+its age. Three things are bounded: the number of peers that are asked at a time, the time until a
+peer's answer, and the size of an answer. A question that fails affects nothing else; a peer that
+does not answer is shown by its address, with the reason. Of a peer's answer, only the fields that
+are declared here are read. Owner: the page's server.
 """
 
 import asyncio

@@ -24,8 +24,8 @@ from penstock.ops.problems.shown_problems import (
     value_at,
 )
 
-# A stream counts as late if its oldest object is at least this old, or at least this multiple of
-# the latency bound.
+# A stream counts as late if its oldest object is at least `LATE_S` old, or at least as old as
+# `LATE_BOUNDS` times the latency bound.
 LATE_S: Final = 2.0
 LATE_BOUNDS: Final = 10
 # From this age on, lateness is as bad as an error.
@@ -49,7 +49,9 @@ MEND: Final = {
 
 
 def problems(document: Document) -> list[dict[str, Any]]:
-    """The problems as a status document has them, worst first."""
+    """The problems of a worker or a supervisor, in the form that they have in a status document.
+    The worst problem comes first.
+    """
     return [one._asdict() for one in found_in(document)]
 
 

@@ -28,9 +28,10 @@ BACKLOG_S: Final = 2.0
 # A store is slow if its first answer takes at least this long, and also takes more than half of the
 # time of an object's whole way.
 SLOW_STORE_MS: Final = 500.0
-# From this share of the buffer on, objects wait for room.
+# If at least this share of the buffer is in use, objects wait for room.
 FULL: Final = 0.95
-# From this share on, the event loop is the limit, even if the buffer is full as well.
+# If the event loop is busy for at least this share of the time, it is the limit, even if the buffer
+# is full, too.
 FULL_LOOP: Final = 0.8
 
 

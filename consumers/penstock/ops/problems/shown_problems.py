@@ -26,8 +26,8 @@ KINDS: Final = (
 # The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
 # For each kind of problem that is measured: the name of its line on the page. Of the kinds that
-# share a line, only one is found at a time. Kinds that are not here are states, or are shown for a
-# minute anyway.
+# share a line, only one is found at a time. The other kinds are states, or are shown for a minute
+# anyway.
 LINES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",
@@ -58,7 +58,8 @@ class Problem(NamedTuple):
 
 
 def in_order(found: Iterable[Problem]) -> list[Problem]:
-    """Worst first. Problems that are equally bad are in the order of `KINDS`."""
+    """The problems, the worst one first. Problems that are equally bad are in the order of `KINDS`.
+    """
     return sorted(found, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
 
 
@@ -95,8 +96,8 @@ def percent(share: float) -> str:
 
 
 class SteadyValue(Generic[Found]):
-    """Keeps a value that is measured again and again from flickering. When the told value has not
-    been measured for `HOLD_S`, another value is told; until then, the told value stays.
+    """Takes the flicker out of a value that is measured again and again. The told value changes
+    only when it has not been measured for `HOLD_S`.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps one place of the group filled by one worker process at a time, until all members must stop.
+"""Keeps one worker process at a time in a member's place of the group, until all members must stop.
 
 Rule: if a signal ends the process, or if somebody other than the supervisor asks the process to
 end, a successor takes the place, with the same listening socket. If a worker is in reserve
@@ -82,7 +82,7 @@ class Spare:
             await asyncio.sleep(REST_S)
 
     async def _until_away(self, process: asyncio.subprocess.Process) -> None:
-        """Wait until the process has taken a place, or has ended."""
+        """Wait until the process in reserve has taken a place, or has ended."""
         self._taken.clear()
         async with asyncio.TaskGroup() as tasks:
             either = [tasks.create_task(process.wait()), tasks.create_task(self._taken.wait())]
@@ -167,8 +167,8 @@ class Member:
                 return max(code, 0)
             failures = 1 if now() - begun > CALM_S else failures + 1
             how = f"was ended by {signal.Signals(-code).name}" if code else "was asked to end"
-            # Only the first failure uses the worker in reserve: if a member dies again and again, a
-            # worker in reserve would die, too.
+            # The worker in reserve takes the place only after the first failure. If members die in
+            # this place again and again, it would die, too.
             successor = await self._replaced(spare, how) if failures == 1 else None
             if successor is None:
                 successor = await self._started_again(failures, how)
@@ -188,7 +188,7 @@ class Member:
         return process
 
     async def _started_again(self, failures: int, how: str) -> asyncio.subprocess.Process | None:
-        """A new process, after the pause. None: all members must stop."""
+        """Starts a new process after the pause, and returns it. None: all members must stop."""
         pause_s = self._terms.backoff.delay_s(failures, 0.0, random.random()) or 0.0
         log.warning("process %d %s; it is started again in %.1f s", self.number, how, pause_s)
         await self._terms.free(self._place)

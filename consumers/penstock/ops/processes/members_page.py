@@ -1,9 +1,9 @@
 """One page for several workers, joined from the answers of their own pages.
 
-Rule: every request is passed to all members' own pages, and no answer is kept. The whole is ready
-if all members run and reach the model, and at least one of them has partitions. One is enough,
-because if there are more members than partitions, the members without partitions wait in reserve.
-Owner: the supervisor.
+Rule: every request is passed to all members' own pages, and no answer is kept. `/readyz` says that
+the supervisor's workers are ready if all members run and reach the model, and if at least one of
+them has partitions. One is enough: there may be more members than partitions, and then some members
+wait in reserve. Owner: the supervisor.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """The time by which a worker decides. This module knows which sites are due, and stops the clock
 while the worker is behind.
 
-Rule: a site is due once, at the earliest of the times with which it was put. A worker is behind if
-two things are true: the records of a partition are old when they are handled, and more records
-follow. The second alone proves nothing, because a few records are always on their way, and the last
-offset may be the mark of a transaction instead of a record. Owner: the ledger; the engine owns the
-`Backlog`.
+Rule: a site may be put with several times. It is due only once, at the earliest of them. A worker
+is behind if two things are true: the records of a partition are old when they are handled, and more
+records follow. The second alone proves nothing, because a few records are always on their way, and
+the last offset may be the mark of a transaction instead of a record. Owner: the ledger; the engine
+owns the `Backlog`.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -47,8 +47,8 @@ Where = TypeVar("Where", bound=Hashable)
 
 
 class Backlog(Generic[Where]):
-    """Decides whether the worker is behind. Call `handled` when records were handled, with the last
-    record of each partition.
+    """Decides whether the worker is behind. After records were handled, call `handled` with the
+    last record of each partition.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Backlog(Generic[Where]):
 class WaitingClock:
     """A clock that stands still while there is a backlog. During a backlog, predictions wait in
     Kafka because this worker is late, so the members that sent them must not count as late.
-    `now_ms` must be a clock that never jumps, unlike the system's time.
+    `now_ms`: a function that reads a clock. The clock must never jump, as the system's clock does.
     """
 
     def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:

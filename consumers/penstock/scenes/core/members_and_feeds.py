@@ -56,7 +56,9 @@ class Members:
         return None
 
     def _add_listed(self) -> None:
-        """Add each member of the list that is not a member yet. Their leases start now."""
+        """Add every name on the list that is not a member yet. The leases of these members start
+        now.
+        """
         for name in self._listed or ():
             self._state.members.setdefault(name, Member(self._state.now))
 
@@ -76,9 +78,9 @@ class Members:
         return bool(gone)
 
     def _pass_over_silence(self) -> None:
-        """If the whole site was silent for longer than a lease, count that pause as only one
-        deadline. A single member cannot be the cause of such a pause, and members that spoke just
-        before the pause must still be expected.
+        """If the whole site was silent for longer than a lease, count this pause as only one
+        deadline. It is not the fault of a single member, so members that were heard just before the
+        pause must still be expected.
         """
         state, rules = self._state, self._rules
         pause = state.now - self._last_heard()
@@ -177,8 +179,8 @@ class Members:
 class FeedProgress:
     """Recognises repeats. With at-least-once delivery a feed may go back, so a record at or before
     its feed's last position is a repeat. The event time of a repeat is never later than the latest
-    event time of its feed. A record with a lower position but a later event time is therefore no
-    repeat: it shows that the input topic was created again.
+    event time of its feed. Therefore, if a record has a lower position but a later event time, it
+    is not a repeat: it shows that the input topic was created again.
     """
 
     def __init__(self, rules: Rules, state: SiteState) -> None:

@@ -20,8 +20,8 @@ from penstock.scenes.core.state import Open, SiteState
 
 
 def grid_time(time: int, rules: Rules) -> int | None:
-    """The multiple of the period that is nearest to `time`; of two that are equally near, the later
-    one. None: the nearest multiple is farther away than the tolerance.
+    """The multiple of the period that is nearest to `time`. If two are equally near, it is the
+    later one. None: the nearest multiple is farther away than the tolerance.
     """
     slot = (time + rules.period_ms // 2) // rules.period_ms * rules.period_ms
     return slot if abs(time - slot) <= rules.tolerance_ms else None
@@ -116,7 +116,7 @@ class Closing:
 
     def _is_awaited(self, scene: Open) -> bool:
         """True if this is a scene of the past (`_is_past`) and members are still on their way to
-        it. Such a scene waits until the deadline instead of for the patience.
+        it. Such a scene waits for the deadline instead of the patience.
         """
         member, arrival = next(iter(scene.taken.items()))
         if not _is_past(scene.times[member], arrival.recorded_ms):

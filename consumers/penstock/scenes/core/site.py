@@ -142,8 +142,8 @@ class Site:
         return max(self._heard + self._rules.forget_ms, self._ends_first)
 
     def lighten(self) -> bool:
-        """Drop the answers of the scene that has the most bytes of answers, because the state does
-        not fit into one record. Returns False if there was no answer left to drop.
+        """Called because the state does not fit into one record: drop the answers of the scene with
+        the most bytes of answers. Returns False if there was no answer left to drop.
         """
         held = [scene.taken for scene in self.state.open]
         held += [scene.taken for scene in self.state.decided]

@@ -18,7 +18,7 @@ from penstock.scenes.core.arrival import Arrival, Position, without_answer
 
 Scene = TypeVar("Scene", "Open", "Decided")
 
-# Why a prediction is refused.
+# The reasons to refuse a prediction.
 Reason = Literal[
     "late",  # the prediction's scene, or a later one, was closed already
     "surplus",  # the member has a place in the prediction's scene already
@@ -43,7 +43,9 @@ class Member(Struct, array_like=True):
 
 
 class Mark(Struct, array_like=True):
-    """How far a feed has come, for one model: the last position, and the latest event time."""
+    """How far a feed has come with the predictions of one model: the last position, and the latest
+    event time.
+    """
 
     position: Position
     time: int | None

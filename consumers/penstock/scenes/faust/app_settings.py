@@ -26,7 +26,7 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         "broker": ";".join(f"kafka://{server.strip()}" for server in servers),
         "broker_credentials": _credentials(cfg.kafka),
         "broker_client_id": "penstock-scenes",
-        # This long after a worker has died, other workers take over its sites.
+        # When a worker has been dead for this many seconds, other workers take over its sites.
         "broker_session_timeout": 10.0,
         "broker_heartbeat_interval": 2.0,
         # Offsets are committed this often, so a crash repeats at most the records of this time.
