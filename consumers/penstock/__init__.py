@@ -25,7 +25,7 @@ Where to look. Each part rests on those below it:
       inputs/       which input is read: topics, several regions, a bounded span, URLs
       kafka/        Kafka by aiokafka; kafka/inside/ uses parts of it that are not public
         group/        what a member of a group must do, for both clients
-        exactly_once/ transactions as a member of the group; the end of those left open
+        exactly_once/ transactions of a member of the group; aborts those left open
       confluent/    the input topic by librdkafka
       s3/, stores/  reading objects: from S3; from all other stores, and which client does it
       result_stores/  writing result objects
@@ -65,7 +65,7 @@ Where to look. Each part rests on those below it:
 
 Imports go one way: cli → commands → worker → settings → pipeline → stages → lane → core → messages;
 adapters → ports. The adapters and the folders of single commands read their sections of the
-configuration; the parts of the pipeline get plain values. A test holds all this and the map.
+configuration; the parts of the pipeline get plain values. A test checks this and the map.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `import penstock` alone must load no client."""
+    """Import a public name when it is first used, because `import penstock` alone must load no
+    client.
+    """
     if name == "Prediction":
         from penstock.messages import prediction
 
@@ -112,5 +114,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Include names that are not imported yet, so that a notebook completes them."""
+    """List also the names that are not imported yet, so that a notebook can complete them."""
     return sorted({*globals(), *__all__})

@@ -1,22 +1,22 @@
 """The three families of errors. Each tells the code that catches an error what to do.
 
     PenstockError
-    ├── Transient     the other side fails or is away: the same request may work later
+    ├── Transient     the other side fails or is unavailable; the same request may work later
     │   ├── Unreachable   no answer at all (refused, reset, timed out)
-    │   │   ├── NoAnswer      the request was sent; the same rows may again get no answer
-    │   │   │   └── HungUp        the connection broke during the request, before the time was up
+    │   │   ├── NoAnswer      the request was sent; with the same rows there may again be no answer
+    │   │   │   └── HungUp        the connection broke before the time was up
     │   │   └── LockedOut     our clock is wrong, or our credentials have expired
     │   ├── Overloaded    the other side answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
-    │   ├── Fenced        another owner has taken over; what we had begun is void
+    │   ├── Fenced        a new owner has taken over; the work that we had begun is void
     │   └── Undecided     an open transaction of another member may still move the position
-    ├── Poison        this record, object or row can never work: marker, dead letter, go on
+    ├── Poison        this record, object or row can never be answered: reject it and go on
     │   ├── Rejected      the model answered that it cannot take these rows
-    │   └── Unforeseen    handling it raised any other exception: try once more, alone
+    │   └── Unforeseen    its handling raised any other exception: try it once more, alone
     └── Fatal         going on would do harm or is pointless: stop the process
 
-Adapters and decoders translate every library error into one of these; any other exception is a
-fault, and `calls/unexpected_errors.py` says what a fault costs.
+Adapters and decoders translate every error of a library into one of these. Any other exception is
+a fault; `calls/unexpected_errors.py` says what happens then.
 """
 
 import re
@@ -43,34 +43,34 @@ EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_FATAL = 4
-# A job was asked to end before it was done. Shells show the same code for a process that SIGTERM
-# ends.
+# The exit code of a job that was asked to end before it was done. Shells show the same code for a
+# process that SIGTERM ends.
 EXIT_STOPPED = 143
 
-# Of the text of a library's own exception at most this many characters are shown.
+# At most this many characters of a library's own exception are shown.
 _SHOWN_CHARS = 200
 # A library's message may hold Python's default text of an object, with its place in memory.
 _MEMORY_ADDRESS: Final = re.compile(" at 0x[0-9a-f]+")
 
 
 class PenstockError(Exception):
-    """The base of everything that is raised on purpose; `str()` is a message for a person. `sent`:
-    the request to which this error was the answer, as a text for people. The request is not part of
-    the message, so that two rows with the same error have the same message.
+    """The base of all exceptions that we raise on purpose. `str()` of such an error is a message
+    for people. `sent`: the request to which this error was the answer, as a text for people. It is
+    not part of the message, so that two rows with the same error have the same message.
     """
 
     sent: str | None = None
 
     def _render_traceback_(self) -> list[str]:
-        """Returns what a notebook shows (IPython calls a method of this name): the message alone,
-        because the place in the library at which the error was raised does not help to mend its
+        """IPython calls a method of this name to show an error in a notebook. Only the message is
+        shown, because the place in our code at which the error was raised does not help to mend its
         cause.
         """
         return [f"{type(self).__name__}: {self}"]
 
 
 class Transient(PenstockError):
-    """Worth another try. `retry_after_s`: the pause that the other side asked for, if it did."""
+    """Another try may succeed. `retry_after_s`: if the other side asked for a pause, its length."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -78,15 +78,15 @@ class Transient(PenstockError):
 
 
 class Unreachable(Transient):
-    """No answer came: the connection was refused, reset or timed out. The error says nothing about
-    the request.
+    """No answer came, because the connection was refused, reset or timed out. This says nothing
+    about the request itself.
     """
 
 
 class NoAnswer(Unreachable):
     """The request was sent, but the connection broke or the time ran out before its answer came. If
-    the same rows get no answer again, while other rows are answered, the rows without an answer are
-    suspects. `is_oversize`: the request was larger than servers usually take.
+    the same rows again get no answer, while other rows are answered, the rows without an answer are
+    suspects. `is_oversize`: True if the request was larger than servers usually take.
     """
 
     def __init__(self, message: str, *, is_oversize: bool = False) -> None:
@@ -95,7 +95,7 @@ class NoAnswer(Unreachable):
 
 
 class HungUp(NoAnswer):
-    """The connection broke during the request: either the server is gone, or the rows of the
+    """The connection broke during the request. Either the server is gone, or the rows of the
     request make it hang up. A hang-up is noticed at once, so it costs no more time than a refusal.
     """
 
@@ -107,25 +107,25 @@ class LockedOut(Unreachable):
 
 
 class Overloaded(Transient):
-    """The other side has too much work. Fewer requests at a time help."""
+    """The other side has too much work. We should send fewer requests at a time."""
 
 
 class WorkerDied(Transient):
-    """The model's worker process died, perhaps because of the rows that it had. If a worker process
-    dies again when it has these rows, the rows are suspects.
+    """The process that did the work died, perhaps because of the rows that it had. If such a
+    process dies again with the same rows, the rows are suspects.
     """
 
 
 class Fenced(Transient):
-    """The partition has a later owner, so the former owner can publish nothing any more."""
+    """The partition has a new owner, so we, its former owner, can publish nothing any more."""
 
 
 class Undecided(Transient):
-    """Another member's transaction is open; it will be committed or taken back."""
+    """Another member's transaction is still open. It will be committed or aborted."""
 
 
 class Poison(PenstockError):
-    """Never worth another try. `code`: the error code of markers and dead letters. `stage`: the
+    """No other try can succeed. `code`: the error code of markers and dead letters. `stage`: the
     stage that found the error, if another stage catches it.
     """
 
@@ -136,12 +136,14 @@ class Poison(PenstockError):
 
 
 class Rejected(Poison):
-    """The model refused these rows because of their content. Smaller calls may tell which."""
+    """The model refused these rows because of their content. Smaller calls may tell which row is to
+    blame.
+    """
 
 
 class Unforeseen(Poison):
-    """This record, object or row met a bug: of ours, of a library or of a plug-in. `place`: where
-    the exception was reported (`calls/unexpected_errors.py`).
+    """A bug came up while this record, object or row was handled: a bug of ours, of a library, or
+    of a plug-in. `place`: where the exception was reported (`calls/unexpected_errors.py`).
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -162,8 +164,8 @@ class Unforeseen(Poison):
 
 
 def without_addresses(text: str) -> str:
-    """The text of a library's exception without addresses in memory, so that each reading of the
-    same object is answered by the same text.
+    """The text of a library's exception without addresses in memory. So if the same object is read
+    again, the answer has the same text.
     """
     return _MEMORY_ADDRESS.sub("", text)
 
@@ -177,13 +179,13 @@ class Fatal(PenstockError):
 
 
 def usage(message: str) -> Fatal:
-    """Returns the error for a mistake of the caller, such as a wrong argument, setting or file."""
+    """Make the error for a mistake of the user, such as a wrong argument, setting or file."""
     return Fatal(message, exit_code=EXIT_USAGE)
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first failure inside nested groups. A `PenstockError` is preferred to all other
-    exceptions, because it was raised on purpose, while any other exception is a bug.
+    """The first failure inside nested groups. If one of the failures is a `PenstockError`, it is
+    preferred to all others, because it was raised on purpose, and any other exception is a bug.
     """
     flat = [
         first_cause(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,7 +1,7 @@
-"""Log lines: text for people on a terminal, JSON for machines everywhere else.
+"""Writes log lines: as text for people on a terminal, as JSON for programs everywhere else.
 
-Rule: the code that makes a message keeps secrets out of it. `redacted` is the safety net for texts
-of libraries and servers; every printed error goes through it. A message of a client library is
+Rule: code that makes a message keeps secrets out of it. Texts of libraries and servers may still
+have secrets, so every printed error also goes through `redacted`. A message of a client library is
 logged once a minute, however often it comes. Owner: the command line.
 """
 
@@ -18,11 +18,11 @@ import orjson
 from penstock.terminal_text import escaped
 
 MASK = "********"
-# A secret that is shorter than this stays visible: if it were hidden, ordinary words would be
-# hidden with it, and so short a secret protects nothing.
+# A secret that is shorter than this stays visible. If it were hidden, ordinary words that contain
+# it would be hidden, too; and such a short secret protects nothing.
 LEAST_SECRET_CHARS = 6
-# The local stack uses this word as a key. If the word were hidden, every command that a message
-# advises would be unreadable.
+# The local stack uses this word as a key, but it is not hidden. Otherwise every command that a
+# message advises would be unreadable.
 PROGRAM = "penstock"
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -30,25 +30,25 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 # aiokafka writes 80 lines a second while Kafka is away, from six places in its code.
 REPEAT_S = 60.0
-# An error after which a library tries again is logged only if it still comes after this time.
+# If a library tries again after an error, the error is logged only if it still comes after this
+# time.
 LASTING_S = 10.0
-# At most this many texts are remembered. A library that puts its texts together itself may make a
-# different text each time.
+# At most this many texts are remembered. There must be a limit, because a library that puts its
+# values into the texts makes a different text each time.
 MAX_TEXTS = 1_000
 
 
 class Seldom(logging.Filter):
-    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. Some errors after
-    which the library tries again by itself come at every healthy start. So such an error passes
-    only if it has come again and again for `LASTING_S`, and then as a warning. Our own messages
-    always pass.
+    """Lets a library's message pass once in `REPEAT_S`, whatever values it contains. Our own
+    messages always pass. A library tries again by itself after some errors, and some of these come
+    at every healthy start. So such an error passes only if it has come again and again for
+    `LASTING_S`, and then as a warning.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._passed_s: dict[tuple[str, object], float] = {}
-        # From the text of an error that is held back to the times at which this error came first
-        # and last.
+        # For each text of an error that is held back: the times at which it came first and last.
         self._held_s: dict[tuple[str, object], tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -77,19 +77,19 @@ class Seldom(logging.Filter):
 
 
 def _passes_over(record: logging.LogRecord) -> bool:
-    """True for an error after which aiokafka tries again. The library marks such errors as
+    """True for an error after which aiokafka tries again. aiokafka marks such errors as
     retriable.
     """
     args = record.args if isinstance(record.args, tuple) else ()
     return any(isinstance(arg, Exception) and getattr(arg, "retriable", False) for arg in args)
 
 
-_hidden: list[re.Pattern[str]] = []  # one pattern for all secrets, or none
+_hidden: list[re.Pattern[str]] = []  # one pattern for all secrets; empty if there are none
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """From now on `redacted` replaces these secrets: as they are, and as they look in JSON and in
-    URLs.
+    """From now on `redacted` replaces these secrets, both as they are and as they look in JSON and
+    in URLs.
     """
     forms = {
         form
@@ -114,14 +114,14 @@ def redacted(text: str) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people, on their terminal."""
+    """Makes a line for people on a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escaped(redacted(super().format(record)))
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; `extra` fields become keys."""
+    """Makes a line with one JSON object. The fields in `extra` become keys."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -137,7 +137,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: str, layout: Literal["auto", "text", "json"]) -> None:
-    """Log to standard error. Messages of client libraries are logged from the level warning on."""
+    """Begin to log to standard error. Of client libraries, only warnings and errors are logged."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Seldom())
     if layout == "text" or (layout == "auto" and sys.stderr.isatty()):

@@ -1,9 +1,9 @@
-"""What other packages add to ours: plug-ins of users, and the libraries of our extras.
+"""Loads what other packages add to ours: the plug-ins of users, and the libraries of our extras.
 
-Rule: if a plug-in cannot be loaded, the start fails with its name and the reason; none is skipped
-silently. A plug-in is loaded once in each process. Where the library of an extra is missing, the
-error says what installs it. Owner: the registry of formats, the registry of requests, and every
-part that needs an extra.
+Rule: if a plug-in cannot be loaded, it is not skipped: the start fails, and the error names the
+plug-in and the reason. A plug-in is loaded once in each process. If the library of an extra is
+missing, the error says how to install it. Owner: the registry of formats, the registry of requests,
+and every part that needs an extra.
 """
 
 import json
@@ -18,14 +18,14 @@ from penstock.errors import Fatal, usage
 
 T = TypeVar("T")
 
-# The project's name for `pip`: on the package index `penstock` belongs to another project. The
-# command and the packages have names of their own.
+# The project's name for `pip`. It is not `penstock`, because on the package index that name belongs
+# to another project.
 DISTRIBUTION = "penstock-stream"
 
 
 @cache
 def plugins(group: str, kind: type[T]) -> tuple[T, ...]:
-    """The objects of all entry points of `group`; each must be a `kind`. Raises `Fatal`."""
+    """The objects of all entry points of `group`. Each object must be a `kind`. Raises `Fatal`."""
     found: list[T] = []
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
         try:
@@ -48,13 +48,13 @@ def _broken(group: str, name: str, value: str, reason: str) -> Fatal:
 
 
 def missing_extra(what: str, extra: str, error: ImportError | None = None) -> Fatal:
-    """`what` needs a library that is not installed: the error says what installs it."""
+    """The error for a missing library that `what` needs. It says how to install the library."""
     missing = f"{error.name or 'a library'} ({error})" if error is not None else "an extra"
     return usage(f"{what} needs {missing}: {install_command(extra)}")
 
 
 def install_command(extra: str) -> str:
-    """What a person types here to install an extra."""
+    """The command that a user of this installation types to install an extra."""
     try:
         origin = distribution(DISTRIBUTION).read_text("direct_url.json")
     except PackageNotFoundError:
@@ -63,9 +63,9 @@ def install_command(extra: str) -> str:
 
 
 def command_from(origin: str | None, extra: str, here: Path, prefix: Path) -> str:
-    """The command that installs an extra. `origin`: what pip wrote about an installation that is
-    not from the index (the Python Packaging User Guide's "Direct URL Data Structure"). `here`: the
-    folder of the person who types.
+    """The command that installs an extra. `origin`: the text that pip wrote about an installation
+    that is not from the index (the Python Packaging User Guide's "Direct URL Data Structure").
+    `here`: the folder in which the user types the command.
     """
     named = f"{DISTRIBUTION}[{extra}]"
     if origin is None:

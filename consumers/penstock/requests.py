@@ -1,9 +1,10 @@
-"""Turns a batch into a request to a model: one body, and the headers that describe it.
+"""Turns a batch into a request to a model. A request is one body, with the headers that describe
+it.
 
-Rule: rows are joined in bulk, never touched one by one. Each request declares the form of rows that
-it takes, and the start checks that the objects' format can make rows of this form. A new form of
-request is one line in `_OURS`, or an entry point `penstock.requests` of a user's package. Pure.
-Owner: the adapters of models.
+Rule: rows are joined in bulk, never touched one by one. Each form of request declares the form of
+rows that it takes, and the start checks that the objects' format can make rows of this form. A new
+form of request is added by one line in `_OURS`, or by an entry point `penstock.requests` of a
+user's package. Everything here is pure. Owner: the adapters of models.
 """
 
 import re
@@ -20,8 +21,8 @@ from penstock.errors import Poison, usage
 from penstock.packages import plugins
 
 GROUP: Final = "penstock.requests"
-# The form of a header that may be sent; and the headers that only the connection may set, because
-# they say where a body ends and which server is asked.
+# `_FIELD`: the form of a header that may be sent. `_FRAMING`: the headers that only the connection
+# may set, because they say where a body ends and which server is asked.
 _FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*")
 _FRAMING: Final = re.compile(
     r"content-length|transfer-encoding|connection|host|authorization", re.IGNORECASE
@@ -29,7 +30,7 @@ _FRAMING: Final = re.compile(
 
 
 class Body(NamedTuple):
-    """The bytes to post and the headers that describe them."""
+    """The bytes to post, with the headers that describe them."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -37,9 +38,10 @@ class Body(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """A way to write a batch. `takes`: the form in which the rows of a batch are read. `encode`
-    gets payloads of one shape, or no payload if the request only asks whether the server is up.
-    `single`: True if each call has one row, to which the whole answer belongs.
+    """A form of request. `takes`: the form of the rows that it can encode. `encode`: a function
+    that makes the body from payloads of one shape; it gets no payload if the request only asks
+    whether the server is up. `single`: True if each call has only one row, so that the whole answer
+    belongs to this row.
     """
 
     name: str
@@ -50,7 +52,9 @@ class RequestForm:
 
 @cache
 def known() -> Mapping[str, RequestForm]:
-    """All requests by name, first ours, then those of users' packages."""
+    """A mapping from a name to its form of request: first our own forms, then those of users'
+    packages.
+    """
     found = {request.name: request for request in _OURS}
     for request in plugins(GROUP, RequestForm):
         if request.name in found:
@@ -60,8 +64,8 @@ def known() -> Mapping[str, RequestForm]:
 
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
-    """The user's `encode`, with a check of each body before it goes to the connection. If the
-    user's code raises, the rows of the batch fail (`calls/unexpected_errors.py`).
+    """A function that calls the user's `encode`, and checks the body that it returns. If the user's
+    code raises, the rows of the batch fail (`calls/unexpected_errors.py`).
     """
 
     def encode(payloads: Sequence[Payload]) -> Body:
@@ -82,7 +86,7 @@ def _wrong(name: str, what: str) -> Poison:
 
 
 def find(name: str) -> RequestForm:
-    """The request of this name. Raises `Fatal` if there is none."""
+    """The form of request with this name. Raises `Fatal` if there is none."""
     request = known().get(name)
     if request is None:
         raise usage(f"model.request = {name!r} is unknown; choose one of {', '.join(known())}")
@@ -93,7 +97,8 @@ _JSON: Final = {"Content-Type": "application/json"}
 JSON_LINES: Final = "application/jsonlines"
 _ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 _OPAQUE: Final = "application/octet-stream"
-# The first bytes of a body, and the content type that is sent with it: some servers check the type.
+# Pairs of the first bytes of a body and the content type to send with such a body. Some servers
+# check the type.
 _TYPES: Final = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -117,8 +122,8 @@ def _ndjson(payloads: Sequence[Payload]) -> Body:
 
 
 def _lines(payload: JsonRows) -> bytes:
-    """Each row as it came, on a line of its own. A line feed inside a row can only stand between
-    two JSON tokens, where a space means the same.
+    """Write each row as it came, on a line of its own. If a row contains a line feed, it is
+    replaced by a space: between two JSON tokens, the only place for it, both mean the same.
     """
     lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
     np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")
@@ -151,7 +156,7 @@ def _type_of(body: bytes) -> str:
 
 
 def _arrow(payloads: Sequence[Payload]) -> Body:
-    """An Arrow stream. The numbers of a matrix have no names, so their columns are named by
+    """Write an Arrow stream. The columns of a matrix have no names, so they are named by their
     position.
     """
     batches = [_batch(payload) for payload in payloads]

@@ -1,9 +1,9 @@
-"""What a terminal shows: texts, times, how far two models agree, and progress bars.
+"""Makes what a terminal shows: texts, times, how far two models agree, tables, and progress bars.
 
 Rule: texts come from outside, so characters that would control a terminal are printed as escapes
-(`escaped`). A bar goes to standard error, and only if that is a terminal, or in a notebook. This
-file is light to import, because every log line passes through it. Owner: the commands that print,
-and the log.
+(`escaped`). A bar is shown in a notebook, or on standard error if this is a terminal. This file is
+light to import, because every log line passes through it. Owner: the commands that print, and the
+log.
 """
 
 import re
@@ -20,22 +20,25 @@ if TYPE_CHECKING:
 
     from penstock.core.comparing.comparison import AgreementShare
 
-# `cut` leaves at most this many characters of a text; an embedding has ten thousand.
+# `cut` leaves at most this many characters of a text. An embedding, for example, has ten thousand.
 MOST_CHARS = 120
-# Controls of a terminal (C0 and C1, without line feed and tab), and characters that turn the
-# direction of writing or cannot be encoded.
+# The pattern of characters that are not printed as they are: controls of a terminal (C0 and C1,
+# except line feed and tab), characters that turn the direction of writing, and characters that
+# cannot be encoded.
 _CONTROLS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def escaped(text: str) -> str:
-    """The text without anything that would control a terminal; lines and tabs stay."""
+    """The text with escapes for all characters that would control a terminal. Line feeds and tabs
+    stay.
+    """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def visible(text: str) -> "Text":
-    """The text on one line, with escapes for signs that do not print."""
+    """The text on one line, with escapes for characters that do not print."""
     from rich.text import Text  # noqa: PLC0415
 
     return Text("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text).strip())
@@ -46,7 +49,7 @@ def cut(text: str) -> "Text":
 
 
 def tell(console: "Console", text: str, style: str | None = None) -> None:
-    """Print a sentence: the terminal may wrap it, and no part of it gets a colour of its own."""
+    """Print a sentence. The terminal may wrap it, and no part of it gets another colour."""
     console.print(text, style=style, highlight=False, soft_wrap=True)
 
 
@@ -58,12 +61,12 @@ def utc(epoch_ms: int) -> str:
 
 
 def clock_time(epoch_ms: int) -> str:
-    """The time of day in UTC, for lines that come as things happen."""
+    """The time of day in UTC, for lines that are printed while things happen."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
 def agreement(share: "AgreementShare") -> str:
-    """The share of rows that agree, with its 95 % interval."""
+    """A text with the share of rows that agree, and its 95 % interval."""
     if not share.rows:
         return "nothing is known"
     low, high = (f"{100 * bound:.3f}" for bound in share.interval())
@@ -76,7 +79,7 @@ def worst_streams(streams: Iterable[tuple[str, "AgreementShare"]]) -> "Table":
 
 
 def folded(names: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
-    """A table whose long texts are folded."""
+    """A table that folds long texts over several lines."""
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(pad_edge=False)
@@ -88,7 +91,7 @@ def folded(names: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
 
 
 class PredictBar:
-    """Shows how many objects are answered, and how many rows."""
+    """A progress bar that shows how many objects, and how many rows, are answered."""
 
     def __init__(self, bar: "Progress") -> None:
         self._bar = bar
@@ -104,7 +107,7 @@ class PredictBar:
 
 
 def bar(*columns: "ProgressColumn", shown: bool = True) -> "Progress":
-    """A progress bar on standard error, if that is a terminal, or in a notebook."""
+    """A progress bar. It is shown in a notebook, or on standard error if this is a terminal."""
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 

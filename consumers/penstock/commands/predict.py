@@ -112,7 +112,7 @@ def _result_file(path: Path | None, tally: "Tally") -> Iterator[BinaryIO]:
     if path is None:
         try:
             yield sys.stdout.buffer
-        except asyncio.CancelledError:  # by Ctrl-C; if a reader such as `head` stops, another error
+        except asyncio.CancelledError:  # Ctrl-C; a reader like `head` that ends raises another one
             click.echo(f"stopped after {tally.records:,} records", err=True)
             raise
         sys.stdout.buffer.flush()

@@ -69,10 +69,10 @@ def run(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain.
+    """Run one worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain.
 
-    With --dry-run it joins no group, publishes nothing and commits nothing; the exit code is 1 if
-    anything would become a dead letter.
+    With --dry-run it joins no group, publishes nothing and commits nothing. The exit code is then 1
+    if anything would become a dead letter.
     """
     if strict and not until_end:
         raise click.UsageError("--strict judges a job at its end: give --until-end, too.")

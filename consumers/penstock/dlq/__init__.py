@@ -1,1 +1,3 @@
-"""Dead letters: listing them, sending chosen ones back, and letting stopped lines go on."""
+"""The work of `penstock dlq`: lists dead letters, sends the references of chosen ones back, and
+lets stopped lines go on.
+"""

@@ -1,7 +1,8 @@
-"""Which dead letters a command works on, and reading these from their topic.
+"""Reads from the dead-letter topic the letters that a user has chosen.
 
 Rule: the topic is read without a group, from its beginning to the end that it has when the reading
-begins. Letters of aborted transactions are left out. Memory holds one fetch. Owner: the command.
+begins. Letters of aborted transactions are left out. Memory holds only the records of one fetch.
+Owner: the command.
 """
 
 import fnmatch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """A letter's place on the dead-letter topic; people write it as `partition/offset`."""
+    """A letter's place on the dead-letter topic. People write it as `partition/offset`."""
 
     partition: int
     offset: int
@@ -31,9 +32,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A letter is chosen if it matches every field that is neither empty nor None. `since_ms`: the
-    letter's `failed_at` is at or after this time, in epoch milliseconds. `until_ms`: its
-    `failed_at` is before this time.
+    """Tells which letters are chosen: those that match every field, except fields that are empty or
+    None. `since_ms` and `until_ms`, in epoch milliseconds: a letter matches if its `failed_at` is
+    at or after `since_ms`, and before `until_ms`.
     """
 
     codes: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ class Choice:
 
 
 class Filed(NamedTuple):
-    """A letter, its place, and its JSON."""
+    """A letter, with its place and its JSON."""
 
     place: Place
     letter: DeadLetter
@@ -65,7 +66,9 @@ class Filed(NamedTuple):
 
 @dataclass(slots=True)
 class Seen:
-    """The counts of one reading: chosen letters by code, and records that are no letters."""
+    """The counts of one reading: how many chosen letters each code has, and how many records are no
+    letters.
+    """
 
     by_code: Counter[str] = field(default_factory=Counter)
     no_letters: int = 0
@@ -83,7 +86,9 @@ class Seen:
 async def letters(
     cfg: config.Config, reader: "Reader", choice: Choice, seen: Seen, progress: "OnRead"
 ) -> AsyncGenerator[Filed]:
-    """The chosen letters, in the order of each partition. `seen` is kept up to date meanwhile."""
+    """Yields the chosen letters; those of one partition come in its order. Meanwhile `seen` is kept
+    up to date.
+    """
     # The command line imports this file for `Choice`, and must not load a Kafka client.
     from penstock.adapters.kafka.reader import Progress  # noqa: PLC0415
 
@@ -106,7 +111,7 @@ async def letters(
 
 
 def rows_text(rows: tuple[RowRange, ...] | None) -> str:
-    """For people: `17`, `17-19`, `20-`, or `all`."""
+    """The rows as a text for people: `17`, `17-19`, `20-`, or `all`."""
     if rows is None:
         return "all"
     return ", ".join(

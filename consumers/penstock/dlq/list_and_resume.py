@@ -1,13 +1,13 @@
-"""`penstock dlq list`: a table of the newest dead letters, or all letters as JSON, and where a line
-has stopped: a partition, or with order by stream one stream. `penstock dlq resume` and `skip`: let
-a stopped line go on, without a restart.
+"""`penstock dlq list` shows the newest dead letters as a table, or all letters as JSON, and says
+where a line has stopped. A line is a partition; with order by stream, it is one stream. `penstock
+dlq resume` and `skip` let a stopped line go on without a restart.
 
-Rule: letters that differ only in the rows of their object are one entry of the table, which has a
-limited number of entries. JSON is printed at once, and no letter is kept. Texts come from outside,
-so characters that would control a terminal are printed as escapes. The group's commits tell which
-lines have stopped and at which message, and that message names the stream. To let a line go on, the
-command writes the word `resume` or `skip` to Kafka. That word is read by the worker that has the
-partition, or by the partition's next owner. Owner: the command.
+Rule: letters that differ only in the rows of their object are one entry of the table. The table has
+a limited number of entries. JSON is printed at once, and no letter is kept. Texts come from
+outside, so characters that would control a terminal are printed as escapes. The group's commits
+tell which lines have stopped, and at which message; the message names the stream. To let a line go
+on, the command writes the word `resume` or `skip` to Kafka. The worker that has the partition reads
+this word, or the partition's next owner does. Owner: the command.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,14 +32,14 @@ from penstock.ports import Where
 from penstock.process.clock import SystemClock
 from penstock.terminal_text import utc, visible
 
-# How many entries of the table are kept beside those that are shown. A kept entry becomes one of
-# the newest if a later letter belongs to it.
+# How many entries of the table are kept in addition to those that will be shown. They are kept
+# because a later letter may belong to one of them, and make it one of the newest.
 KEPT: Final = 5_000
 
 
 class Alike(NamedTuple):
-    """An entry of the table: letters of one code about one object, with the same message.
-    `letters`: the number of these letters. `newest`: the letter that failed last.
+    """An entry of the table: letters with the same code and the same error message about one
+    object. `letters`: the number of these letters. `newest`: the letter that failed last.
     """
 
     newest: Filed
@@ -52,8 +52,8 @@ class Alike(NamedTuple):
 
 
 class Listing:
-    """The newest `limit` entries of the table, and the counts of all letters. `stops`: a text for
-    each message at which a partition or stream of the group has stopped.
+    """The newest `limit` entries of the table, and the counts of all letters. `stops`: one text for
+    each message at which a line has stopped.
     """
 
     def __init__(self, limit: int) -> None:
@@ -80,7 +80,7 @@ class Listing:
             self._alike = {kind: one for kind, one in self._alike.items() if id(one) in kept}
 
     def _newest(self, most: int) -> list[Alike]:
-        """The newest entries of the table, with the latest failure last."""
+        """The newest entries of the table. The one with the latest failure is the last."""
         return sorted(self._alike.values(), key=lambda one: one.newest.letter.failed_at)[-most:]
 
     def render(self) -> RenderableType:
@@ -123,7 +123,9 @@ async def list_letters(
     on_letter: Callable[[Filed], None] | None,
     progress: OnRead,
 ) -> Listing:
-    """Read the letters. If `on_letter` is given, it gets each letter, and no letter is kept."""
+    """Read the letters. `on_letter`: a function that is called with each letter. If it is given, no
+    letter is kept.
+    """
     listing = Listing(limit)
     async with open_reader(cfg.kafka, "read_committed") as reader:
         async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:
@@ -146,14 +148,14 @@ def _stop_lines(group: str, topic: str, stopped: dict[int, list[int]]) -> Iterab
 
 
 def as_json_line(filed: Filed) -> bytes:
-    """The letter's own JSON on one line, with its `id` before the other fields."""
+    """The letter's own JSON on one line, with the letter's `id` before the other fields."""
     text = msgspec.json.format(filed.value, indent=-1)
     return b'{"id":"%b",%b' % (str(filed.place).encode(), text[1:])
 
 
 async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
-    """Tell the stopped lines of this stream to go on. Returns the offsets at which they stand, as
-    texts. Raises `Fatal` if no line of the stream has stopped.
+    """Tell the stopped lines of this stream to go on. Returns the offsets at which these lines have
+    stopped, as texts. Raises `Fatal` if no line of the stream has stopped.
     """
     found: dict[Where, int] = {}
     others: set[str] = set()
@@ -176,7 +178,7 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
 
 
 async def _streams_at(cfg: config.Config, reader: Reader, where: Where, offset: int) -> set[str]:
-    """The streams of the objects that the message at `offset` names."""
+    """The streams of all objects that the message at `offset` names."""
     spans = {where.partition: (offset, offset + 1)}
     async with aclosing(reader.records(where.topic, spans)) as records:
         async for record in records:

@@ -1,9 +1,9 @@
 """`penstock dlq redrive`: sends the references of chosen dead letters back to the input topic.
 
 Rule: a letter's reference names exactly the rows that failed. The reference is sent to the
-partition of the original message, which keeps the order of the stream. If a crash wrote a letter
-twice, that letter's reference is sent once. Nothing is remembered from one run of the command to
-the next. Owner: the command.
+partition of the original message, which keeps the order of the stream. If a letter was written
+twice because of a crash, its reference is sent only once. The command remembers nothing for its
+next run. Owner: the command.
 """
 
 import binascii
@@ -24,8 +24,8 @@ from penstock.messages.codec import encode_reference
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Source
 
-# How many letters are remembered to find repeats. A crash repeats only letters of the last commit
-# interval. The remembered letters take 50 MB at most.
+# How many letters are remembered to find repeats. This is enough, because a crash repeats only the
+# letters of the last commit interval. The remembered letters take 50 MB at most.
 REMEMBERED = 100_000
 
 _Send = Callable[[DeadLetter, bytes], Awaitable[None]]
@@ -33,7 +33,7 @@ _Send = Callable[[DeadLetter, bytes], Awaitable[None]]
 
 @dataclass(slots=True)
 class Redriven:
-    """The counts of a redrive, up to date at any moment."""
+    """The counts of a redrive. They are up to date at any moment."""
 
     dry: bool
     seen: Seen = field(default_factory=Seen)
@@ -72,9 +72,10 @@ async def redrive(
     latest: bool,
     progress: OnRead,
 ) -> None:
-    """Send the chosen letters back. `how` is kept up to date meanwhile. `originals`: True if, for a
-    letter without a reference, the whole original message is sent. `latest`: True if the present
-    versions of the objects are asked for instead of the versions that failed.
+    """Send back the references of the chosen letters. `how` is kept up to date meanwhile.
+    `originals`: True if the whole original message is sent for a letter without a reference.
+    `latest`: True if the objects are asked for in their present versions instead of the versions
+    that failed.
     """
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
@@ -98,8 +99,8 @@ async def redrive(
 
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
-    """Note a letter that does not hold its message, because only the first letter about a message
-    holds the message.
+    """Note a letter that does not hold its message. Only the first letter about a message holds the
+    message, so it must be looked for.
     """
     if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
         how.repeats += letter.source in elsewhere
@@ -116,8 +117,9 @@ async def _send_elsewhere(
     asked: "_Asked",
     elsewhere: dict[Source, DeadLetter],
 ) -> None:
-    """Send the messages of the letters that do not hold them. The letter that holds a message is
-    looked for among all letters, not only among the chosen ones.
+    """Send the messages of the letters in `elsewhere`, which do not hold their messages. For each,
+    the letter that holds the message is looked for among all letters, not only among the chosen
+    ones.
     """
     for source in [source for source, letter in elsewhere.items() if asked.knows(letter)]:
         how.repeats += 1
@@ -136,8 +138,8 @@ async def _send_elsewhere(
 
 
 def _message(letter: DeadLetter, latest: bool) -> bytes | None:
-    """The bytes to send: the letter's reference, or its original message. None if the letter holds
-    neither.
+    """The bytes to send for a letter: its reference, or the original message. None: the letter
+    holds neither.
     """
     reference = letter.reference
     if reference is None:
@@ -151,11 +153,11 @@ def _message(letter: DeadLetter, latest: bool) -> bytes | None:
 
 
 class _Asked:
-    """Remembers what was sent lately, to find repeats."""
+    """Remembers what was sent lately, to recognise repeats."""
 
     def __init__(self) -> None:
-        # An `OrderedDict`, because in a plain dict it takes ever longer to find the first key as
-        # earlier keys are deleted.
+        # This is an `OrderedDict`, because a plain dict needs ever longer to find its first key the
+        # more keys before it were deleted.
         self._known: OrderedDict[Any, None] = OrderedDict()
 
     def knows(self, letter: DeadLetter) -> bool:
@@ -172,9 +174,10 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        """What a letter asks for: the answers of a model to rows of an object, or, if the letter
-        names no object, to its whole message. The object is a part of the result, because two
-        messages have the same offset if the input topic was created again.
+        """A key for what a letter asks for: the answers of a model to rows of an object. If the
+        letter names no object, the key is the place of its message. The place alone is never enough
+        for an object, because if the input topic was created again, two messages can have the same
+        offset.
         """
         if letter.object is None:
             return letter.source
@@ -185,8 +188,8 @@ class _Asked:
 
 @asynccontextmanager
 async def _sending(cfg: config.Config, how: Redriven, reader: Reader) -> AsyncIterator[_Send]:
-    """A function that sends a message back to the input topic that the message came from. In a dry
-    run the function only counts.
+    """Gives the block a function that sends a message back to the input topic that it came from. In
+    a dry run this function only counts.
     """
 
     async def count(letter: DeadLetter, value: bytes) -> None:
@@ -196,7 +199,7 @@ async def _sending(cfg: config.Config, how: Redriven, reader: Reader) -> AsyncIt
         yield count
         return
     async with announcing(cfg.kafka) as announcer:
-        # How many partitions each input topic has.
+        # A mapping from each input topic to the number of its partitions.
         wide = {topic: await announcer.partitions(topic) for topic in await reader.inputs()}
 
         async def send(letter: DeadLetter, value: bytes) -> None:

@@ -1,1 +1,3 @@
-"""`penstock doctor`: checks each thing that a worker needs, and says how to mend what is wrong."""
+"""`penstock doctor`: checks each thing that a worker needs. If something is wrong, it says how to
+mend it.
+"""

@@ -1,11 +1,11 @@
-"""Runs the doctor's checks one after the other. The first check is here: does this machine allow as
-many open files, and as much memory, as the configuration may need?
+"""Runs the doctor's checks one after the other. The first check is in this file: does this machine
+allow as many open files, and as much memory, as the configuration may need?
 
 Rule: the checks ask the services what a worker asks at its start, by the same code. They also ask
 the worker that runs at this configuration's address, because only a running worker knows the state
-of its streams. The checks change nothing, except that one check writes a small object beside the
-results and removes it again. Missing topics are created only with `fix`. Owner: the command
-`doctor`.
+of its streams. The checks change nothing, with two exceptions: one check writes a small object
+beside the results and removes it again; and with `fix`, missing topics are created. Owner: the
+command `doctor`.
 """
 
 import resource
@@ -39,8 +39,8 @@ from penstock.ops.problems.shown_problems import BAD
 
 
 async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:
-    """Run the checks one after the other. `urls`: the URLs of objects that a worker should be able
-    to read.
+    """Run the checks one after the other, and yield their findings. `urls`: the URLs of objects
+    that a worker should be able to read.
     """
     for one in look_at_machine(cfg, limits_here()):
         yield one
@@ -101,7 +101,7 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
 
 
 async def look_at_worker(cfg: config.Config) -> list[Finding]:
-    """The problems that the running worker reports, the same as on its page."""
+    """The problems that the running worker reports. They are the same as on the worker's page."""
     if not cfg.http.port:
         return []
     url = url_of(cfg.http)
@@ -119,10 +119,11 @@ async def look_at_worker(cfg: config.Config) -> list[Finding]:
     ] or [Finding("worker", "ok", f"the one at {url} says that all is well")]
 
 
-# The number of open files beside those of fetches and calls: for Kafka's brokers, the page with its
-# viewers, decoders, logs, libraries.
+# The number of files that a worker opens in addition to those of fetches and calls: for connections
+# to Kafka's brokers, for the page and its viewers, for decoders, logs and libraries.
 OTHER_FILES: Final = 100
-# Memory beside the buffer: for the interpreter, libraries, clients' buffers, and a decoder at work.
+# The memory that a worker needs in addition to its buffer: for the interpreter, the libraries, the
+# clients' buffers, and a decoder at work.
 BASE_BYTES: Final = 300 * config.MIB
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 

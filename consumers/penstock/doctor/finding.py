@@ -1,4 +1,4 @@
-"""Runs a check, and holds what the check found. Errors of the check become findings.
+"""Runs a check. What the check finds, and an error that it raises, become findings.
 
 Rule: each check has a deadline of its own, and a check that fails does not prevent the others.
 Owner: the command `doctor`.
@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.errors import PenstockError
 
-# A person waits for the result, so a service that takes longer than this is reported as failed.
+# The deadline of a check. A person waits for the result, so a service that takes longer is reported
+# as failed.
 LOOK_S = 15.0
 
 Level = Literal["ok", "mind", "wrong"]
@@ -21,7 +22,7 @@ Level = Literal["ok", "mind", "wrong"]
 
 class Finding(NamedTuple):
     """`what`: the thing that was checked. `said`: the result of the check, or what is wrong and how
-    to correct it. The level "mind" means that the thing works, but may cost something.
+    to correct it. The level "mind" means: this works, but it may cost something.
     """
 
     what: str
@@ -34,14 +35,16 @@ class Finding(NamedTuple):
 
 
 def hurried(kafka: config.Kafka) -> config.Kafka:
-    """The same settings with a shorter `kafka.timeout_ms`, so that the client's own error about an
-    absent broker comes before the deadline of the check.
+    """The same settings with a shorter `kafka.timeout_ms`. So if no broker answers, the client's
+    own error comes before the deadline of the check.
     """
     return replace(kafka, timeout_ms=min(kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
 
 
 async def run_check(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
-    """Run a check that returns a text if all is well, and raises `PenstockError` if not."""
+    """Run a check that gives one finding. `look`: a function that returns a text if all is well,
+    and else raises `PenstockError`.
+    """
 
     async def one() -> list[Finding]:
         return [Finding(what, "ok", await look())]
@@ -51,7 +54,9 @@ async def run_check(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
 
 
 async def run_checks(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
-    """Run a check that returns findings. `what`: the name of the finding if the check fails."""
+    """Run a check that returns several findings. `what`: if the check fails, the name of its only
+    finding.
+    """
     try:
         async with asyncio.timeout(LOOK_S):
             return await look()

@@ -1,12 +1,12 @@
-"""Checks each model: is it there, what input does its server take, and how does it answer an
-object's first row? Also checks the routes: does each of them match some of the announced objects?
+"""Checks each model: is it there, which inputs does its server take, and how does it answer an
+object's first row? Also checks the routes: does each route match some of the announced objects?
 
 Rule: the first row is sent in one request, without the pipeline's batches and retries, so that the
 finding shows what the server did. The object is decoded in this process, within the limits of its
-format, because a person chose this object. For the routes the newest messages of the input topics
+format, because a person chose this object. For the routes, the newest messages of the input topics
 are read as a worker reads them, but no group is joined. If a route matches none of many objects,
-its glob is most likely misspelt, and another model answers the objects that the route is meant for.
-Owner: `examine`.
+its glob is most likely misspelt. Then another model answers the objects that the route is meant
+for. Owner: `examine`.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ from penstock.ports import Location
 from penstock.settings.inputs import row_options, stream_from
 from penstock.settings.routes import routes_of
 
-# This is enough for the first row of a table that is read from its beginning, or for a whole
-# picture.
+# At most this much of an object is read. It is enough for the first row of a table that is read
+# from its beginning, and for a whole picture.
 HEAD_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
 _SHOWN_BYTES: Final = 200
@@ -56,7 +56,9 @@ async def look_at_model(cfg: config.Config) -> str:
 
 
 async def look_at_limits(cfg: config.Config) -> str:
-    """The model's inputs, and how many rows a request may have, as far as its server tells."""
+    """A text with the model's inputs, and with the most rows of a request, as far as the model's
+    server tells them.
+    """
     if warning := await batching_advice(cfg):
         raise Fatal(warning)
     signature = await signature_of(cfg)
@@ -71,7 +73,9 @@ async def look_at_limits(cfg: config.Config) -> str:
 
 
 async def try_first_row(cfg: config.Config, url: str) -> str:
-    """Returns what was sent and what was answered. Raises `Fatal`, which says what to correct."""
+    """Send the first row of an object. Returns a text with what was sent and what was answered.
+    Raises `Fatal` that says what to correct.
+    """
     location = place_of(cfg, url)
     name, chosen = _model_of(cfg, location)
     row = await _first_row(chosen, location)
@@ -90,8 +94,9 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
 
 
 def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config]:
-    """The name of the first model that the routes choose for this object, and the configuration
-    with that model. The routes are applied as if the object were announced without a Kafka key.
+    """Returns two things: the name of the first model that the routes choose for this object; and
+    the configuration with that model. The routes are applied as if the object were announced
+    without a Kafka key.
     """
     stream = StreamNames(cfg.kafka.stream_from).of(
         Reference(bucket=location.bucket, key=location.key), ""
@@ -168,7 +173,9 @@ async def look_at_routes(cfg: config.Config) -> list[Finding]:
 
 
 class RouteMatches:
-    """The objects of some messages, and which routes they match."""
+    """Applies the routes to the objects of some messages. `verdict` says which routes match none of
+    them.
+    """
 
     def __init__(self, routes: Routes, naming: StreamNames) -> None:
         self._routes = routes

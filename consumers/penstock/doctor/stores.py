@@ -1,8 +1,8 @@
 """Checks the stores: do they answer, can their objects be read, can results be written, and have
 killed workers left unfinished uploads of results?
 
-Rule: nothing is written, except that one small object is written beside the results, under a name
-of its own, and removed again. Owner: `examine`.
+Rule: the checks write nothing except one small object. It lies beside the results, under a name of
+its own, and is removed again. Owner: `examine`.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ async def look_at_default(cfg: config.Config) -> str:
 
 
 async def look_at_clock(url: str, now: datetime) -> list[Finding]:
-    """Compare our clock with the store's. If the two are 15 minutes apart, the store refuses all
-    signed requests.
+    """Compare our clock with the store's. If the two clocks are 15 minutes apart, the store refuses
+    all signed requests.
     """
     theirs = await server_time(url)
     apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
@@ -54,7 +54,7 @@ async def look_at_clock(url: str, now: datetime) -> list[Finding]:
 
 
 async def look_at_allowed(cfg: config.Config) -> list[Finding]:
-    """Check that the buckets that `objects.allow` names in the default store are there."""
+    """Check that the default store has the buckets that `objects.allow` names."""
     names = sorted({one.partition("/")[0] for one in cfg.objects.allow or () if "://" not in one})
     found: list[Finding] = []
     async with aclosing(open_objects(cfg, lazily=True)) as objects:
@@ -67,7 +67,8 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
                 said = f"objects.allow names it: {error}; correct the name, or make it"
                 found.append(Finding(f"bucket {bucket}", "wrong", said))
             except Poison as error:
-                # Any other code means that there is no such object, so the bucket can be read.
+                # Any other code says that there is no such object. That answer proves that the
+                # bucket can be read.
                 if error.code == "forbidden":
                     said = f"objects.allow names it, and its objects may not be read: {error}"
                     found.append(Finding(f"bucket {bucket}", "mind", said))
@@ -99,7 +100,7 @@ def place_of(cfg: config.Config, url: str) -> Location:
     return Location(bucket, key, store=StoreChoice(places_of_caller(cfg)).of(named, bucket, key))
 
 
-# An upload that was begun longer ago than this is a leftover: no result takes a day.
+# An upload that was begun longer ago than this is a leftover, because no result takes a day.
 LEFTOVER_S: Final = 86_400
 
 
@@ -124,16 +125,16 @@ async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
 
 
 def _probe_key(names: Template) -> str:
-    """A new key in the folder that all results share. It must be this folder, because rights may
-    differ by folder.
+    """A new key in the folder that all results share. It must be in this folder, because rights may
+    differ from folder to folder.
     """
     folder = names.key.partition("{")[0].rpartition("/")
     return f"{folder[0]}{folder[1]}penstock-doctor-{secrets.token_hex(8)}"
 
 
 async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
-    """Look for unfinished uploads of killed workers. Such uploads appear in no listing of objects,
-    but cost storage.
+    """Look for unfinished uploads of killed workers. No listing of objects shows such uploads, but
+    their storage costs money.
     """
     leftovers = leftovers_of(cfg, template)
     if leftovers is None:

@@ -1,8 +1,8 @@
-"""Judges the facts that the brokers told of topics and group: which messages will be lost, and
-which settings do harm.
+"""Judges what the brokers told about the topics and the group: which messages will be lost, and
+which settings do harm?
 
-Rule: pure, a function for each rule. Each finding ends with the command or the setting that mends
-it. Owner: `topics`.
+Rule: everything here is pure, and each rule is one function. A finding ends with the command or the
+setting that mends what is wrong. Owner: `topics`.
 """
 
 from collections import defaultdict
@@ -19,24 +19,25 @@ INSYNC: Final = "min.insync.replicas"
 MOST_BYTES: Final = "max.message.bytes"
 SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
 
-# The length of a night. With a shorter retention, messages are lost if an outage begins in the
-# evening and nobody notices it before the morning.
+# A retention below this is too short. It is the length of a night: an outage may begin in the
+# evening, and nobody notices it before the morning.
 SHORT_MS: Final = 8 * 3_600_000
 _FOR_EVER: Final = float("inf")
-# Clocks of synchronised machines differ only by milliseconds, far less than this.
+# Two clocks that differ by more than this are reported. Clocks of synchronised machines differ only
+# by milliseconds.
 CLOCK_MS: Final = 5_000
-# With fewer messages in an hour, it cannot be judged how evenly they are spread. A partition is hot
-# if it gets four times its even share of the messages, or nearly all of them.
+# With fewer messages than this in an hour, their spread over the partitions cannot be judged. A
+# partition is hot if it gets four times its even share of the messages, or nearly all of them.
 SKEW_MESSAGES: Final = 1_000
 SKEW_TIMES: Final = 4
 SKEW_SHARE: Final = 0.9
 
 
 class Part(NamedTuple):
-    """A partition of an input topic. `committed`: the offset that the group has committed; None: no
-    offset. `arrived`: how many messages came in the last hour. `stopped`: the offsets of the
-    messages at which the partition, or one of its streams, has stopped. `oldest_ms`: the time of
-    the oldest message without an answer. `newest_ms`: the time of the newest message.
+    """A partition of an input topic. `committed`: the offset that the group has committed; None: it
+    has committed none. `arrived`: how many messages came in the last hour. `stopped`: the offsets
+    of the messages at which the partition, or one of its streams, has stopped. `oldest_ms`: the
+    time of the oldest message without an answer. `newest_ms`: the time of the newest message.
     """
 
     topic: str
@@ -67,8 +68,8 @@ class Facts(NamedTuple):
 
 
 def judge(cfg: config.Config, facts: Facts, now_ms: int) -> list[Finding]:
-    """The findings of all rules. If no rule finds anything, one finding that says how far the group
-    is.
+    """The findings of all rules. If no rule finds anything, there is one finding, which says how
+    far the group is.
     """
     wrong = [
         *_policies(cfg, facts),
@@ -164,8 +165,8 @@ def _retention(cfg: config.Config, facts: Facts, now_ms: int) -> Iterator[Findin
 
 
 def _between(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
-    """The topic of `kafka.rekey` must keep messages as long as the input topics do, because a
-    message that is passed on to this topic keeps its time stamp.
+    """A message that is passed on to the topic `kafka.rekey` keeps its time stamp. So this topic
+    must keep messages as long as the input topics do.
     """
     rekey = cfg.kafka.rekey
     if rekey is None or rekey not in facts.topics:

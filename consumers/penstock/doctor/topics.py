@@ -1,9 +1,9 @@
-"""Asks the brokers about topics and group. Are the topics there, and do they fit each other? How
-far is the group, how soon does it notice a crash, and which worker is the member that
-`kafka.instance_id` names?
+"""Asks the brokers about the topics and the group. Are the topics there, and do they fit each
+other? How far is the group, and how soon does it notice a crash? Which worker is the member with
+the name `kafka.instance_id`?
 
-Rule: missing topics are created only with `fix`. `topic_rules` judges how far the group is, and
-what the topics do with old messages. Owner: `examine`.
+Rule: missing topics are created only with `fix`. The answers about the group's progress, and about
+what the topics do with old messages, are judged by `topic_rules`. Owner: `examine`.
 """
 
 from msgspec.structs import replace
@@ -22,15 +22,15 @@ from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 
 HOUR_MS = 3_600_000
-# The times of the oldest unanswered message and of the newest message are asked only for this many
-# partitions: those with the most unanswered messages.
+# For at most this many partitions we ask for the times of the oldest unanswered message and of the
+# newest message. They are the partitions with the most unanswered messages.
 MOST_ASKED = 60
-# How many partitions a created topic gets if there is no other topic whose shape could be copied.
+# If there is no other topic whose shape could be copied, a created topic gets this many partitions.
 PARTITIONS = 4
-# With a longer session, a crash costs more time than with the default session of the group protocol
-# "classic".
+# A longer session is reported, because a crash then costs more time than with the default session
+# of the group protocol "classic".
 LONG_SESSION_MS = 10_000
-# A member's id is its name, a dash and a UUID. This is the length of dash and UUID together.
+# A member's id is its name, a dash and a UUID. The dash and the UUID together have this length.
 UUID_LENGTH = 37
 
 
@@ -54,8 +54,8 @@ async def look_at_topics(cfg: config.Config, *, fix: bool) -> list[Finding]:
 
 
 async def _made(kafka: config.Kafka, topic: str, shapes: dict[str, TopicShape]) -> Finding:
-    """Create the topic with as many partitions as the largest of the other topics, so that each
-    answer can go to the partition with the same number as its message's partition.
+    """Create the topic with as many partitions as the largest of the other topics. Then each answer
+    can go to the partition that has the same number as its message's partition.
     """
     most = max(shapes.values(), key=lambda shape: shape.partitions, default=TopicShape(PARTITIONS))
     shape = TopicShape(most.partitions, most.replication)
@@ -97,7 +97,9 @@ async def _parts(reader: Reader, topic: str, now_ms: int) -> list[Part]:
 
 
 async def _timed(prober: Prober, parts: list[Part]) -> list[Part]:
-    """The partitions, with the times of their oldest unanswered and their newest message."""
+    """The same partitions, with two times added: that of the oldest unanswered message, and that of
+    the newest message.
+    """
     most_lag = sorted(parts, key=lambda part: -part.lag)
     return [
         part._replace(

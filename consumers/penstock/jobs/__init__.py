@@ -1,3 +1,3 @@
-"""Jobs: a backlog is announced on the input topic and worked off to its end, with its progress
-shown.
+"""A job is a backlog that is announced on the input topic and worked off to its end. Here are its
+announcing, its end, and its progress.
 """

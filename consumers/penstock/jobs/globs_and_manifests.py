@@ -1,13 +1,14 @@
-"""The objects of a job, in an order that is the same whenever the command runs, with the place of
-each: by URLs and globs, or by the rows of a manifest, which is the `manifest.json` of an S3
-Inventory with its files, or one list.
+"""Lists the objects of a job, each with its place in the listing. The order is the same whenever
+the command runs. The objects are named by URLs and globs, or by the rows of a manifest. A manifest
+is either one list file, or the `manifest.json` of an S3 Inventory with the list files that it
+names.
 
-Rule: a place has two parts: the number of a URL or file in the listing, and within that URL or file
-the object's key (globs) or the number of the object's row (lists). So after a crash the command
-goes on behind the place that was reached. Keys that have come or gone meanwhile do not change the
-places of other keys. A list file is read by ranges under one version. A resumed listing must be of
-the same list, so the list's version is the listing's pin. A wrong row ends the command: to leave it
-out would lose an object silently. Owner: `penstock produce`.
+Rule: a place has two parts. The first is the number of a URL or file in the listing. The second is
+the object's place in it: for globs its key, for lists the number of its row. So after a crash the
+command goes on behind the place that was reached, and keys that have come or gone meanwhile do not
+change the places of other keys. A list file is read by ranges, all of one version. A resumed
+listing must be of the same list, so the list's version is the listing's pin. A wrong row ends the
+command, because leaving it out would silently lose an object. Owner: `penstock produce`.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects
 from penstock.process.asyncio_additions import in_thread
 
-# Places of one listing can be compared, because within a URL or file all are keys, or all are
-# numbers.
+# The place of an object. Places of one listing can be compared, because the second parts of all
+# places in one URL or file are of one type: all keys, or all numbers.
 At = tuple[int, int | str]
 CHUNK = 1_000
 
@@ -39,18 +40,20 @@ CHUNK = 1_000
 class Listing(Protocol):
     @property
     def pin(self) -> str:
-        """The version of the list; "" if it has none, like the listing of a bucket."""
+        """The version of the list. It is "" if there is none, as for the listing of a bucket."""
         ...
 
     def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
-        """All references behind this place, each with its place. Raises `Fatal` if the listing
-        cannot be read.
+        """Yields, in chunks, all references behind this place, each with its place. Raises `Fatal`
+        if the listing cannot be read.
         """
         ...
 
 
 class Globs:
-    """URLs and globs, in their order. An object that is named without a glob must exist."""
+    """The objects of URLs and globs, in the order of these. An object that is named without a glob
+    must exist.
+    """
 
     pin = ""
 
@@ -98,8 +101,8 @@ class Globs:
 
 
 class Lists:
-    """The rows of list files, in their order. `read` gives the references of one file's rows, with
-    None for a row that makes no reference.
+    """The objects of the rows of list files, in the order of the rows. `read`: a function that
+    gives the reference of each row of a file, or None for a row that makes no reference.
     """
 
     def __init__(
@@ -122,7 +125,8 @@ class Lists:
                 row += len(found)
 
 
-# The manifest of a billion objects names about a thousand files, each in 150 bytes.
+# A manifest may be this large at most. That of a billion objects is far smaller: it names about a
+# thousand files, each in 150 bytes.
 MOST_MANIFEST_BYTES = 64 << 20
 
 
@@ -131,7 +135,7 @@ class _File(Struct):
 
 
 class _Manifest(Struct, rename="camel"):
-    """The fields of an S3 Inventory's manifest that are needed here."""
+    """The fields of an S3 Inventory's manifest that we need."""
 
     file_format: str
     files: list[_File]
@@ -140,7 +144,9 @@ class _Manifest(Struct, rename="camel"):
 
 
 async def open_manifest(objects: Objects, url: str, places: StoreChoice) -> Lists:
-    """The listing. Raises `Fatal` if there is no such manifest, or it cannot be read."""
+    """Open the manifest, and return its listing. Raises `Fatal` if there is no such manifest, or if
+    it cannot be read.
+    """
     location = _location(url, places)
     async with aclosing(await _open(objects, location)) as body:
         if not url.lower().endswith(".json"):
@@ -178,8 +184,8 @@ def _inventory(objects: Objects, location: Location, text: bytes) -> Lists:
 
 
 class _Reader:
-    """Reads list files. `columns`: the columns of all CSV files; None: the first record of each
-    file has their names.
+    """Reads list files. `columns`: the columns that all CSV files have; None: the first record of
+    each file has the names of its columns.
     """
 
     def __init__(self, objects: Objects, columns: Columns | None = None) -> None:

@@ -1,14 +1,14 @@
-"""What Kafka tells of a job: its end, how far it is, and which of its references were answered by
-errors.
+"""What Kafka knows about a job: its end, how far it is, and which of its references were answered
+by errors.
 
-Rule: the end of a job is the offsets at which the input topics ended when its first worker started.
-This end is decided once, and kept in Kafka as the commits of a group without members,
-`<group>.until-end`: the committed offset of a partition is the end of the job there, and the
-metadata tells the offset and the time at which the job began. So all workers of the group,
-including those that are started again, work to the same end, and other commands can tell how far
-the job is. When all is answered, the next worker that starts decides a new end. Errors are counted
-by the offsets of the dead letters' references: a repeated letter counts once, and a letter of an
-earlier job does not count. Owner: `penstock run --until-end` and `penstock progress`.
+Rule: the end of a job is where the input topics ended when its first worker started. This end is
+decided once, and kept in Kafka as the commits of a group without members, `<group>.until-end`. The
+committed offset of a partition is the job's end there; the metadata tells the offset and the time
+at which the job began. So all workers of the group work to the same end, even if they are started
+again, and other commands can tell how far the job is. When all is answered, the next worker that
+starts decides a new end. Errors are counted by the offsets of the references that the dead letters
+are about. So a repeated letter counts once, and a letter of an earlier job does not count. Owner:
+`penstock run --until-end` and `penstock progress`.
 """
 
 from collections import Counter, defaultdict
@@ -30,8 +30,8 @@ from penstock.replay.decided_range import Span, Spans
 
 
 class Job(NamedTuple):
-    """A job. `spans`: the offsets that are to be answered; `begun_ms`: when its first worker
-    started; `written`: the commits that keep both in Kafka.
+    """`spans`: the offsets that must be answered. `begun_ms`: when the job's first worker started.
+    `written`: the commits that keep both in Kafka.
     """
 
     spans: Spans
@@ -42,7 +42,7 @@ class Job(NamedTuple):
         return self.done(positions) == self.total
 
     def done(self, positions: Mapping[Where, Commit]) -> int:
-        """How many offsets of the job lie before the group's positions."""
+        """The number of the job's offsets that lie before the group's positions."""
         return sum(
             self.spans[part].done(commit.next_offset)
             for part, commit in positions.items()
@@ -55,7 +55,7 @@ class Job(NamedTuple):
 
 
 class _Written(Struct, forbid_unknown_fields=True):
-    """The metadata of a partition's commit."""
+    """The metadata of the commit that keeps the job's end in a partition."""
 
     v: int
     begin: int
@@ -67,13 +67,13 @@ def group_of_end(kafka: config.Kafka) -> str:
 
 
 async def known_job(kafka: config.Kafka, groups: Groups, reader: Reader) -> Job | None:
-    """The job whose end was decided last; None: no end was decided."""
+    """The job whose end was decided last. None: no end was ever decided."""
     return await _read(group_of_end(kafka), groups, list(await held(reader)))
 
 
 async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: int) -> Job:
-    """The job that is under way. If there is none, begins a new job, which ends where the input
-    topics end now.
+    """The job that is under way. If there is none, this begins a new job, which ends where the
+    input topics end now.
     """
     ledger, there = group_of_end(kafka), await held(reader)
     parts = list(there)
@@ -88,14 +88,15 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
         written = _Written(1, begin, now_ms)
         commits[part] = Commit(end, msgspec.json.encode(written).decode())
     await groups.begin(ledger, commits)
-    # Another worker may have decided at the same moment. The end that Kafka keeps counts for both.
+    # Another worker may have decided at the same moment. Then the end that Kafka has kept counts
+    # for both.
     decided = await _read(ledger, groups, parts)
     assert decided is not None, "it was written just now"
     return decided
 
 
 async def held(reader: Reader) -> dict[Where, Span]:
-    """The first offset and the end of each input partition."""
+    """For each input partition: its first offset, and the offset after its last record."""
     return {
         Where(topic, number): Span(*span)
         for topic in await reader.inputs()
@@ -121,12 +122,14 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
     return Job(spans, min(one.begun_ms for one in said.values()), written)
 
 
-# The clock of a worker may differ this much from the clock of the worker that decided the end.
+# The clock of a worker may differ by this much from the clock of the worker that decided the end.
 CLOCKS_MS = 600_000
 
 
 class AnsweredByErrors:
-    """`job` None: all references count. `most`: no more letters than this are read at a time."""
+    """Counts the references of a job that were answered by errors. `job`: None if all references
+    count. `most`: the most letters that are read at a time.
+    """
 
     def __init__(self, cfg: config.Config, job: Job | None, *, most: float = float("inf")) -> None:
         self._most = most
@@ -144,8 +147,8 @@ class AnsweredByErrors:
 
     @property
     def by_code(self) -> Counter[str]:
-        """How many references each error code has. A reference whose rows have several codes counts
-        for each of them.
+        """For each error code, the number of references with that code. A reference whose rows have
+        several codes counts for each of these.
         """
         found: Counter[str] = Counter()
         for (code, _), of_part in self._seen.items():
@@ -153,8 +156,8 @@ class AnsweredByErrors:
         return found
 
     async def read_on(self, reader: Reader) -> bool:
-        """Read the letters that came since the last call. False: there are more than `most` of
-        them, and they were not read.
+        """Read the letters that came since the last call. Returns False, and reads none, if there
+        are more than `most`.
         """
         spans = await reader.spans(self._topic)
         if not self._at and self._job is not None:

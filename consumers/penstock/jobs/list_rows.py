@@ -1,11 +1,12 @@
-"""The rows of a list of objects, which is a CSV or a Parquet file: a batch at a time, what its
-columns mean, and the reference that a row makes.
+"""Reads a list of objects, which is a CSV or a Parquet file: its rows, a batch at a time, the
+meaning of its columns, and the reference that each row makes.
 
-Rule: columns are known by their names: the names of a reference's fields, and those of S3 Inventory
+Rule: a column is known by its name: that of a reference's field, or that of a field of S3 Inventory
 in any spelling (`VersionId`, `version_id`, `e_tag`). A version, entity tag or size in a row pins
-the object. A row of a delete marker, or of a version that is not the latest, makes no reference.
-Memory is bounded by a batch, and by the longest record that a list may have. Reading blocks until
-the bytes are there, so it runs in a thread. Owner: the reading of one list.
+the object: only that version of it is read. If a row is about a delete marker, or about a version
+that is not the latest, it makes no reference. Memory is bounded by a batch, and by the longest
+record that a list may have. Reading blocks until the bytes are there, so it runs in a thread.
+Owner: the reading of one list.
 """
 
 import csv
@@ -42,21 +43,21 @@ _FIELDS: Final = {
 }
 _NUMBERS: Final = ("size", "event_time")
 _FLAGS: Final = ("is_latest", "is_delete_marker")
-# A number of at most this many digits always fits 64 bits.
+# A number with at most this many digits always fits into 64 bits.
 _MOST_DIGITS: Final = 18
 _MILLISECOND: Final = EPOCH.resolution * 1000
 
 
 def field_of(name: str) -> str | None:
-    """The field of a reference that a column of this name holds; None: the column has no
-    meaning.
+    """The field of a reference that a column with this name holds. None: the column has no meaning
+    to us.
     """
     return _FIELDS.get(name.strip().lower().replace("_", ""))
 
 
 class Columns:
-    """`is_encoded`: True if keys are percent-encoded, as in the CSV files of S3 Inventory. Raises
-    `SchemaError` if the columns name no objects.
+    """The columns of a list. `is_encoded`: True if keys are percent-encoded, as in the CSV files of
+    S3 Inventory. Raises `SchemaError` if no columns name the objects.
     """
 
     def __init__(self, names: Sequence[str], *, is_encoded: bool = False) -> None:
@@ -97,7 +98,7 @@ class Columns:
 
 
 def _converted(field: str, value: object) -> object:
-    """A value of a Parquet list that is no text, converted to what the field takes. Raises
+    """Convert a value of a Parquet list that is not a text to a value that the field takes. Raises
     `SchemaError`.
     """
     match value:
@@ -138,14 +139,15 @@ def _is_number(text: str) -> bool:
 
 GZIPPED = b"\x1f\x8b"
 BATCH_ROWS = 5_000
-# More than enough: a record has two names of at most 1,024 bytes, and some short fields.
+# The longest record of a CSV list. This is more than enough, because a record has two names of at
+# most 1,024 bytes, and some short fields.
 MOST_RECORD_CHARS = 1 << 20
 
 
 def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns, list[list[str]]]]:
     """Yields batches of rows, each with the columns. The first bytes tell whether the list is
-    gzipped. `columns` None: the first record has their names. Raises `SchemaError` if the file is
-    no CSV list.
+    gzipped. `columns`: None if the first record has the names of the columns. Raises `SchemaError`
+    if the file is no CSV list.
     """
     file = io.BufferedReader(SourceFile(source))
     data = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIPPED) else file
@@ -172,8 +174,8 @@ def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns,
 
 
 class _Lines:
-    """The lines of a text. `chars`: characters since the last record ended; if they are more than
-    `MOST_RECORD_CHARS`, `SchemaError` is raised.
+    """The lines of a text. `chars`: the number of characters since the last record ended. If it
+    exceeds `MOST_RECORD_CHARS`, `SchemaError` is raised.
     """
 
     def __init__(self, text: io.TextIOWrapper) -> None:
@@ -198,15 +200,15 @@ PARQUET = b"PAR1"
 # One column of a batch has at most this many bytes. A name has at most 1,024 bytes, a URL a little
 # more.
 MOST_BYTES = 16 << 20
-# This much of each column is read at a time.
+# Of each column, this much is read at a time.
 BUFFER_BYTES = 1 << 20
 
 
 def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[Any]]]]:
-    """Yields batches of rows, each with the columns. Only columns with a meaning are read, by
-    ranges. Parquet may store a long text once for very many rows, so the bytes of all rows are
-    counted before a Python object is made for each. Raises `SchemaError` if the file is no list of
-    objects.
+    """Yields batches of rows, each with the columns. Only columns that have a meaning to us are
+    read, by ranges. Parquet may store a long text once for very many rows. So the bytes of all rows
+    are counted before a Python object is made for each row. Raises `SchemaError` if the file is no
+    list of objects.
     """
     import pyarrow as pa  # noqa: PLC0415 (takes a while to load, and most lists are CSV)
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -234,9 +236,9 @@ def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[An
 
 
 def _check_groups(footer: Any, names: Sequence[str]) -> None:
-    """Raises `SchemaError` if the mean size of a column's values shows that they are no names. The
-    sizes are taken from the footer, before any values are read, because the library unpacks all
-    values of a column at once.
+    """Raises `SchemaError` if the values of a column are on average too large to be names. The
+    library unpacks all values of a column at once, so the sizes are taken from the footer, before
+    any values are read.
     """
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -251,7 +253,7 @@ def _check_groups(footer: Any, names: Sequence[str]) -> None:
 
 
 def _may_be_long(kind: Any) -> bool:
-    """True if the values are texts, or bytes of any length."""
+    """True if the type's values may have any length: texts and bytes."""
     from pyarrow import types  # noqa: PLC0415
 
     is_text = types.is_string(kind) or types.is_large_string(kind)

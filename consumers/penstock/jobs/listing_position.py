@@ -1,14 +1,15 @@
-"""How far a listing was announced, kept in Kafka, so that the command goes on there after a crash.
+"""Keeps in Kafka how far a listing was announced, so that the command can go on from there after a
+crash.
 
 Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
-the position is committed in a group without members. So all references up to the committed position
-are on the topic. Marks in the topic itself tell which references were sent after that commit: the
-last mark of a partition names a place in the listing (see `globs_and_manifests`), and the
-partition's references up to that place are not sent again. So no reference is missing or double,
-although there are no transactions, and workers read their input uncommitted. Of several processes
-of the command, the one that began last owns the position. Before a process sends, it checks that it
-still owns the position, and ends if it does not. If two processes begin together, one of them ends.
-Owner: `penstock produce`.
+the position is committed for a group without members. So all references up to the committed
+position are on the topic. Marks in the topic itself tell which references were sent after that
+commit. The last mark of a partition names a place in the listing (see `globs_and_manifests`), and
+the partition's references up to that place are not sent again. So no reference is missing or
+double, even without transactions, which would not help, because workers read their input
+uncommitted. If there are several processes of the command, the one that began last owns the
+position. Before a process sends, it checks that it still owns the position, and ends if it does
+not. If two processes begin together, one of them ends. Owner: `penstock produce`.
 """
 
 import asyncio
@@ -25,26 +26,25 @@ from penstock.errors import usage
 from penstock.jobs.globs_and_manifests import At
 from penstock.ports import Commit
 
-# The header with a partition's mark.
+# The name of the header that holds a partition's mark.
 MARK = "penstock-listing"
 # The position is committed this often, so that a later process has few marks to read.
 KEEP_S = 2.0
-# A process sends only within this time after it has seen that it owns the position.
+# A process may send only within this time after it has seen that it owns the position.
 SURE_S = 0.5
-# After this time all that a killed process had sent is on the topic, and an earlier process, if one
-# still ran, has ended.
+# A process that takes over waits this long. After this time, everything that a killed process had
+# sent is on the topic, and an earlier process that still ran has ended.
 ARRIVED_S = 3.0
-# A process that has looked for a position and found none writes a position of its own within this
-# time.
+# If a process has looked for a position and found none, it writes its own within this time.
 BEGUN_S = 1.0
 
 
 class _Kept(Struct):
-    """The metadata of each partition's commit. `job`: the id of the announcement, the same for all
-    processes that go on with it; `run`: the id of the process that owns the position; `pin`: the
-    version of the list. `at`: the place that was reached; None: the beginning. `partitions`: how
-    many the topic had when the job began, because streams keep their partitions even if partitions
-    are added.
+    """The metadata of each partition's commit. `job`: the id of the announcement, which is the same
+    for all processes that go on with it. `run`: the id of the process that owns the position.
+    `pin`: the version of the list. `at`: the place that was reached; None: the beginning.
+    `partitions`: the number of the topic's partitions when the job began; with this number, streams
+    keep their partitions even if partitions are added.
     """
 
     v: int
@@ -58,7 +58,7 @@ class _Kept(Struct):
 
 
 class _Mark(Struct, array_like=True):
-    """The mark of a batch: the place of its last reference, and how many references it has."""
+    """The mark of a batch: the place of its last reference, and the number of its references."""
 
     job: str
     at: At
@@ -66,9 +66,9 @@ class _Mark(Struct, array_like=True):
 
 
 class Position:
-    """The position of one listing; `open_position` makes it. `reached`: for each partition that has
-    marks beyond `at`, the place up to which its references are on the topic. `before`: how many
-    references earlier processes announced.
+    """The position of one listing. Get one from `open_position`. `reached`: for each partition that
+    has marks beyond `at`, the place up to which its references are on the topic. `before`: the
+    number of references that earlier processes announced.
     """
 
     def __init__(self, kept: KeptPositions, topic: str, said: _Kept) -> None:
@@ -94,9 +94,9 @@ class Position:
         return self._said.is_done
 
     def is_due(self, at: At | None) -> bool:
-        """True if the position may be committed now. It may not if earlier processes have sent
-        references beyond `at`, because only marks tell of those references, and marks before the
-        committed offsets are not read.
+        """True if the position may be committed now. False if earlier processes have sent
+        references beyond `at`: only marks tell of these references, and after a commit, the marks
+        before the committed offsets would never be read.
         """
         if self._beyond is not None and at is not None and at >= self._beyond:
             self._beyond = None
@@ -108,7 +108,7 @@ class Position:
 
     async def be_sure(self) -> None:
         """Call this before anything is sent. Raises `Fatal` if another process of the command owns
-        the position by now.
+        the position now.
         """
         if asyncio.get_running_loop().time() >= self._sure_until_s:
             await self._ask()
@@ -123,8 +123,8 @@ class Position:
         self._sure_until_s = asked_s + SURE_S
 
     async def keep(self, at: At | None, announced: int, *, is_done: bool = False) -> None:
-        """Commit the position: all references up to `at` are acknowledged. `announced`: how many of
-        those references this process has sent.
+        """Commit the position `at`. All references up to `at` must be acknowledged. `announced`:
+        how many of them this process has sent.
         """
         await self._ask()
         self._said.at, self._said.is_done = at, is_done
@@ -138,15 +138,16 @@ class Position:
         self._at_s = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Write the position, and wait for other processes that begin now to write theirs. The
-        process that writes last owns the position; every other process raises `Fatal`.
+        """Write the position. Then wait until other processes that are beginning now have written
+        theirs. The process that writes last owns the position; in every other process this raises
+        `Fatal`.
         """
         await self._write()
         await asyncio.sleep(BEGUN_S)
         await self._ask()
 
     async def take_over(self, reader: Reader, commits: Mapping[int, Commit]) -> None:
-        """Become the owner of the position, so that an earlier process, if one still runs, ends.
+        """Become the owner of the position, so that an earlier process that still runs will end.
         Then read the marks of all references that were sent since the position was committed.
         """
         metadata = msgspec.json.encode(self._said).decode()
@@ -163,8 +164,8 @@ class Position:
     async def _read_marks(
         self, reader: Reader, spans: Mapping[int, tuple[int, int]], begins: dict[int, int]
     ) -> bool:
-        """Read the partitions from `begins` on to their ends. False: there was no mark of
-        this job.
+        """Read the marks in the partitions, from the offsets `begins` on. Returns False if there
+        was no mark of this job.
         """
         found = False
         for number, begin in begins.items():
@@ -188,7 +189,7 @@ class Position:
         try:
             mark = msgspec.json.decode(value, type=_Mark)
         except (msgspec.MsgspecError, TypeError, ValueError):
-            return False  # a header of another program
+            return False  # another program wrote this header
         if mark.job != self._said.job:
             return False
         self.reached[number] = mark.at
@@ -207,8 +208,9 @@ async def open_position(
     resume: bool,
     anew: bool,
 ) -> Position:
-    """The position at which an earlier process of the same command ended, or the beginning. Raises
-    `Fatal` if an earlier process was cut off, and neither `resume` nor `anew` says what to do.
+    """The position at which an earlier process of the same command ended; if there was none, the
+    beginning. Raises `Fatal` if an earlier process ended before it was done, and neither `resume`
+    nor `anew` says what to do.
     """
     commits = await kept.read()
     former = {} if anew else _read(commits)
@@ -222,8 +224,8 @@ async def open_position(
         position = Position(kept, topic, fresh)
         await position.begin()
         return position
-    # The commits of all partitions are written by one request. If that request failed halfway, the
-    # earliest position counts.
+    # One request writes the commits of all partitions. If it failed halfway, the partitions tell
+    # different positions. Then the earliest one counts.
     said = min(former.values(), key=lambda one: one.announced)
     if said.pin != pin:
         raise usage(

@@ -2,8 +2,8 @@
 
 Rule: the Kafka key is the stream, so that a stream's objects stay in one partition, in the order of
 the listing. An object that is named without a glob must exist, so that a typing error is not
-announced. If a position is kept, objects that an earlier process of the command has announced are
-not announced again. Owner: the command.
+announced. If the position is kept, the command does not announce again what an earlier process of
+the same command has announced. Owner: the command.
 """
 
 import re
@@ -37,7 +37,7 @@ from penstock.ports import Objects
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 
-# If fewer objects than this are all in one partition, there is no warning.
+# Below this number of objects there is no warning that all are in one partition.
 FEW = 10
 # At most this many streams are counted.
 MANY = 1_000
@@ -45,10 +45,11 @@ MANY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is announced: objects by `urls` (globs), or the rows of `manifest`. `stream`: the stream
-    of all objects, or a regular expression on their keys with a group named `stream`; None: the
-    worker's own rules name the streams. `resume`: True to go on where an earlier process ended.
-    `anew`: True to begin again, but with a position that is kept for a later process.
+    """What the user wants to be announced: the objects that `urls` name (they may be globs), or
+    those in the rows of `manifest`. `stream`: the stream of all objects; or a regular expression
+    for their keys, in which a group named `stream` finds the stream; None: the worker's own rules
+    name the streams. `resume`: True to go on where an earlier process ended. `anew`: True to begin
+    again, and to keep the position for a later process.
     """
 
     urls: Sequence[str] = ()
@@ -62,15 +63,17 @@ class Wanted:
         return self.resume or self.anew or self.manifest is not None
 
     def group(self, cfg: config.Kafka) -> str:
-        """The group that keeps the position. The same arguments give the same group."""
+        """The name of the group that keeps the position. The same arguments always give the same
+        name.
+        """
         said = "\n".join([announced_on(cfg), self.manifest or "", self.stream or "", *self.urls])
         return f"{cfg.group}.produce.{blake2b(said.encode(), digest_size=6).hexdigest()}"
 
 
 @dataclass(slots=True)
 class Stream:
-    """A stream: the number of its objects, and the models that workers with these settings ask
-    about those objects.
+    """What is known of a stream: the number of its objects, and the models that answer them if the
+    workers have the same settings.
     """
 
     objects: int = 0
@@ -78,8 +81,9 @@ class Stream:
 
 
 class Produced(NamedTuple):
-    """`references`: how many were acknowledged. `streams`: from a stream's name to the stream, for
-    the first `MANY` streams. `before`: how many references earlier processes had announced.
+    """`references`: how many references were acknowledged. `streams`: a mapping from a stream's
+    name to the stream; it has the first `MANY` streams. `before`: how many references earlier
+    processes had announced.
     """
 
     references: int
@@ -88,8 +92,8 @@ class Produced(NamedTuple):
 
     @property
     def hint(self) -> str | None:
-        """A warning if all objects are one stream, because then only one worker has work; else
-        None.
+        """A warning if all objects are in one stream, because then only one worker has work.
+        Otherwise None.
         """
         if len(self.streams) != 1 or self.references < FEW:
             return None
@@ -107,8 +111,8 @@ async def produce(
     *,
     on_sent: Callable[[int], None],
 ) -> Produced:
-    """Publish a reference for each object. `on_sent` is called with the number of references so
-    far, those of earlier processes included.
+    """Publish a reference for each object. `on_sent`: a function that is called with the number of
+    references so far, including those of earlier processes.
     """
     named = _name_of(wanted.stream, StreamNames(cfg.kafka.stream_from))
     listing = await _listing(cfg, objects, wanted)
@@ -172,8 +176,8 @@ class _Announcing:
         return Produced(sending.acknowledged, self._streams, before)
 
     async def _announce(self, at: At, reference: Reference) -> bool:
-        """Announce a reference. True if this process announces it; False if an earlier process has
-        done so.
+        """Announce a reference. Returns False, and announces nothing, if an earlier process has
+        announced it.
         """
         name = self._named(reference)
         partition = self._partition_of(name)
@@ -183,8 +187,8 @@ class _Announcing:
                 return False
         self._count(name, reference)
         if self._said_stream and reference.stream is None:
-            # In a worker, kafka.stream_from overrides the Kafka key, but not this field of the
-            # reference.
+            # The stream is also written into the reference, because a worker's kafka.stream_from
+            # overrides the Kafka key, but not this field.
             reference = structs.replace(reference, stream=name)
         value = encode_reference(reference)
         if self._sending.add(partition, name.encode(), value, at):
@@ -220,8 +224,8 @@ async def _listing(cfg: config.Config, objects: Objects, wanted: Wanted) -> List
 async def _position(
     cfg: config.Config, wanted: Wanted, listing: Listing, topic: str, partitions: int
 ) -> AsyncIterator[Position | None]:
-    """The position of the listing; None: none is kept. Raises `Fatal` if an earlier process was cut
-    off, and the command has neither --resume nor --anew.
+    """Gives the block the position of the listing, or None if no position is kept. Raises `Fatal`
+    if an earlier process ended before it was done, and the command has neither --resume nor --anew.
     """
     if not wanted.is_kept:
         yield None
@@ -230,7 +234,7 @@ async def _position(
         open_reader(cfg.kafka, "read_uncommitted") as reader,
         open_positions(cfg.kafka, wanted.group(cfg.kafka), topic, range(partitions)) as kept,
     ):
-        # A broker that has just come up does not know yet which broker keeps the group.
+        # A broker that has just come up does not know yet which broker coordinates the group.
         await until_answered("Kafka broker", kept.read, SystemClock(), cfg.limits.start_ms / 1000)
         yield await open_position(
             kept,
@@ -244,8 +248,8 @@ async def _position(
 
 
 def _name_of(stream: str | None, naming: StreamNames) -> Callable[[Reference], str]:
-    """The function that names the stream of a reference. Raises `Fatal` for a wrong regular
-    expression.
+    """Returns a function that gives the name of a reference's stream. Raises `Fatal` for a wrong
+    regular expression.
     """
     if stream is not None and "(?P<stream>" not in stream:
         return lambda _: stream

@@ -1,8 +1,8 @@
-"""`penstock progress`: how far a group is, by the topics and the group's commits alone.
+"""`penstock progress`: tells how far a group is, from the topics and the group's commits alone.
 
 Rule: the command joins no group, so no worker notices it. A worker commits all its partitions at
-once, twice a second. So the rate is measured from one change of the commits to another, not from
-one look at them to the next. Owner: the command.
+once, and only twice a second. So the rate is measured between two changes of the commits, not
+between two looks at them. Owner: the command.
 """
 
 import asyncio
@@ -19,18 +19,20 @@ from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
 from penstock.replay.decided_range import Spans
 
-# A rate needs some commits of each worker, so a person waits this long for a picture of the
-# progress.
+# The first picture of the progress takes this long, because a rate needs some commits of each
+# worker.
 SAMPLE_S = 5.0
 LOOK_S = 0.25
-# With `--watch` the rate is measured over this much of the past.
+# With `--watch`, the rate is that of this much of the past.
 PAST_S = 60.0
 # At most this many dead letters are read, which takes about two seconds.
 MOST_LETTERS = 200_000
 
 
 class Rate:
-    """How much is done a second, between the first and the last change of the past minute."""
+    """Measures how much is done a second, between the first and the last change of the commits in
+    the past minute.
+    """
 
     def __init__(self) -> None:
         self._changes: deque[tuple[float, int]] = deque()
@@ -52,8 +54,8 @@ class Rate:
 
 
 async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Progress]:
-    """Yields a picture of the progress after `SAMPLE_S`, and then one every `every_s`, until all is
-    answered.
+    """Yields the first picture of the progress after `SAMPLE_S`, and then one every `every_s`
+    seconds, until all is answered.
     """
     async with (
         open_groups(cfg.kafka) as groups,
@@ -72,7 +74,7 @@ async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Prog
 
 
 class _Looking:
-    """Call `begin` first, then `sample` and `picture` in turns."""
+    """Looks at one group. Call `begin` first, then `sample` and `picture` in turns."""
 
     def __init__(self, cfg: config.Config, groups: Groups, reader: Reader) -> None:
         self._cfg = cfg
@@ -85,8 +87,8 @@ class _Looking:
         self._positions: Mapping[Where, Commit] = {}
 
     async def begin(self) -> None:
-        """Find the job. The progress of the job is shown, unless the job is done and more was
-        announced after its end. Then the progress of everything that the topics hold is shown.
+        """Decide what the pictures are about: the job. If there is no job, or if it is done and
+        more was announced after its end, they are about everything that the topics hold.
         """
         kafka = self._cfg.kafka
         self._spans = await held(self._reader)
@@ -100,7 +102,7 @@ class _Looking:
         self._errors = AnsweredByErrors(self._cfg, self._job, most=MOST_LETTERS)
 
     async def sample(self, for_s: float) -> None:
-        """Look at the commits for `for_s`, or until all is answered."""
+        """Look at the commits for `for_s` seconds, or until all is answered."""
         if self._job is None:
             self._spans = await held(self._reader)
         until_s = self._clock.now() + for_s
@@ -142,8 +144,8 @@ class _Looking:
 
     @property
     def _answered(self) -> int:
-        """How many references are answered. With order by stream, some of them lie beyond the
-        committed offset of their partition. Those references are listed in the commit's metadata.
+        """How many references are answered. With order by stream, answered references may also lie
+        beyond the committed offset of their partition; the commit's metadata lists these.
         """
         found = 0
         for part, commit in self._positions.items():

@@ -1,10 +1,10 @@
-"""Sends references in bulk, and marks how far each partition has come with its listing.
+"""Sends references in bulk, and marks in each partition how much of the listing it has.
 
-Rule: the batches of a partition leave in order, and Kafka keeps a batch whole or not at all. So the
-mark on the last record of a batch says exactly which references of its partition are on the topic,
-even if the sender died and its other batches were lost. Memory is bounded: `WAITING_BYTES` for
-references that wait to be sent, and `UNACKNOWLEDGED_BYTES` for references that were sent and are
-not acknowledged yet. Owner: `penstock produce`.
+Rule: the batches of a partition leave in order, and Kafka keeps a batch whole or not at all. The
+last record of each batch has a mark. So a partition's last mark says exactly which of its
+references are on the topic, even if the sender died and its other batches were lost. Memory is
+bounded: by `WAITING_BYTES` for references that wait to be sent, and by `UNACKNOWLEDGED_BYTES` for
+those that were sent and are not acknowledged yet. Owner: `penstock produce`.
 """
 
 from collections import deque
@@ -16,11 +16,12 @@ from penstock.jobs.globs_and_manifests import At
 from penstock.jobs.listing_position import MARK, Position
 from penstock.ports import Outgoing, Sink
 
-# A batch is sent at this size, a quarter of Kafka's largest. Larger batches would not be faster.
+# A batch is sent when it has this size, a quarter of the largest that Kafka takes. Larger batches
+# would not be faster.
 SENT_BYTES = 256 << 10
 WAITING_BYTES = 16 << 20
 UNACKNOWLEDGED_BYTES = 16 << 20
-# At most this much is added by Kafka to the key and value of a record.
+# Kafka adds at most this many bytes to the key and value of a record.
 _RECORD_BYTES = 24
 
 
@@ -43,7 +44,7 @@ class _Sent(NamedTuple):
 
 class Sending:
     """`position`: makes the marks, and checks before each batch that this process still owns the
-    listing's position; None: batches have no marks.
+    listing's position. None: batches have no marks.
     """
 
     def __init__(self, sink: Sink, topic: str, partitions: int, position: Position | None) -> None:
@@ -57,8 +58,8 @@ class Sending:
         self._sent_bytes = 0
 
     def add(self, partition: int, key: bytes, value: bytes, at: At) -> bool:
-        """Let a reference wait with the other references of its partition. True: so many of them
-        wait that the caller must `send` them.
+        """Let a reference wait with the others of its partition. Returns True if so many wait now
+        that the caller must `send` them.
         """
         waiting = self._waiting.get(partition)
         if waiting is None:
@@ -86,14 +87,18 @@ class Sending:
         self._sent_bytes += waiting.nbytes
 
     async def settle(self) -> None:
-        """Send all references, and wait until all are acknowledged."""
+        """Send all references that still wait, and return when all that were sent are
+        acknowledged.
+        """
         for partition in list(self._waiting):
             await self.send(partition)
         while self._sent:
             await self._next_acknowledged()
 
     def drop(self) -> None:
-        """Call this if the command has failed: no acknowledgement is awaited any more."""
+        """Call this if the command has failed. After this call, nobody awaits acknowledgements any
+        more.
+        """
         for sent in self._sent:
             if iscoroutine(sent.acknowledged):
                 sent.acknowledged.close()

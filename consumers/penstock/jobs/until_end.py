@@ -1,9 +1,9 @@
-"""`penstock run --until-end`: a worker that ends when its group has answered all of a job.
+"""`penstock run --until-end`: runs a worker that ends when its group has answered all of a job.
 
-Rule: the worker works as without the option, but its source gives no records beyond the job's end.
-The worker does not end when its own partitions are done, but when the whole group has committed all
-partitions up to the job's end. Until then the worker can take over the partitions of another worker
-that dies or ends. Owner: the command.
+Rule: the worker works as it does without the option, but its source gives no records beyond the
+job's end. The worker goes on after its own partitions are done, so that it can take over those of
+another worker that dies or ends. It ends when the group has committed all partitions up to the
+job's end. Owner: the command.
 """
 
 import logging
@@ -35,9 +35,9 @@ async def run_until_end(
     strict: bool,
     leaves: bool = False,
 ) -> None:
-    """Returns when all is answered. With `strict` the process exits with 1 if anything was answered
+    """Return when all is answered. With `strict`, the process exits with 1 if anything was answered
     by an error. If the worker was asked to end before all was answered, the process exits with 143.
-    Raises the first failure of the worker.
+    If the worker fails, its first failure is raised.
     """
     if cfg.helped:
         raise usage(
@@ -67,7 +67,7 @@ async def run_until_end(
 
 
 class _Work:
-    """The job and its worker. Call `decide` first, then `run` once."""
+    """A job, and the worker for it. Call `decide` first, then `run` once."""
 
     job: Job
     watch: Watch

@@ -1,10 +1,10 @@
-"""What a call of the library chooses: the model that answers, with which settings, and, if several
-processes divide the objects, this process's share of them.
+"""Finds out what a call of the library has chosen: the settings; the model that answers; and, if
+several processes divide the objects among them, this process's share.
 
 Rule: the caller's arguments override the environment, which overrides the file. A URL of a model
 means the same in Python, for `penstock predict` and for `penstock replay`. The option `--shard`
-names the share, or leaves that to the variables of the scheduler that started the processes; the
-processes do not talk to each other. Owner: the call.
+names the share, or says that the variables of the scheduler name it. The processes do not talk to
+each other. Owner: the call.
 """
 
 import os
@@ -23,19 +23,20 @@ from penstock.config.model_sections import MODEL_PATHS, name_and_version, path_b
 from penstock.config.unknown_keys import nearest
 from penstock.errors import usage
 
-# A TOML file, or a dictionary of the tables that would stand in one.
+# How a caller gives the configuration: as a `Config`, as the path of a TOML file, or as a
+# dictionary with the tables of such a file.
 Settings = Config | Mapping[str, Any] | str | os.PathLike[str]
 
 _PROTOCOLS: Final = get_args(Protocol)
-# How to write the URL of a model. With the Open Inference Protocol the path may be left out; then
-# `model.name` names the model.
+# The forms that messages suggest for the URL of a model. With the Open Inference Protocol the path
+# may be left out; then `model.name` names the model.
 _TORCHSERVE_URL: Final = "http://host:port/predictions/NAME"
 _OIP_URL: Final = "{scheme}://host:port or {scheme}://host:port/v2/models/NAME"
 _GRPC: Final = ("grpc", "grpcs")
 
 
 def configured(settings: Settings | None) -> Config:
-    """The configuration that a caller gives as `config`. Raises `Fatal` for a wrong key or
+    """Make the configuration from a caller's argument `config`. Raises `Fatal` for a wrong key or
     value.
     """
     if isinstance(settings, Config):
@@ -50,8 +51,8 @@ def chosen(
     request: str | None = None,
     keep: Sequence[str] | None = None,
 ) -> tuple[Config, str]:
-    """The configuration with the chosen model, and the name of that model in records. `model`: a
-    URL, or the name of a configured model; None: the default model.
+    """Returns two things: the configuration with the chosen model; and the name that this model has
+    in records. `model`: a URL, or the name of a configured model; None: the default model.
     """
     if keep is not None:
         names = [keep] if isinstance(keep, str) else list(keep)
@@ -71,7 +72,9 @@ def chosen(
 def with_model(
     cfg: Config, url: str | None, protocol: str | None = None, request: str | None = None
 ) -> Config:
-    """The configuration with the model at `url`; None: with the configured model."""
+    """The configuration with the model at `url`. If `url` is None, the model is the configured
+    one.
+    """
     model = cfg.model
     if protocol is not None:
         if protocol not in _PROTOCOLS:
@@ -82,15 +85,17 @@ def with_model(
         requests.find(request)
         model = structs.replace(model, request=request)
     if url is not None:
-        # The model of the URL does not have the replicas and the management of the configured
-        # model.
+        # The replicas and the management address are those of the configured model, not of the
+        # model at the URL.
         model = structs.replace(model, replicas=None, management_url=None)
         model = structs.replace(model, **_place_of(url, model))
     return structs.replace(cfg, model=model)
 
 
 def _place_of(url: str, model: Model) -> dict[str, Any]:
-    """What the URL says: the server; with some protocols also the model's name and version."""
+    """The keys of `[model]` that follow from the URL: those of the server; with some protocols also
+    the model's name and version.
+    """
     parts = urlsplit(url)
     is_grpc = model.protocol == "oip-grpc"
     if parts.scheme not in (_GRPC if is_grpc else ("http", "https")) or not parts.hostname:
@@ -98,7 +103,7 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
         raise usage(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
     server = f"{parts.scheme}://{parts.netloc}"
     if model.protocol == "http":
-        # A URL with a path is the whole address: the path of a preset is not put behind it.
+        # If the URL has a path, it is the whole address, so the preset's path is not put behind it.
         return {"url": url, "path": "", "health": ""} if parts.path.strip("/") else {"url": url}
     if model.protocol == "openai-embeddings":
         return {"url": url.removesuffix("/").removesuffix("/embeddings")}
@@ -129,8 +134,9 @@ def _examples(protocol: Protocol) -> str:
 
 
 class Share(NamedTuple):
-    """Which objects are answered. `shard`: only objects of this shard. `skip_existing`: only
-    objects without a result; `skipped` is called for each object that has a result.
+    """Tells which of the objects are answered. `shard`: only objects of this shard.
+    `skip_existing`: True if only objects without a result are answered. `skipped`: a function that
+    is called for each object that has a result.
     """
 
     shard: Shard | None = None
@@ -141,16 +147,16 @@ class Share(NamedTuple):
 ALL: Final = Share()
 
 _WRITTEN: Final = re.compile(r"(?P<index>\d+|auto)(/(?P<count>\d+))?")
-# Kubernetes sets this variable for a Job with completionMode: Indexed. No variable tells how many
-# processes there are.
+# Kubernetes sets this variable for a Job with completionMode: Indexed. No variable of Kubernetes
+# tells how many processes there are.
 _KUBERNETES: Final = "JOB_COMPLETION_INDEX"
 _AWS: Final = ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE")
 _SLURM: Final = "SLURM_ARRAY_TASK_"
 
 
 def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
-    """The shard that `text` names: `I/N`, or by the scheduler's variables `auto/N` or `auto`.
-    Raises `Fatal`.
+    """The shard that `text` names. `I/N` names it directly. With `auto/N` or `auto`, the
+    scheduler's variables tell the rest. Raises `Fatal`.
     """
     found = _WRITTEN.fullmatch(text)
     if found is None or (found["index"] != "auto" and found["count"] is None):
@@ -170,7 +176,9 @@ def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
 
 
 def _by_scheduler(text: str, environ: Mapping[str, str]) -> tuple[int, int | None]:
-    """Index and count by the scheduler's variables; None: the scheduler does not tell the count."""
+    """This process's index and the number of processes, by the scheduler's variables. The number is
+    None if the scheduler does not tell it.
+    """
     try:
         if _KUBERNETES in environ:
             return int(environ[_KUBERNETES]), None
@@ -185,8 +193,8 @@ def _by_scheduler(text: str, environ: Mapping[str, str]) -> tuple[int, int | Non
 
 
 def _of_slurm(text: str, environ: Mapping[str, str]) -> tuple[int, int]:
-    """Index and count by Slurm. Its ids begin anywhere, with any step: `--array=1-7:2` makes the
-    tasks 1, 3, 5 and 7.
+    """This process's index and the number of processes, by Slurm's variables. Slurm's task ids may
+    begin anywhere, and have any step: `--array=1-7:2` makes the tasks 1, 3, 5 and 7.
     """
     one, count, first, last = (
         int(environ[f"{_SLURM}{name}"]) if f"{_SLURM}{name}" in environ else None

@@ -1,4 +1,5 @@
-"""What Python programs call: `predict` and `predict_sync`, and their results as a table.
+"""The functions that Python programs call: `predict` and `predict_sync`. Also makes tables from
+their results.
 
 Rule: `predict_sync` runs `predict` in a thread with an event loop of its own, because the caller's
 thread may have a running loop already. In a table each record is a row, in order. If predictions
@@ -43,12 +44,13 @@ async def predict(
     protocol: what the model server speaks; `http` takes any URL.
     request: the form of a call, as `json`, `float32`, `bytes` or `arrow`.
     keep: columns of the input. Each result has them in `columns`; a table has a column for each.
-    config: a TOML file, or a dictionary of the tables that would stand in one, for everything else
-        (docs/configuration.md). Variables (`PENSTOCK_...`) override it, arguments override both.
-    progress: show a bar on standard error, if that is a terminal, or in a notebook.
+    config: all other settings (docs/configuration.md), as a TOML file or as a dictionary with the
+        tables of such a file. Variables (`PENSTOCK_...`) override it; arguments override both.
+    progress: True to show a bar in a notebook, or on standard error if this is a terminal.
 
-    A rejected row has `error` in place of a `prediction`. Raises `PenstockError` for what the
-    caller must mend; its text says how. Closing the iterator early stops the work.
+    A rejected row has an `error` instead of a `prediction`. If there is something that the caller
+    must mend, `PenstockError` is raised, and its text says how. Closing the iterator early stops
+    the work.
     """
     decoder = msgspec.json.Decoder(Prediction)
     named = [url for each in urls for url in ([each] if isinstance(each, str) else each)]
@@ -65,8 +67,8 @@ async def predict(
                         yield result
                     bar.done(rows, objects)
     except PenstockError as error:
-        # The traceback shows only the caller's own lines, because ours would not help to mend the
-        # error.
+        # The traceback shows only the caller's own lines, because our lines would not help to mend
+        # the error.
         raise error.with_traceback(None) from None
 
 
@@ -79,8 +81,8 @@ def predict_sync(
     config: Settings | None = None,
     progress: bool = False,
 ) -> "Predictions":
-    """Does what `predict` does, with the same arguments, but returns all results at once: a list
-    with `to_arrow()`, `to_pandas()` and `to_polars()`.
+    """The same as `predict`, with the same arguments, but returns all results at once, as a list
+    that has the methods `to_arrow()`, `to_pandas()` and `to_polars()`.
 
     It runs in a thread of its own, because a notebook's thread has a running event loop already. An
     interrupt (Ctrl-C) stops the work.
@@ -109,8 +111,8 @@ def predict_sync(
 
 
 def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end in a thread of its own. If an exception, such as an interrupt,
-    reaches the waiting caller, the coroutine is ended before that exception is raised.
+    """Run a coroutine to its end in a thread of its own, and wait. If an exception, such as an
+    interrupt, comes during the wait, it is raised only after the coroutine has ended.
     """
     failed: list[BaseException] = []
     running: list[Callable[[], object]] = []
@@ -120,7 +122,7 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         running.append(partial(loop.call_soon_threadsafe, task.cancel))
-        # The interrupt may have come before there was a task to cancel.
+        # The interrupt may have come when there was no task yet that could be cancelled.
         if is_interrupted.is_set():
             work.close()
             return
@@ -137,7 +139,7 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
     thread = Thread(target=work_on, name="predict_sync", daemon=True)
     try:
         thread.start()
-        ended.wait()  # not `join`: if `join` is interrupted, Python 3.11 takes the thread for ended
+        ended.wait()  # after an interrupt of `join`, Python 3.11 would take the thread for ended
     except BaseException:
         is_interrupted.set()
         with suppress(RuntimeError):  # the work has just ended, and its loop is closed
@@ -151,7 +153,7 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
 
 
 class Predictions(list[Prediction]):
-    """What `predict_sync` returns: a list of records."""
+    """The list of records that `predict_sync` returns."""
 
     def to_arrow(self) -> pa.Table:
         return to_arrow(self)
@@ -164,8 +166,8 @@ class Predictions(list[Prediction]):
 
 
 def to_arrow(results: Iterable[Prediction]) -> pa.Table:
-    """Columns `id`, `stream`, `bucket`, `key`, `member`, `row`, `event_time`, `error`, `message`,
-    the prediction, and what `keep` named.
+    """Make a table of the results. Its columns are `id`, `stream`, `bucket`, `key`, `member`,
+    `row`, `event_time`, `error`, `message`, those of the prediction, and those that `keep` named.
     """
     found = list(results)
     plain = {
@@ -202,7 +204,7 @@ def _kept(rows: list[dict[str, Any]], taken: Collection[str]) -> dict[str, pa.Ar
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """The values as a column. If they are of several types, or one is an integer of more than 64
+    """Make a column of the values. If they have several types, or one is an integer of more than 64
     bits, the column holds their JSON.
     """
     try:

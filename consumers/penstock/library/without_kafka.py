@@ -1,7 +1,8 @@
 """Answers the rows of objects by the worker's own pipeline, without Kafka.
 
-Rule: the rows of all objects are answered in order, each once, even if the last rows do not fill a
-batch. A caller that stops iterating stops the pipeline. Owner: the caller's task.
+Rule: the rows of all objects are answered in order, each once; the last rows are answered even if
+they do not fill a batch. If the caller stops iterating, the pipeline stops. Owner: the caller's
+task.
 """
 
 import asyncio
@@ -46,11 +47,11 @@ async def predict_lines(
     found: Callable[[int], object] = lambda objects: None,
     share: Share = ALL,
 ) -> AsyncGenerator[list[bytes]]:
-    """Does what `predict` does, but yields records of the output topic (JSON), in lists, as they
-    become ready. In the records the model of `cfg.model` is called `model_name`. `output`: a URL
-    like that of the setting `output.objects`; then the answers are written there, and each object
-    has one record. `found` is called with the number of objects found so far. `share`: which
-    objects are answered.
+    """The same as `predict`, but yields lists of records as they become ready. The records are
+    JSON, as on the output topic. `model_name`: the name that the model of `cfg.model` has in them.
+    `output`: a URL like the setting `output.objects`; if it is given, the answers are written
+    there, and each object has one record. `found`: a function that is called with the number of
+    objects found so far. `share`: tells which objects are answered.
     """
     if share.skip_existing and output is None:
         raise usage(
@@ -77,7 +78,9 @@ async def predict_lines(
 
 
 class _Call(NamedTuple):
-    """The parts that answer one call. `ended` is set when all references of the URLs were read."""
+    """The parts of a pipeline that answers one call. `ended` is set when all references of the URLs
+    were read.
+    """
 
     pipeline: Pipeline
     objects: LocalObjects
@@ -105,8 +108,8 @@ def _call(
     share: Share,
     opened: AsyncExitStack,
 ) -> _Call:
-    """Make the parts. All clients that are opened here are pushed on `opened`, which closes
-    them.
+    """Make the parts. `opened` gets all clients that are opened here, and closes them at the
+    end.
     """
     results = None if output is None else open_results(cfg, output)
     if results is not None:
@@ -135,7 +138,9 @@ def _call(
 
 
 async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) -> None:
-    """Wait for the store of `[objects]` if a URL names S3, then for the model."""
+    """If a URL names S3, wait until the store of `[objects]` answers. Then wait until the model
+    answers.
+    """
     clock, start_s = SystemClock(), cfg.limits.start_ms / 1000
     if any(url.startswith("s3") and local_path(url) is None for url in urls):
         ask = partial(ask_store, call.objects, cfg.objects.endpoint_url)
@@ -144,7 +149,7 @@ async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) 
 
 
 def _bucket_of(url: str) -> str:
-    """The bucket of a URL; all local files count as one bucket."""
+    """The bucket of a URL. All local files count as one bucket."""
     return "" if local_path(url) is not None else url.partition("://")[2].partition("/")[0]
 
 
@@ -161,8 +166,8 @@ async def _counted(
 async def _until_done(
     results: asyncio.Queue[list[bytes]], running: asyncio.Task[None]
 ) -> AsyncGenerator[list[bytes]]:
-    """Yield the queue's items until the task ends. If the task failed, its exception is raised
-    after the items that came before.
+    """Yield the queue's items until the task ends. If the task failed, the items that came before
+    are yielded first, and then its exception is raised.
     """
     while not running.done():
         getting = asyncio.create_task(results.get())

@@ -1,7 +1,7 @@
-"""Collects everything that is wrong in a configuration, in its file and in the environment.
+"""Collects everything that is wrong in a configuration: in its file, and in the environment.
 
 Rule: no service is asked, and no file but the configuration is read. A wrong setting is noted and
-left out, and the other settings are checked again, so that one run finds all errors. Owner:
+left out. Then the other settings are checked again, so that one run finds all errors. Owner:
 `penstock lint`.
 """
 
@@ -30,7 +30,7 @@ from penstock.settings.worker import settings_for_worker
 _NAMED = re.compile(
     r"\[\[(?P<table>\w+)\]\] number (?P<number>\d+)|\b(?P<section>[a-z]+)\.(?P<key>[a-z0-9_]+)"
 )
-# The key that each table of these arrays must have.
+# For each of these arrays of tables: the key that each of its tables must have.
 _REQUIRED: Final = {"models": "name", "routes": "model"}
 
 
@@ -66,8 +66,8 @@ class _Findings:
 
 
 def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) -> list[Finding]:
-    """All findings, in the order of the file's lines. `streams`: names or globs of the existing
-    streams. Raises `Fatal` if the file cannot be read.
+    """Check the configuration. Returns all findings, in the order of the file's lines. `streams`:
+    the names or globs of the existing streams. Raises `Fatal` if the file cannot be read.
     """
     text = _text(file)
     try:
@@ -98,7 +98,7 @@ def _text(file: File | None) -> str:
 
 
 def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
-    """The environment without its wrong variables, which are noted in `findings`."""
+    """Note the wrong variables in `findings`, and return the environment without them."""
     known = dict(environ)
     for name, text in environ.items():
         try:
@@ -112,8 +112,8 @@ def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
 def _loaded(
     tree: dict[str, Any], file: File | None, environ: dict[str, str], findings: _Findings
 ) -> config.Config | None:
-    """The configuration without its wrong settings, which are noted in `findings`. None: a wrong
-    setting could not be left out.
+    """Note the wrong settings in `findings`, and return the configuration without them. None: a
+    wrong setting could not be left out.
     """
     while True:
         try:
@@ -129,9 +129,9 @@ def _loaded(
 
 
 def _leave_out(tree: dict[str, Any], path: Path, environ: Mapping[str, str]) -> bool:
-    """Remove the setting at this path. A table of an array that lacks its required key, or loses it
-    here, gets a stand-in, so that the tables after it keep their numbers. Returns False if the file
-    does not have the setting.
+    """Remove the setting at this path. If a table of an array has no required key, or loses it by
+    this, it gets a stand-in for it, so that the tables after it keep their numbers. Returns False
+    if the file does not have the setting.
     """
     required = _REQUIRED.get(str(path[0]), "")
     *tables, last = (*path, required) if isinstance(path[-1], int) else path
@@ -146,20 +146,22 @@ def _leave_out(tree: dict[str, Any], path: Path, environ: Mapping[str, str]) -> 
 
 
 def _a_model(tree: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """The name of the default model, which any route may name."""
+    """The name of the default model. It serves as a stand-in, because any route may name this
+    model.
+    """
     name = environ.get(variable("model", "name")) or tree.get("model", {}).get("name")
     return name if isinstance(name, str) else config.Model().name
 
 
 def refused(cfg: config.Config) -> Iterator[Fatal]:
-    """The errors by which `penstock run` or `penstock scenes` would end at its start."""
+    """The errors with which `penstock run` or `penstock scenes` would end at its start."""
     checks: list[Callable[[], object]] = [
         lambda: check_inputs(cfg),
         lambda: stream_from(cfg.kafka.stream_from),
         lambda: results_for_worker(cfg),
         lambda: shadow_of(cfg),
         lambda: scenes.check(cfg.scenes),
-        lambda: open_model(cfg),  # it connects only at its first request
+        lambda: open_model(cfg),  # the model connects only at its first request
     ]
     try:
         checks += [partial(open_model, one) for one in cfg.with_each_model().values()]
@@ -193,7 +195,7 @@ def _label(path: Path) -> str:
 
 
 def _named(said: str) -> Path:
-    """The path of the first key or table that a text names."""
+    """The path of the first key or table that the text names."""
     found = _NAMED.search(said)
     if found is None:
         return ()

@@ -1,8 +1,8 @@
 """Finds settings that contradict each other, although each of them alone is right.
 
-Rule: pure. Each check yields the path of a setting and a sentence. The end of the sentence says how
-to mend the setting. A contradiction that a worker refuses at its start is not checked here again.
-Owner: `penstock lint`.
+Rule: everything here is pure. Each check yields the path of a setting and a sentence, whose end
+says how to mend the setting. Contradictions that a worker refuses at its start are not checked
+here. Owner: `penstock lint`.
 """
 
 import fnmatch
@@ -19,7 +19,7 @@ Said = tuple[Path, str]
 
 
 def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]:
-    """`streams`: names or globs of the existing streams; empty if they are not known."""
+    """`streams`: the names or globs of the existing streams; empty if they are not known."""
     yield from _topics(cfg)
     yield from _windows(cfg)
     yield from _unreachable(cfg.routes)
@@ -33,8 +33,8 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
 
 
 def _topics(cfg: config.Config) -> Iterator[Said]:
-    """No topic may be both read and written, because the worker would then answer its own answers
-    for ever.
+    """No topic may be both read and written. Otherwise the worker would answer its own answers, for
+    ever.
     """
     output, shadow = cfg.output, cfg.model.shadow is not None
     written = {
@@ -95,8 +95,8 @@ def _covers(one: config.Route, other: config.Route) -> bool:
 
 
 def _is_wider(glob: str | None, narrower: str | None) -> bool:
-    """True if the first glob surely matches everything that the second one matches: `a/*` is wider
-    than `a/b` and `a/b*`. A `*` matches any characters, slashes included.
+    """True if the first glob surely matches everything that the second one matches. For example,
+    `a/*` is wider than `a/b` and `a/b*`. A `*` matches any characters, including slashes.
     """
     if glob is None or glob.strip("*") == "" or glob == narrower:
         return True

@@ -1,6 +1,6 @@
-"""Finds the line of a TOML file on which a table or a key stands.
+"""Finds the line on which a table or a key stands in a TOML file.
 
-Rule: `tomllib` does not tell lines, so the file is cut into its statements, and each statement is
+Rule: `tomllib` does not tell lines. So the file is cut into its statements, and each statement is
 read alone. The file as a whole must be valid TOML. Owner: `penstock lint`.
 """
 
@@ -8,8 +8,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-# The place of a setting: names of tables, then the key. After the name of an array of tables comes
-# the number of the table, counted from 1: ("models", 2, "name").
+# The place of a setting: the names of its tables, then its key. After the name of an array of
+# tables comes the number of the table, counted from 1. An example is ("models", 2, "name").
 Path = tuple[str | int, ...]
 
 
@@ -41,7 +41,7 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int | None:
-    """The number of the line on which this path stands. If the file does not have the path, the
+    """The number of the line on which this path stands. If the file does not have the path: the
     line of the nearest table around it.
     """
     while path:
@@ -92,7 +92,9 @@ def _inside(names: Path, counts: Mapping[Path, int]) -> Path:
 
 
 def _keys(tree: Mapping[str, Any]) -> Iterator[Path]:
-    """The paths of all keys in a statement. A dotted key and an inline table hold several."""
+    """The paths of all keys in a statement. There are several in a dotted key and in an inline
+    table.
+    """
     for name, value in tree.items():
         yield (name,)
         if isinstance(value, dict):

@@ -1,10 +1,11 @@
-"""Decides, when a replay is started for the first time, which offsets are replayed, and writes this
-range down.
+"""Decides which offsets are replayed. This range is decided when the replay is started for the
+first time, and is then written down.
 
 Rule: a range is decided once. It is kept in the commits of a group that never has members,
-`<group>.range`: the committed offset of a partition is the end of its range, and the metadata holds
-the beginning and the options. Therefore the same command, started again, needs no file to replay
-the same records. With other options it is refused. Owner: the command, before the worker.
+`<group>.range`. The committed offset of a partition is the end of its range; the metadata has the
+beginning and the options. So if the same command is started again, it replays the same records, and
+needs no file for this. If it is started with other options, it is refused. Owner: the command,
+before the worker.
 """
 
 import logging
@@ -22,7 +23,7 @@ from penstock.replay.worker_settings import Options, Plan
 
 log = logging.getLogger(__name__)
 
-# The metadata of a commit has at most this many bytes; the broker's limit is 4,096.
+# The metadata of a commit may have at most this many bytes, because the broker's limit is 4,096.
 MAX_BYTES = 4_000
 
 
@@ -40,8 +41,8 @@ Spans = Mapping[Where, Span]
 
 
 class Decided(NamedTuple):
-    """The ranges, and when the replay began. `written`: the commits of the group `kept_in`, which
-    hold the ranges and that time.
+    """The ranges of a replay, and the time at which it began. `written`: the commits that hold
+    both. `kept_in`: the group that has these commits.
     """
 
     spans: Spans
@@ -60,9 +61,9 @@ class _Written(Struct, forbid_unknown_fields=True):
 
 
 async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Decided:
-    """The range of this replay. If no range is written down, a new one is decided and written down.
-    Each partition without a position in the replay's group gets the beginning of its range as
-    position. A partition that was added to the topic after the decision has no range.
+    """The range of this replay. If none is written down, a new one is decided and written down. If
+    the replay's group has no position in a partition, it gets one: the beginning of the partition's
+    range. A partition that was added to the topic after the decision has no range.
     """
     topics = await reader.inputs()
     parts = [Where(topic, number) for topic in topics for number in await reader.spans(topic)]
@@ -109,7 +110,9 @@ def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]
 
 
 def _read(commit: Commit, plan: Plan) -> _Written:
-    """Decode the metadata. Raises `Fatal` (exit 2) if the replay was begun with other options."""
+    """Decode the metadata of a commit. Raises `Fatal` (exit 2) if the replay was begun with other
+    options.
+    """
     options = plan.options
     another = f"or give this one another --name than {options.named}"
     try:

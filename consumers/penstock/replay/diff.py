@@ -1,11 +1,11 @@
 """Compares a replay's answers with the former ones.
 
-Rule: when the replay is done, both kinds of answers are read from their topics, and paired by the
-row's place in the input. One partition is read after the other, on both topics side by side, so
-that memory holds only the rows by which one topic is ahead of the other. A former answer counts if
-its message is in the range. If the order of the output allows it, the reading stops at the end of
-the range. A new answer counts if it was written since this replay began, because an earlier replay
-may have written to the same topic. Owner: the command.
+Rule: when the replay is done, both kinds of answers are read from their topics. Two answers are a
+pair if they are about the same row of the input. The partitions are read one after the other, each
+on both topics side by side, so that memory holds only the rows by which one topic is ahead of the
+other. A former answer counts if its message is in the range. If the order of the output allows it,
+the reading stops at the end of the range. A new answer counts if it was written since this replay
+began, because an earlier replay may have written to the same topic. Owner: the command.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +29,13 @@ from penstock.replay.worker_settings import Plan
 from penstock.settings.routes import routes_of
 from penstock.verify.records_and_open_objects import NOT_JSON
 
-# Records have the times of their producers, whose clocks may differ from ours by this much.
+# A record has the time of its producer's clock, which may differ from our clock by this much.
 CLOCKS_MS = 60_000
 # One topic may be ahead of the other by at most this many bytes of rows.
 AHEAD_BYTES = 64 << 20
 WORST = 10
 EXAMPLES = 10
-# A longer prediction is a vector, which is of no use as an example: only its length is shown.
+# A longer prediction is a vector, which is useless as an example. So only its length is shown.
 EXAMPLE_BYTES = 2_000
 
 THEN, NOW = 0, 1
@@ -65,8 +65,8 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 class Compares(NamedTuple):
-    """How answers are compared. `pointers`: JSON pointers to the compared values; if empty, all
-    values are compared.
+    """How answers are compared. `pointers`: JSON pointers to the values that are compared; if
+    empty, all values are compared.
     """
 
     tolerance: float
@@ -98,8 +98,8 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
 
 
 def check(plan: Plan) -> None:
-    """Raises `Fatal` (exit 2) if a comparison is impossible. Must be called before anything is
-    replayed.
+    """Call this before anything is replayed. Raises `Fatal` (exit 2) if a comparison is
+    impossible.
     """
     live, options = plan.live, plan.options
     if options.model is not None and options.against is None and routes_of(live).fans_out:
@@ -110,9 +110,9 @@ def check(plan: Plan) -> None:
 
 
 def _parts(then: TopicSpans, now: TopicSpans) -> Sequence[frozenset[int]]:
-    """Groups of partitions that are compared together. If both topics have the same partitions, a
-    row is in the same partition on both, so each partition is a group. Otherwise all partitions are
-    one group.
+    """Divides the partitions into groups that are compared one after the other. If both topics have
+    the same partitions, a row is in the same partition on both, so each partition is a group.
+    Otherwise all partitions are one group.
     """
     if then.keys() == now.keys():
         return [frozenset([number]) for number in sorted(then)]
@@ -159,8 +159,8 @@ def _as_it_is(values: Values) -> Values:
 
 
 class Pairing:
-    """For each group of partitions call `begin`, then `take` with the values of the group's
-    records, then `end`. After the last group call `report`.
+    """Pairs the answers, and compares each pair. For each group of partitions call `begin`, then
+    `take` with the values of the group's records, then `end`. After the last group call `report`.
     """
 
     def __init__(self, plan: Plan, spans: Spans, agreement: Agreement) -> None:
@@ -182,7 +182,7 @@ class Pairing:
         self._left: set[tuple[str, int]] = set()
 
     def begin(self, numbers: frozenset[int]) -> None:
-        """Begin the group of these partitions, of both topics."""
+        """Begin a group: these partitions of both topics."""
         self._left = {
             part for part, (begin, end) in self._spans.items() if part[1] in numbers and begin < end
         }
@@ -192,8 +192,8 @@ class Pairing:
 
     @property
     def is_behind_the_range(self) -> bool:
-        """True if the former answers have passed the end of the range in all partitions of the
-        group.
+        """True if, in all partitions of the group, the former answers have passed the end of the
+        range.
         """
         return self._is_ordered and not self._left
 
@@ -279,8 +279,8 @@ def _takes_all(_stream: str, _model: str) -> bool:
 
 
 def _placed(id: str, row: int = -1) -> tuple[tuple[str, int], RowPlace]:
-    """Topic and partition of the input record that an id names, and the row's place in that
-    partition. Raises `ValueError` for another form of id.
+    """Returns two things: the topic and partition of the input record that an id names; and the
+    row's place in that partition. Raises `ValueError` if the id has another form.
     """
     topic, number, at, index, _ = id.split("/")
     return (topic, int(number)), RowPlace(int(at), int(index), row)

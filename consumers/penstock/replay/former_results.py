@@ -1,8 +1,9 @@
-"""Reads former answers from result objects, as if each row had a record on the topic.
+"""Reads former answers from result objects, and gives them the form of records on the topic, one
+for each row.
 
-Rule: the record that names a result object states the object's checksum, too. The object counts
-only if its bytes have that checksum, because the object may be gone, or may have been written again
-since. Owner: the comparison.
+Rule: a record that names a result object also states the object's checksum. The object counts only
+if its bytes have that checksum, because the object may have been removed, or written again, since
+then. Owner: the comparison.
 """
 
 import asyncio
@@ -29,16 +30,17 @@ from penstock.verify.result_objects import UNREADABLE, fetched, rows_of
 
 log = logging.getLogger(__name__)
 
-# How many rows are decoded at a time: few, so that neither side of the comparison gets far ahead.
+# How many rows are decoded at a time. They are few, so that neither side of the comparison gets far
+# ahead.
 ROWS: Final = 2_000
-# Each record that names a result contains these bytes. The record of a row contains them only
-# inside a text.
+# Each record that names a result contains these bytes. The record of a row can contain them only
+# within a text.
 _MARK: Final = b'"result":'
 
 # The values of records, in lists as they come.
 Values = AsyncGenerator[list[bytes]]
-# A function of an id, a stream and a model, which says whether the answers to this object are
-# compared.
+# A function that takes an id, a stream and a model, and says whether the answers of this model to
+# this object are compared.
 Wanted = Callable[[str, str, str], bool]
 
 
@@ -79,8 +81,8 @@ class FormerResults:
         self._unread: list[str] = []
 
     async def in_place(self, values: Values) -> Values:
-        """The values, with the records of a result's rows inserted before each record that names
-        the result.
+        """Yields the values. Before each record that names a result, it inserts the records of the
+        result's rows.
         """
         async for some in values:
             plain: list[bytes] = []
@@ -131,7 +133,7 @@ class FormerResults:
 
 
 def _head(value: bytes) -> _Head | None:
-    """The decoded record if it names a result; else None."""
+    """If the record names a result: the decoded record. Otherwise None."""
     if _MARK not in value:
         return None
     try:

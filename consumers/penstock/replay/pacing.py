@@ -1,13 +1,13 @@
-"""Watches a group whose work has an end. The watch looks at the positions of this group and of the
-live group every second. It ends the work when all is done, and holds the work while the live group
-is behind.
+"""Watches a group whose work has an end: a replay or a job. Every second the watch looks at the
+positions of this group and of the live group. It ends the work when all is done, and holds the work
+while the live group is behind.
 
-Rule: the positions are asked of the broker, not of the worker. Therefore each of several processes
-ends when the work of all is done, and a process that was started again knows the progress. If the
-broker does not answer, the watch changes nothing, because the worker itself decides how long it
-waits for Kafka. The decision on the range is written again from time to time, because Kafka forgets
-the commits of a group without members after `offsets.retention.minutes`, and a job may take longer.
-Owner: the replay or the job, which runs the watch beside the pipeline.
+Rule: not the worker but the broker is asked for the positions. So if there are several processes,
+each ends when the work of all is done; and a process that was started again knows the progress. If
+the broker does not answer, the watch changes nothing, because the worker itself decides how long it
+waits for Kafka. Kafka forgets the commits of a group without members after
+`offsets.retention.minutes`, and a job may take longer. So the decision on the range is written
+again from time to time. Owner: the replay or the job, which runs the watch beside the pipeline.
 """
 
 import asyncio
@@ -30,14 +30,15 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 # How often the progress is logged.
 SAY_S = 30.0
-# How often the decision on the range is written again. The shortest retention is a minute.
+# How often the decision on the range is written again. The shortest retention of commits is a
+# minute.
 KEEP_S = 30.0
 
 
 @dataclass(slots=True)
 class Look:
-    """How far the watched group has come (`done` of `total` messages), and whether the live group
-    is behind. `idle_s`: how long the watched group has waited for the live group.
+    """What one look at the groups has shown. The watched group has done `done` of `total` messages.
+    `idle_s`: how long it has waited for the live group, in all.
     """
 
     total: int
@@ -54,14 +55,16 @@ class Look:
 
 
 class KeptRange(NamedTuple):
-    """The decision on the range: the group that keeps it, and the commits that hold it."""
+    """Where the decision on the range is kept: a group, and the commits of this group that hold the
+    decision.
+    """
 
     group: str
     written: Mapping[Where, Commit]
 
 
 class Watch:
-    """Watches `group`. `run` returns when all is done, and calls `on_look` after each look."""
+    """Watches `group`. `run` calls `on_look` after each look, and returns when all is done."""
 
     def __init__(
         self,
@@ -75,8 +78,8 @@ class Watch:
         within_s: float | None = None,
         on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:
-        """`within_s`: how long the live group may leave a message uncommitted. None: the watch does
-        not look at the live group.
+        """`within_s`: the live group is behind if it leaves a message uncommitted for longer than
+        this. None: the watch does not look at the live group.
         """
         self.look = Look(sum(span.end - span.begin for span in spans.values()))
         self._spans = spans
@@ -94,7 +97,9 @@ class Watch:
         return self.look.done >= self.look.total
 
     async def ask(self) -> None:
-        """Ask how far the group has come. Work of earlier processes counts. Raises `Transient`."""
+        """Ask how far the group has come. Work of earlier processes also counts. Raises
+        `Transient`.
+        """
         self._took(await self._groups.positions(self._group, list(self._spans)))
 
     async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
@@ -126,8 +131,9 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _keep(self) -> bool:
-        """Write the decision on the range again, unless another range has been decided since.
-        Returns False if the broker did not accept the commit; the caller then tries again later.
+        """Write the decision on the range again. If another range has been decided since, do
+        nothing. Returns False if the broker did not accept the commit; then the caller must try
+        again later.
         """
         group, written = self._kept
         try:
@@ -155,7 +161,8 @@ class Watch:
         parts = list(self._spans)
         live = await self._groups.positions(self._live_group, parts)
         ends = await self._groups.ends(parts)
-        # A partition with a stopped line does not count as behind: waiting would not help it.
+        # A partition with a stopped line does not count as behind, because waiting would not help
+        # it.
         committed = {
             part: commit.next_offset
             for part, commit in live.items()
@@ -188,11 +195,11 @@ def check_lines(
     marked: Set[Where],
 ) -> None:
     """Raises `Fatal` if all unfinished partitions have stopped lines, so that no more work can be
-    done. `ours`: the partitions of this worker. `stopped`: from one of these partitions to the
-    places of its stopped lines. `marked`: the partitions, of all workers, whose commits say that a
-    line has stopped; about partitions of other workers nothing else is known. A worker without a
-    stopped line of its own goes on, because a worker with a stopped line ends, and its partitions
-    may then move to this worker.
+    done. `ours`: the partitions of this worker. `stopped`: a mapping from one of these partitions
+    to the places of its stopped lines. `marked`: the partitions, of all workers, whose commits say
+    that a line has stopped; nothing else is known about the partitions of other workers. If no line
+    of this worker has stopped, it goes on: a worker with a stopped line ends, and then its
+    partitions may move to this worker.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

@@ -13,7 +13,9 @@ from penstock.terminal_text import folded, worst_streams
 
 
 def render(done: Replayed) -> RenderableType:
-    """For `rich`: how far the replay has come, and how the answers differ."""
+    """The summary in the form that `rich` prints: how far the replay has come, and how the answers
+    differ.
+    """
     said = Text(sentence(done), no_wrap=True, overflow="ignore")
     return said if done.difference is None else Group(said, _difference(done.difference))
 
@@ -51,7 +53,7 @@ def _difference(found: Difference) -> RenderableType:
 
 
 def lines(found: Difference) -> list[str]:
-    """The figures of the comparison in words."""
+    """The figures of the comparison, as lines of text."""
     if not found.rows:
         return ["Nothing to compare: no row of the range was answered both then and now."]
     equal = found.equal / found.rows
@@ -71,8 +73,8 @@ def lines(found: Difference) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """A share as a percentage. Only a share of exactly 1 is shown as 100 %; a smaller share is
-    shown as at most 99.9999 %.
+    """A share as a percentage. A share below 1 is shown as at most 99.9999 %, so that 100 % always
+    means all.
     """
     return "100 %" if share == 1.0 else f"{min(100 * share, 99.9999):.4f} %"
 

@@ -1,7 +1,7 @@
 """Runs a replay, from the decision on its range to its summary.
 
-Rule: the replay opens a worker's own pipeline. The range is decided before the pipeline starts, and
-`Watch` ends the replay. Owner: the command.
+Rule: the replay runs the same pipeline as a worker. The range is decided before the pipeline
+starts. `Watch` ends the replay. Owner: the command.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from penstock.replay.worker_settings import Plan
 from penstock.worker.open_worker import Variant, open_worker, stop_signal, until_services_answered
 
 # The live group counts as behind if it leaves a message uncommitted for longer than its commit
-# interval and this time. That is enough for a rebalance without a huge object, or for a pause of
-# the garbage collector.
+# interval and this time together. A pause of the garbage collector takes less, and so does a
+# rebalance, if no huge object is being read.
 SPARE_S = 2.0
 
 
@@ -40,9 +40,9 @@ async def replay(
     compares: Compares | None = None,
 ) -> Replayed | None:
     """Run to the end of the range, or until SIGTERM or SIGINT. Returns the summary, or None if the
-    replay was stopped before it began or while it compared. `behind_s`: the live group may leave a
-    message uncommitted for this long before the replay waits for the group; 0: the replay never
-    waits. `compares`: if given, the answers are compared with the former ones at the end.
+    replay was stopped before it began or while it compared. `behind_s`: if the live group leaves a
+    message uncommitted for longer than this, the replay waits for the group; 0: the replay never
+    waits. `compares`: if it is given, the answers are compared with the former ones at the end.
     """
     if compares is not None:
         check(plan)
@@ -64,7 +64,9 @@ def _patience_s(plan: Plan, behind_s: float | None) -> float | None:
 
 
 async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
-    """Create the replay's topics that are missing, with the shape of the live output topic."""
+    """Create those of the replay's topics that are missing, with the shape of the live output
+    topic.
+    """
     cfg, like = plan.cfg, plan.live.output.topic
     ours = (cfg.output.topic, cfg.output.dead_letter_topic)
     shapes = await topic_shapes(cfg.kafka, [like, *ours])
@@ -82,7 +84,7 @@ async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
 
 @dataclass(slots=True)
 class _Counts:
-    """The counts of this process. Work that earlier processes did for the same replay is not
+    """The counts of this process. The work of earlier processes for the same replay is not
     counted.
     """
 
@@ -116,8 +118,8 @@ class _Replay:
         return summary
 
     async def _decide(self) -> None:
-        """Decide the range, or read the range that an earlier process of the replay decided. Then
-        ask how far the replay came so far.
+        """Decide the range, or read the range that an earlier process of the replay has decided.
+        Then ask how far the replay has come.
         """
         plan = self.plan
         async with open_reader(plan.live.kafka, "read_uncommitted") as reader:
@@ -140,7 +142,7 @@ class _Replay:
 
         def bounded(source: Source) -> Source:
             sources.append(BoundedSource(source, ends))
-            sources[0].is_held = True  # held until `Watch` has looked at the live group
+            sources[0].is_held = True  # it is held until `Watch` has looked at the live group
             return sources[0]
 
         async with open_worker(self.plan.cfg, Variant(bounded, self.plan.settings)) as pipeline:

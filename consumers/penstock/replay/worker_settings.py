@@ -1,8 +1,10 @@
-"""Makes the configuration of the worker that replays from the configuration of the live worker.
+"""Makes the configuration for the worker that replays. It is made from the live worker's
+configuration.
 
-Rule: the settings that decide the content of an answer stay (formats, rows, request, batches).
-Other settings change: where answers go, which model answers, and how much work is taken at a time.
-A topic that the live worker, its dead letters or its scenes use is refused. Owner: the command.
+Rule: the settings that decide the content of an answer stay: those of formats, rows, requests and
+batches. Other settings change: where answers go, which model answers, and how much work is taken at
+a time. A topic that the live worker uses for answers, dead letters or scenes is refused. Owner: the
+command.
 """
 
 import fnmatch
@@ -20,15 +22,15 @@ from penstock.library.model_and_shard import with_model
 from penstock.pipeline.settings import ModelTerms, Settings
 from penstock.settings.inputs import check_inputs
 
-# With these limits a replay burdens store and model less than a worker does. The same limits bound
-# how much work is in progress when the live group falls behind.
+# With these limits a replay burdens the store and the model less than a worker does. They also
+# bound how much work is still in progress when the live group falls behind.
 FETCHERS = 4
 IN_FLIGHT_OBJECTS = 16
 BUFFER_BYTES = 64 * config.MIB
 # A replay is in no hurry: it fetches five times a second, where a worker may fetch fifty times.
 FETCH_WAIT_MS = 200
-# The characters that Kafka allows in a topic's name. Kafka allows more in a group's name, but
-# people must type that name.
+# The pattern of a replay's name. Kafka allows these characters in a topic's name. In a group's name
+# Kafka allows more, but people must type it.
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 T = TypeVar("T", config.Objects, config.Store)
@@ -36,9 +38,10 @@ T = TypeVar("T", config.Objects, config.Store)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options. `since` and `until` are the texts that were given, `since_ms` and
-    `until_ms` the times that they mean. `against`: the name of the model whose former answers are
-    compared, if several models answered. `protocol`: the protocol of the server of `model`.
+    """The command's options. `since` and `until`: the texts that the user gave. `since_ms` and
+    `until_ms`: the times that these texts mean. `against`: if several models answered, the name of
+    the model whose former answers are compared. `protocol`: the protocol that the server of `model`
+    speaks.
     """
 
     to: str
@@ -58,7 +61,7 @@ class Options:
 
     @property
     def identity(self) -> dict[str, str]:
-        """The options that must be unchanged when a replay is started again."""
+        """The options that must be the same when a replay is started again."""
         return {
             "--since": self.since,
             "--until": self.until or "",
@@ -83,7 +86,7 @@ class Plan:
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in self.options.streams]
 
     def takes_of_then(self, stream: str, model: str) -> bool:
-        """True if the former answers of this model to this stream are compared."""
+        """True if the former answers of this model in this stream are compared."""
         against = self.options.against
         if against is not None and model != against:
             return False
@@ -94,8 +97,8 @@ class Plan:
         return self.cfg.kafka.group
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings of the worker that replays: all rows count as bulk, and only the chosen
-        streams are read.
+        """Change the settings for the worker that replays: all rows count as bulk, and only the
+        chosen streams are read.
         """
         only = self.options.model is not None
         return replace(
@@ -109,8 +112,8 @@ class Plan:
 
 
 def plan(live: config.Config, options: Options) -> Plan:
-    """The plan of a replay. Raises `Fatal` (exit 2) if the topic is in use, or if the inputs, the
-    range or the name are invalid.
+    """Make the plan of a replay. Raises `Fatal` (exit 2) if the topic is in use, or if the inputs,
+    the range or the name are invalid.
     """
     check_inputs(live)
     if not _NAME.fullmatch(options.named):
@@ -138,9 +141,9 @@ def plan(live: config.Config, options: Options) -> Plan:
 def _answering(
     live: config.Config, name: str | None, protocol: str | None
 ) -> tuple[config.Config, str]:
-    """The configuration with only the models that answer, without shadows, and the name of the
-    default model. If `name` is None, all configured models answer. Otherwise one model answers, and
-    `name` is its configured name, its URL, or its name on the server of `[model]`.
+    """Returns two things: a configuration that has only the models that answer, without shadows;
+    and the name of its default model. `name`: the one model that answers, by its configured name,
+    its URL, or its name on the server of `[model]`; None: all configured models answer.
     """
     of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:
@@ -158,7 +161,7 @@ def _answering(
 
 
 def _check_topics(live: config.Config, output: config.Output) -> None:
-    """Refuse topics that the live configuration uses."""
+    """Raises `Fatal` for topics that the live configuration uses."""
     scenes = live.scenes
     used: Mapping[str, str] = {
         **dict.fromkeys(live.kafka.inputs, "an input topic"),
@@ -179,7 +182,9 @@ def _check_topics(live: config.Config, output: config.Output) -> None:
 
 
 def _modest(cfg: config.Config) -> config.Config:
-    """Take less work at a time. Batches keep their size, so that answers stay the same."""
+    """The configuration with lower limits, so that less work is taken at a time. Batches keep their
+    size, so that answers stay the same.
+    """
     limits = cfg.limits
     return structs.replace(
         cfg,
@@ -208,9 +213,9 @@ def _fewer(store: T) -> T:
 
 
 def _fair(window: config.Window) -> config.Window:
-    """A fair window without a latency target. It is fair because rows can count as bulk only in a
-    fair window. It has no target because bulk calls wait on purpose, and the window would learn a
-    wrong pace from these waits.
+    """A fair window without a latency target. It must be fair, because only in a fair window can
+    rows count as bulk. It must have no target, because bulk calls wait deliberately, and from these
+    waits the window would learn a wrong pace.
     """
     return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
 
