@@ -1,8 +1,8 @@
 """The child processes of the bench: helpers that do one task each, and the worker under test.
 
 Rule: a helper reads its task as JSON from stdin, prints one JSON answer per line, and ends by
-itself. The worker is `penstock run` with the settings of the bench's caller; only the settings that
-the measurement fixes are overridden, by environment variables, and its log has only warnings and
+itself. The worker is `penstock run` with the settings of the bench's caller. Environment variables
+override only those settings that the measurement fixes. The worker's log has only warnings and
 errors. No child outlives the block that started it. Messages for people go to stderr. Owner: the
 bench.
 """
@@ -36,8 +36,8 @@ async def child(
     *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
 ) -> AsyncIterator[Child]:
     """Run `python -m` with these arguments. If the block fails, the child is stopped. If the block
-    succeeds, we wait until the child ends by itself. Without `stdin`, the child's standard input
-    stays open until this process ends (`END_WITH_PARENT`).
+    succeeds, we wait until the child ends by itself. `stdin`: what the child reads from its
+    standard input; None: the input stays open until this process ends (`END_WITH_PARENT`).
     """
     process = await start(
         "a process of the bench",

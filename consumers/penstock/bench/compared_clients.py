@@ -42,9 +42,9 @@ WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post for `warm_up_s` without counting, and then for `seconds` with counting. `requests`: the
-    client stops earlier if it has sent this many requests; None: there is no such limit. `body`:
-    the request to post; None: requests with `rows` rows of numbers.
+    """The task of a client: it posts for `warm_up_s` without counting, and then for `seconds` with
+    counting. `requests`: the client stops earlier if it has sent this many requests; None: there is
+    no such limit. `body`: the request to post; None: requests with `rows` rows of numbers.
     """
 
     model: config.Model
@@ -78,7 +78,7 @@ async def post(task: HttpTask) -> HttpAnswer:
 async def warm_up(
     cfg: config.Config, requests: int, body: Request | None, tell: Callable[[str], None]
 ) -> None:
-    """Post this many small requests, for a bounded time."""
+    """Post this many small requests. Stop earlier if they take too long."""
     if requests:
         tell("warming up the model server")
         task = HttpTask(cfg.model, "direct", WARM_UP_LIMIT_S, rows=8, requests=requests, body=body)

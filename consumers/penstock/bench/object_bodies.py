@@ -2,8 +2,9 @@
 
 Rule: the numbers come from a fixed seed, so they are the same in every run and on every machine.
 Therefore two reports differ only by what was measured. A file is read once, with the worker's own
-readers and settings. Therefore a file that the worker would refuse ends the bench before anything
-is measured, and the direct client posts the same requests as the worker. Owner: the bench.
+readers and settings. This has two results: a file that the worker would refuse ends the bench
+before anything is measured, and the direct client posts the same requests as the worker. Owner: the
+bench.
 """
 
 from collections.abc import Sequence
@@ -80,8 +81,8 @@ def element(row: list[float]) -> bytes:
     return b"[%b]" % b",".join(b"%.6f" % value for value in row)
 
 
-# Each stream has ten copies of this file as its objects. With a larger file the copies would fill
-# memory and disk, and the bench would measure that.
+# Each stream has ten copies of this file as its objects. The file may have at most this many bytes:
+# the copies of a larger one would fill memory and disk, and the bench would measure that.
 MOST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 

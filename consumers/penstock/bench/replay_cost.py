@@ -142,7 +142,9 @@ async def _observe(
     to: str,
     tell: Tell,
 ) -> _Seen:
-    """Start the worker and the ticks, run the replay in their middle, stop both."""
+    """Start the worker and the ticks, run the replay in the middle of the ticks, and stop the
+    worker and the ticks.
+    """
     group = f"bench-{uuid.uuid4().hex[:12]}"
     await _skip_the_past(cfg, group, topics.input)
     until = datetime.now(UTC).isoformat()

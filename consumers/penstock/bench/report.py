@@ -154,8 +154,8 @@ def _cell(form: str, figure: float | None) -> str:
 
 
 def result_line(report: StreamsReport) -> str:
-    """The result in a sentence. If the run was too short for a proof, the sentence says how long a
-    proof takes.
+    """The result of `bench streams` in a sentence. If the run was too short for a proof, the
+    sentence says how long a proof takes.
     """
     body = f" of {report.body}" if report.body else ""
     what = (
@@ -210,5 +210,7 @@ def where_table(trial: Verdict) -> Table:
 
 
 def _wakeups(trial: Verdict, name: str) -> str:
-    """Wake-ups per tick; empty for the generator and unrelated processes, which are not counted."""
+    """The wake-ups per tick, as a text. It is empty for the generator and for unrelated processes,
+    whose wake-ups are not counted.
+    """
     return f"{trial.wakeups_per_tick[name]:.1f}" if name in trial.wakeups_per_tick else ""

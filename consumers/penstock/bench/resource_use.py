@@ -4,8 +4,8 @@ waits until the machine is quiet.
 Rule: `service_pids` takes the services' process ids from the stack's own record. If services run in
 containers, or were started by other means, their figures are not available. Such figures are left
 out and never guessed. All counts come from /proc (Linux). A wake-up is a voluntary context switch:
-a thread waited and was woken. An involuntary switch, when a thread must make room for another one,
-does not count. Owner: the bench.
+a thread waited and was woken. If a thread had to make room for another one, this is an involuntary
+switch, and does not count. Owner: the bench.
 """
 
 import asyncio
@@ -92,7 +92,9 @@ def family(pid: int) -> list[int]:
 
 
 def _of_threads(pid: int, name: str) -> Iterator[str]:
-    """The text of the file `name` of each living thread. No texts if the process has just ended."""
+    """For each living thread, the text of its file `name`. There are none if the process has just
+    ended.
+    """
     tasks = _PROC / str(pid) / "task"
     with suppress(FileNotFoundError, ProcessLookupError):
         for thread in tasks.iterdir():

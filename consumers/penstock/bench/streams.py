@@ -21,8 +21,8 @@ from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
 from penstock.bench.trial import TrialTask, run_trial
 from penstock.bench.verdict import Verdict
 
-# A disturbed trial is repeated at most this often, because on a machine that is always busy every
-# trial would be disturbed.
+# If other processes disturb a trial, it is repeated, but at most this often: on a machine that is
+# always busy, every trial would be disturbed.
 DISTURBED_TRIALS = 3
 # After a failed proof the candidate shrinks by this share. A smaller step would be lost in the
 # noise between two trials.
@@ -33,9 +33,10 @@ Holds = Callable[[int], Awaitable[bool]]
 
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
-    """`streams`: a fixed number; None: search up to `max_streams`. `beside_rows`: the number of
-    rows of each of the huge objects that are answered at the same time; 0: there are no huge
-    objects. `body`: the file that replaces the objects with `rows` rows of numbers.
+    """`streams`: a fixed number of streams to try; None: the largest number up to `max_streams` is
+    searched. `beside_rows`: the number of rows of each of the huge objects that are answered at the
+    same time; 0: there are no huge objects. `body`: the file that replaces the objects with `rows`
+    rows of numbers.
     """
 
     hz: float = 20.0

@@ -41,7 +41,7 @@ from penstock.bench.topics_and_bucket import (
 from penstock.errors import Fatal
 
 SIZES = (5_000, 500, 8)
-# About 5 s of work at 150,000 rows a second, or at 1,500 objects a second.
+# The rows of a round: 5 s of work at 150,000 rows a second, or at 1,500 objects a second.
 ROUND_ROWS = 750_000
 ROUND_OBJECTS = 8_000
 # How many objects the bucket has. The references name the objects in turn. Objects of the largest
@@ -111,7 +111,7 @@ class ThroughputPlan(Struct, frozen=True, kw_only=True):
 
 
 class Sample(NamedTuple):
-    """The rows on the output topic at one moment, and the worker's CPU time until then."""
+    """How many rows the output topic has at a moment, and the worker's CPU time until then."""
 
     rows: int
     cpu_s: float
@@ -280,8 +280,8 @@ def _round(
 
 
 def summarise(rounds: Sequence[Round]) -> Summary:
-    """Summarises the rounds of one object size. Each figure is the median over those rounds that
-    have it; for memory, it is the highest peak instead.
+    """Summarises the rounds of one object size. Each figure is the median over the rounds that have
+    it; for memory, the highest peak.
     """
     middle = {
         name: _median([getattr(entry, name) for entry in rounds])

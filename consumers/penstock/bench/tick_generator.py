@@ -25,9 +25,9 @@ from penstock.bench.object_bodies import Body
 from penstock.bench.topics_and_bucket import PARTITIONS
 from penstock.bench.verdict import Sent, percentile
 
-# `grid`: due times are 2 ms apart, which gives 25 phases at 20 Hz. The ticks of one instant share a
-# request, like the ticks of one gateway. `even`: each stream has its own instant, rounded to a
-# millisecond.
+# How the due times of streams are spread over a period. `grid`: due times are 2 ms apart, which
+# gives 25 phases at 20 Hz; ticks of the same instant share a request, like the ticks of one
+# gateway. `even`: each stream has its own instant, rounded to a millisecond.
 Spread = Literal["grid", "even"]
 GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
 OBJECTS_PER_STREAM = 10
@@ -47,8 +47,8 @@ HUGE_ROWS_PER_S = 250_000
 class Ticks(Struct, frozen=True, kw_only=True):
     """The ticks of every stream. The ticks of the first `WARM_UP_S` are not measured, and those of
     the following `seconds` are measured. `beside_rows`: the number of rows of each of the huge
-    objects that are announced beside the ticks; 0: there are no huge objects. All objects are in
-    the bucket already.
+    objects that are announced beside the ticks; 0: there are no huge objects. All objects must be
+    in the bucket before.
     """
 
     bucket: str
@@ -110,8 +110,8 @@ def stream_of(stream: int) -> str:
 
 
 def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[str, bytes]:
-    """The objects of the streams from `first` to before `stop`. `body`: the file that is the
-    content of each object; None: rows of numbers are the content.
+    """The objects of the streams from `first` up to, but not including, `stop`. `body`: the file
+    that is the content of each object; None: rows of numbers are the content.
     """
     numbered = list(product(range(first, stop), range(OBJECTS_PER_STREAM)))
     if body is not None:

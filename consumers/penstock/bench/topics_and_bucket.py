@@ -32,7 +32,7 @@ TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.
 # We wait this long for the broker's answer. A broker on this machine answers within milliseconds,
 # or within seconds if it is busy.
 ANSWER_S = 30.0
-# The limit of one DeleteObjects request of S3.
+# A DeleteObjects request of S3 may name at most this many objects.
 DELETE_KEYS = 1_000
 
 
@@ -113,7 +113,9 @@ async def publish(
     messages: Iterable[tuple[int, bytes, bytes]],
     most_bytes: int = MESSAGE_BYTES,
 ) -> None:
-    """Publish all (partition, key, value) and wait until they are acknowledged."""
+    """Publish all messages and wait until they are acknowledged. A message is its partition, its
+    key and its value.
+    """
     producer = AIOKafkaProducer(
         **connection(settings), linger_ms=5, max_batch_size=1_000_000, max_request_size=most_bytes
     )

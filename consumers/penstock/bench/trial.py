@@ -25,8 +25,8 @@ from penstock.bench.topics_and_bucket import Topics, count_records, end_watcher,
 from penstock.bench.verdict import Sent, Verdict, judge, misses_by_s, stage_means_ms
 from penstock.errors import Fatal
 
-# An overloaded worker may go on for this long after the last tick. Answers that come after this
-# time are misses. Late answers that come within this time are misses, too.
+# After the last tick, an overloaded worker may go on for this long. Answers that come later are
+# misses. Late answers that come within this time are misses, too.
 GRACE_S = 3.0
 POLL_S = 0.1
 DRAIN_MS = 2_000
@@ -65,7 +65,7 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
     measured = due_since(seen.begin_ms, answer.ticks, wanted)
     used = _used(seen.cpu[0], seen.cpu[-1], seen.sent.cpu_s)
     if not task.pids:
-        del used["others"]  # it would include the services, whose CPU time is not known
+        del used["others"]  # this entry would include the services, whose CPU time is not known
     trial = judge(
         load.streams, task.bound_ms, measured, seen.sent, used, load.seconds, seen.stages_ms
     )
@@ -116,7 +116,7 @@ async def _observe(
 async def _watch(
     worker: Worker, pids: Mapping[str, int], begin_ms: float, seconds: float
 ) -> list[dict[str, float]]:
-    """Sample CPU time by process: at the beginning, after each second, and at the end."""
+    """Sample the CPU time of each process: at the beginning, after each second, and at the end."""
     samples = [_cpu(worker, pids)]
     for second in range(1, math.ceil(seconds) + 1):
         await sleep_until(begin_ms + 1000 * min(second, seconds))

@@ -1,12 +1,12 @@
 """Answers as Arrow blocks: each Kafka record is an Arrow IPC stream with several rows of an object.
 
-Rule: a block holds the same fields as its rows' records would. Fields that are the same for all
-rows stand once, in the metadata of the schema (`BlockHead`). The columns `row` and `prediction` are
-always there, other columns only if a row has a value in them. A block is never larger than the
-topic accepts. If a block of a single row is too large, it gets an error instead of the answer. If
-it is still too large, the attributes are left out, and then the object's name. `records` turns a
-block into the records of its rows. Owner: the publish stage. Source: Arrow Columnar Format, "IPC
-Streaming Format".
+Rule: a block has all fields that the records of its rows would have. Fields that are the same for
+all rows stand only once, in the metadata of the schema (`BlockHead`). The columns `row` and
+`prediction` are always there. Any other column is there only if a row has a value in it. A block is
+never larger than the topic accepts. If a block of a single row is too large, it gets an error
+instead of the answer. If it is still too large, the attributes are left out, and then the object's
+name. `records` turns a block into the records of its rows. Owner: the publish stage. Source: Arrow
+Columnar Format, "IPC Streaming Format".
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from penstock.encodings.base import Rows
 from penstock.encodings.columns import SCHEMA, batch_of, batch_of_blocks
 from penstock.messages.prediction import Result, decode_head
 
-# The key of the head in the metadata of the Arrow schema.
+# The key under which the head stands in the metadata of the Arrow schema.
 HEAD: Final = b"penstock.block"
 # The key in the metadata of a block without rows. Its value is a record in JSON: a marker, or the
 # record of a result.
@@ -46,8 +46,8 @@ _NO_ROWS: Final = pa.RecordBatch.from_arrays(
 
 
 def block(head: bytes, rows: Any) -> bytes:
-    """A block of `rows`, a batch with the columns of `SCHEMA`; `head`: the bytes that
-    `RecordFrame.head` returns.
+    """A block with these rows. `head`: the bytes that `RecordFrame.head` returns. `rows`: a batch
+    with the columns of `SCHEMA`.
     """
     return _written(HEAD, head, needed(rows))
 
@@ -68,8 +68,9 @@ def alone(record: bytes) -> bytes:
 
 
 def _written(key: bytes, about: bytes, rows: Any) -> bytes:
-    """Write the messages of a stream one by one, which works because no column has a dictionary.
-    pyarrow's stream writer gives the same bytes, but takes twice as long for a small block.
+    """Write an Arrow stream, one message after the other. This is possible because no column has a
+    dictionary. pyarrow's own stream writer gives the same bytes, but takes twice as long for a
+    small block.
     """
     schema = rows.schema.with_metadata({key: about})
     return b"".join((schema.serialize(), rows.serialize(), _END_OF_STREAM))
@@ -131,7 +132,7 @@ def _record(head: dict[str, Any], row: dict[str, Any], last_rows: int | None) ->
 
 
 class ArrowRecords(Records):
-    """The form `Records`, with up to `most_rows` rows in each value."""
+    """Implements `Records` by Arrow blocks, with up to `most_rows` rows in each value."""
 
     def __init__(
         self,
@@ -170,8 +171,8 @@ class ArrowRecords(Records):
         return alone(super().object_record(ticket, result))
 
     def _add_blocks(self, ticket: Ticket, rows: Any, last_rows: int | None, out: Encoded) -> None:
-        """Add blocks of the batch `rows`. `last_rows`: the object's row count, if the last row of
-        the batch is the object's last row.
+        """Encode the batch `rows` as blocks, and add them to `out`. `last_rows`: the object's row
+        count, if the last row of the batch is the object's last row.
         """
         frame, key = self._frame_of(ticket), ticket.stream.encode()
         start, most = 0, self._most_rows
@@ -195,7 +196,7 @@ class ArrowRecords(Records):
     def _too_large(
         self, ticket: Ticket, row: Any, last_rows: int | None, nbytes: int, out: Encoded
     ) -> bytes:
-        """The block for a single row whose block with its answer is too large. The block has an
+        """The block of a single row, if a block with the row's answer would be too large. It has an
         error instead of the answer, and its head is shortened until the block fits.
         """
         number, member = row["row"][0].as_py(), row["member"][0].as_py()

@@ -1,8 +1,8 @@
 """The interface of all formats of result objects.
 
-Rule: the bytes depend on the rows alone, and not on how many rows were added at a time, so that a
-repeat writes the same object. For this reason, compressed data is cut at fixed places. Memory is
-bounded by a step, not by the object. Owner: the writer of one result object.
+Rule: the bytes depend on the rows alone, and not on how many rows were added at a time, so that an
+object that is written again has the same bytes. For this reason, compressed data is cut at fixed
+places. Memory is bounded by a step, not by the object. Owner: the writer of one result object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def columns_of(rows: Rows) -> Sequence[bytes | None]:
 
 
 def times_of(rows: Rows) -> Sequence[int | None]:
-    """Each row's own time in epoch milliseconds; None for rows without one."""
+    """Each row's own time in epoch milliseconds; None for a row without a time of its own."""
     if rows.kept is None or rows.kept.times is None:
         return [None] * len(rows.answers)
     return [None if time == NO_TIME else int(time) for time in rows.kept.times]

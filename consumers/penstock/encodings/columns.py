@@ -21,11 +21,11 @@ from penstock.core.rows.blocks import Block
 from penstock.encodings.base import Rows, columns_of, rows_of, times_of
 from penstock.messages.prediction import encodable, printable
 
-# A group of this many rows has some 2 MB of predictions. Readers want groups of tens of thousands
-# of rows; the writer holds one group in memory.
+# A group has at most this many rows, which are some 2 MB of predictions. Readers want groups of
+# tens of thousands of rows, but the writer holds one group in memory.
 GROUP_ROWS: Final = 65_536
-# A group of long rows has fewer rows, because 65,536 embeddings of 15 kB would be a gigabyte. While
-# a group is compressed, it takes twice this much memory.
+# A group has at most this many bytes, so a group of long rows has fewer rows: 65,536 embeddings of
+# 15 kB would be a gigabyte. While a group is compressed, it takes twice this much memory.
 GROUP_BYTES: Final = 16 << 20
 # How many bytes a row takes besides its texts.
 _ROW_BYTES: Final = 32
@@ -107,7 +107,7 @@ class ParquetRows:
         start = before = 0
         while start < batch.num_rows:
             room = max(0, GROUP_BYTES - self._bytes)
-            # The row that fills the group is the last one in it.
+            # The row that fills the group is the last row of the group.
             stop = int(np.searchsorted(ends, before + room)) + 1
             stop = min(stop, start + GROUP_ROWS - self._rows, batch.num_rows)
             self._open.append(batch.slice(start, stop - start))

@@ -1,8 +1,8 @@
-"""The records in a value of the output topic, in any of its forms.
+"""Reads the records in a value of the output topic, whatever the form of the value.
 
-Rule: single records, a JSON array of them and an Arrow block give the same records. A value that
-cannot be read is returned as it is, so that the caller reports it. Owner: the commands that read
-answers (verify, trace, watch, replay).
+Rule: three forms give the same records: a single record in a value, a JSON array of records, and an
+Arrow block. A value that cannot be read is returned as it is, so that the caller reports it. Owner:
+the commands that read answers (verify, trace, watch, replay).
 """
 
 from collections.abc import Sequence

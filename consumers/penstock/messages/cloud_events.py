@@ -1,4 +1,5 @@
-"""Announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and CloudEvents.
+"""Reads the announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and reads
+CloudEvents.
 
 Rule: an announcement is recognised by its structure alone, as S3's are. Only an event about a new
 object makes a reference. Names of objects are taken literally, except in Azure's URLs, which are
@@ -21,7 +22,8 @@ from msgspec.json import Decoder
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 
-# Google's names for "a new object": in Pub/Sub, in Eventarc, and in Google's older functions.
+# Google's three names for "a new object": the names in Pub/Sub, in Eventarc, and in Google's older
+# functions.
 _FINALIZED: Final = frozenset(
     {
         "OBJECT_FINALIZE",
@@ -211,8 +213,8 @@ def of_b2(events: bytes) -> Iterator[Reference]:
 
 
 def _of_google(resource: _GoogleObject, time: str | None) -> Reference:
-    """A reference pinned by the object's generation, because the entity tag of the notification is
-    not the one that a GET compares.
+    """A reference to exactly this generation of the object. The entity tag in the notification
+    cannot be used for this, because it is not the tag that a GET compares.
     """
     size = resource.size
     return Reference(
@@ -238,8 +240,9 @@ def _of_blob(blob: _Blob, time: str | None) -> Reference:
 
 
 def structured(value: bytes | None, headers: Headers) -> bytes | None:
-    """The message as one value: the parts of a CloudEvent in binary mode, or of a Pub/Sub message
-    with attributes in headers, are put together. The value of any other message stays as it is.
+    """The message as one value. The parts of a CloudEvent in binary mode are put together, and so
+    are those of a Pub/Sub message with attributes in headers. The value of any other message stays
+    as it is.
     """
     named: dict[str, Any] = {}
     for name, text in headers:

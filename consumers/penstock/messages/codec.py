@@ -80,8 +80,8 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(value: bytes | None) -> References | Inline | Ignored:
-    """The objects or rows that a value of the input topic names. Raises `SchemaError` for all other
-    values.
+    """The objects or rows that a value of the input topic names. Raises `SchemaError` if the value
+    names none.
     """
     if value is None:
         raise SchemaError("the message has no value (a tombstone)")
@@ -177,7 +177,7 @@ def _reference(fields: _Fields) -> Reference:
         store=store or None,
         stream=fields.stream,
         event_time=fields.event_time,
-        # stores send an empty version for a bucket without versions
+        # Stores send an empty version for a bucket without versions.
         version_id=fields.version_id or None,
         etag=fields.etag or None,
         size=fields.size,

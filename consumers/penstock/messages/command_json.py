@@ -26,9 +26,9 @@ class Progress(Struct, frozen=True, kw_only=True):
     """`begun_ms`: when the job of `penstock run --until-end` began; null: there is no job, and
     everything that the topics hold is counted. `references` counts messages by their offsets.
     `rate` (now) and `average` (since the job began) are references a second. `left_s` is the time
-    until the end at the average rate; without a job, at the present rate. It is null if nothing
-    moves. `answered_by_errors` counts references, and `errors` counts them by code; both are null
-    if there are too many letters to read.
+    until the end at the average rate; without a job, at the present rate. `left_s` is null if
+    nothing moves. `answered_by_errors` counts references, and `errors` counts them by code; both
+    are null if there are too many letters to read.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

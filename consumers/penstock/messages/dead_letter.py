@@ -26,9 +26,9 @@ from penstock.messages.reference import (
 class DeadLetter(Struct, kw_only=True):
     """Rows of one object, or a whole object or message, that were answered by an error.
 
-    `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None: all
-    rows that were asked for. `failed_at`: epoch milliseconds. `attempts` counts all tries.
-    `value_b64` is the message itself. Only a letter without a `reference` has this field. If
+    `object_index`: the index of the object in its message, from 0. `rows`: half-open ranges; None:
+    all rows that were asked for. `failed_at`: epoch milliseconds. `attempts`: how often it was
+    tried. `value_b64`: the message itself. Only a letter without a `reference` has this field. If
     several such letters are about one message, only the first of them has it. The field is left out
     if it is too large for the topic.
     """
@@ -82,7 +82,7 @@ def dead_letter(
     False, the letter gets no reference, and `reference` only says which object and which rows
     failed.
 
-    Raises `SchemaError` for rows that no reference may have.
+    Raises `SchemaError` if the rows are not allowed in a reference.
     """
     about = None
     stream = encodable(stream)

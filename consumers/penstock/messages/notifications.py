@@ -84,7 +84,7 @@ class _Notification(Struct):
     sqs_body: str | UnsetType = field(default=UNSET, name="body")
     sqs_api_body: str | UnsetType = field(default=UNSET, name="Body")
     event: str | UnsetType = field(default=UNSET, name="Event")
-    s3: Raw | UnsetType = UNSET  # an entry of Records that stands alone
+    s3: Raw | UnsetType = UNSET  # of an entry of `Records` that stands alone
     kind: str | UnsetType = UNSET
     message: Raw | UnsetType = UNSET
     object_id: str | UnsetType = field(default=UNSET, name="objectId")
@@ -94,7 +94,7 @@ class _Notification(Struct):
 
 
 class _PubSub(Struct):
-    """A Pub/Sub message as push subscriptions and some connectors write it."""
+    """A Pub/Sub message in the form that push subscriptions and some connectors write."""
 
     attributes: Raw | UnsetType = UNSET
     data: str | None = None
@@ -107,7 +107,8 @@ _pubsub_decoder = Decoder(_PubSub)
 
 
 def created_objects(value: bytes | str, wrappings: int = 0) -> Iterator[Reference]:
-    """References to the objects whose creation `value` announces; empty for other events.
+    """The references to the objects whose creation `value` announces. Other events give no
+    references.
 
     Raises `SchemaError` or a msgspec error if `value` is not a notification.
     """

@@ -69,7 +69,7 @@ class Prediction(Struct, kw_only=True):
     """One record of the output topic: a row's answer, the marker (`row` None) of an object, or the
     record (`row` None) whose `result` says where the object's answers are written.
 
-    `row` counts from 0 over the whole object; `rows` is the object's row count; only the object's
+    `row` counts from 0 over the whole object. `rows` is the object's row count. Only the object's
     last record has `last` and `rows`. `object` is None for inline rows, and for a message that is
     not a reference. `prediction` is any JSON; if it is None and there is an `error`, the row was
     rejected. If a marker has `duplicate_of`, its object was announced before, and its answers are
@@ -99,8 +99,8 @@ class Prediction(Struct, kw_only=True):
 class BlockHead(Struct, kw_only=True):
     """The fields that all rows of a block have in common; the rows are of one object. The id of a
     row is this `id`, a slash, and the row's number. `last`: True if the last of these rows is the
-    object's last row; then `rows` is the object's row count. `event_time`: the time of all rows
-    that have none in the column `event_time`.
+    object's last row; if so, `rows` is the object's row count. `event_time`: the time of all rows
+    that have no time in the column `event_time`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -125,8 +125,8 @@ class RecordFrame:
     """Encodes the records of one object. Answers are JSON text and are inserted as they are.
 
     `object_index`: the index of the object in its message. `bucket`: None if there is no object. A
-    row takes 0.16 µs. To join its parts would take as long; f-strings would take 2.5 times as long,
-    and so would formatting whole blocks.
+    row takes 0.16 µs. To join the parts of a record would take as long; f-strings would take 2.5
+    times as long, and so would formatting whole blocks.
     """
 
     __slots__ = ("_before_row", "_bulk", "_id", "_input", "_tail")
@@ -154,7 +154,8 @@ class RecordFrame:
             if store is not None:
                 about["store"] = encodable(store)
         self._input = f"{topic}/{partition}"
-        # The row number ends the id, so the text after it begins with the closing quote.
+        # The id ends with the row number, so the closing quote is cut off here, and stands after
+        # the row number.
         self._id = b'{"v":1,"id":' + _encode(f"{topic}/{partition}/{offset}/{object_index}/")[:-1]
         self._before_row = b'","stream":%b,"source":%b,"object":%b' % (
             _encode(encodable(stream)),
@@ -183,14 +184,14 @@ class RecordFrame:
         return b"%b%b%b%b}" % (self._id[:-1], self._before_row, end, self._tail[:-1])
 
     def rows(self, first_row: int, answers: Sequence[bytes], member: str | None) -> list[bytes]:
-        """Records of rows before the object's last one; `answers[i]` is the answer to row
-        `first_row + i`.
+        """The records of rows; the object's last row is not among them. `answers[i]` is the answer
+        to row `first_row + i`.
         """
         record = self._format(member)
         return [record % (row, row, answer) for row, answer in enumerate(answers, first_row)]
 
     def last_row(self, row: int, answer: bytes, member: str | None, rows: int) -> bytes:
-        """The object's last record; `rows` is the object's row count."""
+        """The record of the object's last row. `rows`: the object's row count."""
         return self._record(b"%d" % row, member, b"%d" % row, rows, answer)
 
     def rejected(
@@ -202,8 +203,8 @@ class RecordFrame:
         member: str | None,
         last_rows: int | None = None,
     ) -> list[bytes]:
-        """Records of rows without prediction, all for one reason. `last_rows`: the object's row
-        count if the last of these rows is the object's last row; else None.
+        """The records of rows that have no prediction, all for the same reason. `last_rows`: the
+        object's row count if the last of these rows is the object's last row; else None.
         """
         error = b'"prediction":null,"error":%b}' % failure(code, message)
         record = self._until_answer(member) + error.replace(b"%", b"%%")
@@ -233,13 +234,15 @@ class RecordFrame:
         return b'%b,"duplicate_of":%b}' % (marker[:-1], _encode(first))
 
     def _format(self, member: str | None) -> bytes:
-        """The format for many rows of one member. It is kept until the member changes."""
+        """The format string for the rows of one member. It is kept until the member changes."""
         if self._bulk is None or self._bulk[0] != member:
             self._bulk = (member, self._until_answer(member) + b'"prediction":%b}')
         return self._bulk[1]
 
     def _until_answer(self, member: str | None) -> bytes:
-        """The record up to the answer, as a format that takes the row's number twice."""
+        """The part of a record before the answer, as a format string; the row's number is inserted
+        twice.
+        """
         head, between, tail = (
             part.replace(b"%", b"%%") for part in (self._id, self._until_row(member), self._tail)
         )

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import force_setattr
 
-# Half open: [start, stop). A stop of None is the object's end.
+# Half open: [start, stop). If stop is None, the range reaches to the object's end.
 RowRange = tuple[int, int | None]
 
 EventTime = int | str
@@ -30,7 +30,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 
-# Row numbers and sizes fit into signed integers of 64 bits, as readers in most languages have them.
+# Row numbers and sizes must fit into signed integers of 64 bits, because readers in most languages
+# use these.
 MAX_INTEGER = (1 << 63) - 1
 
 Milliseconds = Annotated[int, Meta(ge=EARLIEST_MS, le=LATEST_MS)]
@@ -41,8 +42,8 @@ Stop = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 # far more.
 MAX_DEPTH = 32
 
-# Each record of an object repeats names and attributes, and must stay below the topic's limit (1
-# MB). S3's own limit for a key is 1,024 bytes.
+# Names are limited, because each record of an object repeats names and attributes, and must stay
+# below the topic's limit (1 MB). S3's own limit for a key is 1,024 bytes.
 MAX_NAME_CHARS = 4_096
 MAX_ATTRIBUTES_BYTES = 64 << 10
 
@@ -50,7 +51,8 @@ MAX_ATTRIBUTES_BYTES = 64 << 10
 # 0.17 MB each time. Everything else in the letter takes less than 0.4 MB.
 MAX_RANGES = 4_096
 
-# ISO-8601 allows any number of decimals of a second; with nine and a zone a time has 35 characters.
+# A time may have at most this many characters. ISO-8601 allows any number of decimals of a second;
+# with nine decimals and a zone a time has 35 characters.
 MAX_TIME_CHARS = 64
 Iso8601 = Annotated[str, Meta(max_length=MAX_TIME_CHARS)]
 
@@ -70,8 +72,8 @@ class SchemaError(ValueError):
 
 
 class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One object to answer. Raises `SchemaError` for an empty name, a bad time, or rows out of
-    order.
+    """One object to answer. Raises `SchemaError` if a name is empty, the time is bad, or rows are
+    out of order.
 
     `store`: the name of a configured store, or the kind of the store as in the scheme of a URL
     (such as `gs`, or `az@account` with the account). `event_time`: epoch milliseconds or ISO-8601,
@@ -116,8 +118,8 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Inline(Struct, frozen=True, kw_only=True):
     """Rows that the message itself carries. Each of `rows` is the JSON text of one row, as it came.
 
-    Raises `SchemaError` for a bad time. `event_time`, `attributes` and `model` mean the same as in
-    `Reference`.
+    Raises `SchemaError` if the time is bad. `event_time`, `attributes` and `model` mean the same as
+    in `Reference`.
     """
 
     rows: tuple[Raw, ...]
@@ -155,8 +157,8 @@ def _check_text(*texts: str | None) -> None:
 
 
 def _check_version(*versions: str | None) -> None:
-    """Refuse line breaks: a version is put into a request's head, where a line break would begin a
-    second request.
+    """Refuse versions with line breaks. A version is put into the head of a request, where a line
+    break would begin a second request.
     """
     for version in versions:
         if version is not None and not _VERSION.fullmatch(version):
@@ -178,7 +180,7 @@ def epoch_ms(event_time: object) -> int | None:
         except ValueError:
             return None
         moment_ms = round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
-        # A time zone can move the time a few hours beyond these years.
+        # A time zone can move the time to a few hours outside the allowed years.
         return min(max(moment_ms, EARLIEST_MS), LATEST_MS)
     return None
 

@@ -46,7 +46,7 @@ class Scene(Struct, kw_only=True, omit_defaults=True):
     its latest prediction. A higher `revision` of the same scene adds members that came late.
     `closed_by` is `complete` only if every member is in the scene; `missing` and `evicted` count
     the members with these statuses. If there is an `error`, members have a status and an id, but no
-    prediction. If it has `inline`, `event_time` and `attributes`, the scene is also a valid input
+    prediction. If the record has `inline`, `event_time` and `attributes`, it is also a valid input
     message for a second `penstock run`.
     """
 
@@ -110,8 +110,8 @@ def encode_scene(
     error: Failure | None = None,
     inline: list[float | None] | None = None,
 ) -> bytes:
-    """`seats`: for the name of each member that answered, its encoded place. `absent`: for the name
-    of each other member, its status.
+    """The record of a scene as bytes. `seats`: for the name of each member that answered, its
+    encoded place. `absent`: for the name of each other member, its status.
     """
     members: dict[str, Any] = {
         name: seats[name] if name in seats else {"status": absent[name]}

@@ -84,7 +84,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def said(model: str, version: str | None, prediction: bytes, error: str | None) -> Said:
-    """`prediction`: JSON text, which is inserted as it is."""
+    """A `Said` of these values. `prediction`: JSON text, which is inserted as it is."""
     return Said(model, Raw(prediction), version, None if error is None else printable(error))
 
 

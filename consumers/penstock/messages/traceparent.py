@@ -1,4 +1,4 @@
-"""The trace that a message belongs to: reads and writes W3C's `traceparent`.
+"""Reads and writes W3C's `traceparent`, which tells the trace that a message belongs to.
 
 Rule: a malformed header counts as absent, as the specification demands. The record with the header
 is never refused because of it. The SDK's reader is not used, because it takes 7 µs for each
@@ -68,7 +68,8 @@ def read(text: bytes) -> Caller | None:
         if not is_later or text[_LENGTH:][:1] not in (b"", b"-"):
             return None
         text = text[:_LENGTH]
-    # Only hexadecimal digits and three dashes: `int` would also take blanks, signs and underscores.
+    # Check here that there are only hexadecimal digits and three dashes, because `int` would also
+    # accept blanks, signs and underscores.
     if text.translate(None, _HEX) != b"---" or not text[2] == text[35] == text[52] == _DASH:
         return None
     trace_id, span_id = int(text[3:35], 16), int(text[36:52], 16)

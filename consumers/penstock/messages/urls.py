@@ -29,8 +29,8 @@ _AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(?:blob|dfs)\.[a-z0-9.-]+")
 
 
 class ObjectUrl(NamedTuple):
-    """The parts of a URL. `store`: as in a reference, a scheme, with the account if the URL names
-    one; None: S3.
+    """The parts of a URL. `store`: the kind of store as in a reference, which is a scheme and, if
+    the URL names one, an account; None: S3.
     """
 
     store: str | None

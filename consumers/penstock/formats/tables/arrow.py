@@ -24,7 +24,7 @@ _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
 # This many first bytes are enough for `looks`, and for an error that shows them.
 _HEAD_BYTES: Final = 16
-# What the library raises for damaged data.
+# The errors that the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
 
 

@@ -39,7 +39,7 @@ MOST_HEADER_BYTES: Final = 4 << 20
 # A block may have at most this many bytes. Usual writers make blocks of 16 kB to some MB.
 MOST_BLOCK_BYTES: Final = 16 << 20
 _RUN_ROWS: Final = 4_096
-# Types whose values are numbers and never null.
+# The types whose values are always numbers, and never null.
 _PLAIN: Final = frozenset({"int", "long", "float", "double", "boolean"})
 _AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
 

@@ -1,4 +1,5 @@
-"""Checks schemas and bounds blocks of Avro, because a hostile file could be decoded without end.
+"""Checks the schemas of Avro files and limits the size of their blocks, because a hostile file
+could be decoded without end.
 
 Rule: a schema that contains itself, or that has arrays of values without bytes, is refused, because
 with such a schema a few bytes could be decoded without end. The library first parses the schema to
@@ -27,7 +28,7 @@ Seen = dict[str, bool | None]
 
 
 def check_schema(parsed: Any) -> None:
-    """Raises `Poison` for a schema by which bytes could be decoded without end."""
+    """Raises `Poison` if, with this schema, bytes could be decoded without end."""
     _is_empty(parsed, {})
 
 
@@ -72,7 +73,7 @@ def _snappy(data: bytes) -> bytes:
     return unpacked
 
 
-# The functions that unpack a block, by the name of the codec.
+# For the name of each codec: the function that unpacks a block.
 UNPACK: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
     "deflate": lambda data: zlib.decompressobj(-15).decompress(data, _MOST),
@@ -81,7 +82,7 @@ UNPACK: Final[dict[str, Callable[[bytes], bytes]]] = {
     "zstandard": lambda data: zstd.ZstdDecompressor().decompress(data, _MOST),
     "snappy": _snappy,
 }
-# What these functions raise for damaged blocks.
+# The errors that these functions raise for damaged blocks.
 NOT_UNPACKED: Final = (
     zlib.error,
     lzma.LZMAError,

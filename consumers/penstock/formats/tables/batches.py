@@ -2,8 +2,8 @@
 
 Rule: the columns are decoded in steps of so many rows that a step has `STEP_BYTES` when it is
 decoded. The decoded size is computed first, and counts for `limits.expansion_ratio`. `rows.columns`
-chooses columns by name or place. In rows of numbers a null makes its row bad, unless `rows.missing`
-gives the number for nulls. Owner: the reader of one object.
+chooses columns by name or place. If rows are numbers, a null makes its row bad, unless
+`rows.missing` gives a number for nulls. Owner: the reader of one object.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,8 +73,8 @@ class TableReader:
             raise Poison("bad_format", f"a column cannot be read: {error}") from error
 
     def _weighed(self, batch: pa.RecordBatch) -> Iterator[Run]:
-        """The rows, decoded in steps. A row that is too large in any form is bad, and not
-        decoded.
+        """The rows, which are decoded in steps. A row that would be too large in every form is bad,
+        and is not decoded.
         """
         found = sum(weights_of(batch.column(name)) for name in self.names)
         weights = np.broadcast_to(np.asarray(found, np.int64), batch.num_rows)
@@ -220,7 +220,7 @@ def chosen(
 
 
 def _width(field: pa.Field) -> int:
-    """How many numbers of the column a row has. Raises `Poison` if the column holds something else
+    """How many numbers a row has in this column. Raises `Poison` if the column holds something else
     than numbers.
     """
     kind = field.type
@@ -240,7 +240,7 @@ def _width(field: pa.Field) -> int:
 def _bytes_of(kind: pa.DataType) -> int:
     try:
         return max(1, int(kind.bit_width) // 8)
-    except ValueError:  # of variable length
+    except ValueError:  # the type has a variable length
         return 0
 
 

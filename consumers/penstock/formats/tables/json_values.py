@@ -56,8 +56,8 @@ def plain(column: Any) -> Any:
 
 
 def _decoded(column: Any) -> Any:
-    """The values of a column with a dictionary. Arrow cannot decode a dictionary of views, which
-    polars writes, so views become strings or bytes first.
+    """The values of a column with a dictionary. polars writes dictionaries of views. Arrow cannot
+    decode these, so the views become strings or bytes first.
     """
     kind = column.type.value_type
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
@@ -168,7 +168,7 @@ def _quoted(text: Any) -> Any:
 
 
 def _string_text(column: Any) -> Any:
-    # a hostile Parquet file may have bytes that are declared as UTF-8 but are not UTF-8
+    # A hostile Parquet file may have bytes that are declared as UTF-8 but are not UTF-8.
     column.validate(full=True)
     column = column.cast(pa.string())
     if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():

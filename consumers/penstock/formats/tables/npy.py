@@ -25,10 +25,10 @@ from penstock.formats.base.source import Source, Wanted
 from penstock.formats.magic import no_such
 
 MAGIC: Final = b"\x93NUMPY"
-# numpy's own limit for a header.
+# A header may have at most this many bytes, which is numpy's own limit.
 MOST_HEADER_BYTES: Final = 10_000
-# What numpy raises for a wrong header. There are so many errors because numpy reads the header as a
-# literal of Python.
+# The errors that numpy raises for a wrong header. They are so many because numpy reads the header
+# as a literal of Python.
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
 _FLOAT64: Final = np.dtype(np.float64)
@@ -205,7 +205,7 @@ def _run(values: npt.NDArray[Any], options: RowOptions) -> Run:
     if options.columns is not None:
         values = values[:, _chosen(options, values.shape[1])]
     if options.form == "json":
-        # the values are long doubles, but Python's float has 64 bits
+        # These values are long doubles, but Python's float has 64 bits.
         if values.dtype.itemsize > _FLOAT64.itemsize:
             with np.errstate(over="ignore"):
                 values = values.astype(_FLOAT64)

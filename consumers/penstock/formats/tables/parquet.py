@@ -24,9 +24,9 @@ from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableRea
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
-# What the library raises for damaged data.
+# The errors that the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
-_END_BYTES: Final = 8  # the footer's length and the magic
+_END_BYTES: Final = 8  # the end of a file: the footer's length and the magic
 # A footer may have at most this many bytes. With 10,000 row groups of 100 columns it has 60 MB, and
 # takes several times as much in memory.
 MOST_FOOTER_BYTES: Final = 64 << 20
@@ -34,8 +34,9 @@ MOST_FOOTER_BYTES: Final = 64 << 20
 # by page.
 BUFFER_BYTES: Final = 8 << 20
 LEAST_BUFFER_BYTES: Final = 64 << 10
-# Times that Spark and Impala write as INT96 are read in microseconds. In nanoseconds, as they are
-# stored, a time before 1677 or after 2262 would silently become another time.
+# Times that Spark and Impala write as INT96 are read in microseconds. They are stored in
+# nanoseconds; if they were read so, a time before 1677 or after 2262 would silently become another
+# time.
 INT96_UNIT: Final = "us"
 # The shortest plain text: 4 bytes of length and one letter.
 _LEAST_TEXT_BYTES: Final = 5
@@ -49,7 +50,7 @@ def looks(head: bytes) -> bool:
 
 
 def read_parquet(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The rows of one object; unwanted rows come as runs without payload."""
+    """The rows of one object; unwanted rows come as runs without a payload."""
     _check_end(ranges)
     try:
         yield from _rows(ranges, options, wanted)

@@ -103,8 +103,8 @@ def _of_union(column: Any) -> Weights:
 
 
 def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
-    """For each type of the union: its values, the place of each row among them, and a mask of the
-    rows that have the type.
+    """Three things for each type of the union: its values, the place of each row among these
+    values, and a mask of the rows that have this type.
     """
     kind, rows = union.type, len(union)
     if union.offset:  # `type_codes` and `offsets` ignore the offset

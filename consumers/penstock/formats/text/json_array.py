@@ -8,7 +8,7 @@ its value, it is one bad row, as in NDJSON. At most one unfinished row is held.
 `JsonParser` decides by the first line. If this line is a complete array and more text follows, the
 lines are the rows. The elements of any other array are the rows, even if the array is a single
 line. But if nothing names the object as JSON, a single line with an array of scalars is one row.
-Until the kind is known the first line is held, up to the limit of a row.
+Until the kind is known, the first line is held, but not more than `limits.row_bytes` of it.
 """
 
 import re
@@ -91,7 +91,7 @@ class JsonArrayParser(Parser):
     def _finish(self, rows: list[bytes], bracket: int, tail: bytes) -> Iterator[Run]:
         self._ended = True
         if not self._rows and len(rows) == 1 and not rows[0].strip(_SPACE):
-            rows.clear()  # `[]`
+            rows.clear()  # the array is `[]`
         yield from self._read(rows)
         if bracket != _END:
             raise Poison("bad_format", "the JSON array ends with a brace")
@@ -172,8 +172,8 @@ def is_array(text: bytes | bytearray) -> bool:
 
 
 def _block_of(rows: list[bytes]) -> RawRows:
-    """The rows as one text of lines if no row has a newline, because lines can be read in bulk.
-    Otherwise the list itself.
+    """The rows as one text of lines if no row has a newline, because lines can be read in bulk. If
+    a row has a newline, the list of rows itself.
     """
     text = b"\n".join(rows)
     return rows if text.count(b"\n") != len(rows) - 1 else text + b"\n"
@@ -226,7 +226,7 @@ class JsonParser(Parser):
         line, limit = self._line, self._options.row_bytes
         end = data.find(b"\n") + 1
         if len(line) + (end or len(data)) > limit:
-            self._settle(JsonArrayParser, data)  # the line is too long for a row of NDJSON
+            self._settle(JsonArrayParser, data)  # the line is too long to be a row of NDJSON
             return
         self._is_complete = bool(end)
         line += data[: end or None]

@@ -1,9 +1,9 @@
 """Makes rows of JSON texts: of the lines of NDJSON, or of the elements of a JSON array.
 
 Rule: a row of numbers is an array or an object. The values of an object are taken in the order of
-`rows.columns`; if that is not set, in the order of the first row's keys. The first row fixes how
-many numbers a row has. Rows that go to the model as JSON are handed on unchanged, after a check
-that they are valid (NaN, Infinity and nesting above 1024 are not valid).
+`rows.columns`. If this is not set, they are taken in the order of the first row's keys. The first
+row fixes how many numbers a row has. Rows that go to the model as JSON are handed on unchanged,
+after a check that they are valid (NaN, Infinity and nesting above 1024 are not valid).
 """
 
 import json
@@ -57,7 +57,7 @@ class JsonRowReader:
         columns = options.columns or ()
         self._keys: Sequence[str] = [name for name in columns if isinstance(name, str)]
         self._indexes = [index for index in columns if isinstance(index, int)]
-        # how many values a row has if it is an array; 0 until the first such row has come
+        # How many values a row has if it is an array; 0 until the first such row has come.
         self._width = 0
         self._stays = options.stays
         self._keep = of_json(options) if options.stays else None
@@ -181,7 +181,7 @@ def _is_json(row: bytes) -> bool:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN, Infinity, -Infinity: no JSON
+    raise ValueError(constant)  # NaN, Infinity and -Infinity are not JSON
 
 
 def _most_values(row: bytes) -> int:

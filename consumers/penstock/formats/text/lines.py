@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-# Complete rows, as one text in which each row is a line that ends with a newline and is not blank;
-# or as a list, if a row itself may contain newlines.
+# Complete rows. They are one text, in which each row is a line that ends with a newline and is not
+# blank. If a row itself may contain newlines, they are a list instead.
 RawRows = bytes | list[bytes]
 
 # The signs are integers and not bytes, because at each `b'"' in data` Python 3.11 would internally
 # raise an exception and drop it, which takes half a microsecond.
 _RETURN, _QUOTE, _SPACE, _TAB = b'\r" \t'
 
-# this pattern begins with a literal, so that it is found fast
+# This pattern begins with a literal, so that it is found fast.
 _BLANK_LINES: Final = re.compile(rb"\n\n++")
 _ONLY_BLANKS: Final = re.compile(rb"(?m)^[ \t]++\n")
 # All repeats are possessive, so a pattern can match a text in only one way. Therefore, if a quote
@@ -120,8 +120,8 @@ def _end(pattern: re.Pattern[bytes], text: bytes | bytearray, at: int) -> int:
 
 
 class LineEnds:
-    """Finds the ends of lines, with the same methods as `RowEnds`. In these lines a quote is an
-    ordinary character.
+    """Finds the ends of lines in which a quote is an ordinary character. Has the same methods as
+    `RowEnds`.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from penstock.formats.text.lines import RawRows, count_rows, rows_of
 # not drain. This is done here because every process that decodes imports this module.
 pa.enable_signal_handlers(False)
 
-# Texts of several rows are never longer than this. So a longer text is one huge row.
+# A text of several rows is never longer than this, so a longer text is one huge row.
 LONG_BYTES = 5 << 18
 
 # If a block of at most this many rows cannot be read in bulk, it is not halved, and its rows are
@@ -37,9 +37,9 @@ LONG_BYTES = 5 << 18
 EXACT_ROWS = 64
 
 # This number, here called END, takes the place of every newline, so that all rows are parsed as one
-# list. For example, the two columns `1,2\n3,4\n` are parsed as `1,2,END,3,4,END`. If the number
-# stands behind every `columns` numbers and nowhere else, all rows have the same length. Each
-# process draws the number by chance, so nobody can write an object that contains it.
+# list. For example, `1,2\n3,4\n` is parsed as `1,2,END,3,4,END`. If END stands behind every
+# `columns` numbers and nowhere else, all rows have the same length. Each process draws END by
+# chance, so nobody can write an object that contains it.
 _ROW_END = b"%d.5e-30" % secrets.randbelow(10**9)
 _ROW_END_VALUE = float(_ROW_END)
 _BETWEEN_ROWS = b",%b," % _ROW_END
@@ -71,7 +71,7 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
         array = simdjson.Parser().parse(b"".join((b"[", memoryview(flat)[:-1], b"]")))
         assert isinstance(array, simdjson.Array)
         numbers = array.as_buffer(of_type="d")
-    # the text is not JSON, or not of numbers, or has integers beyond 64 bits
+    # The text is not JSON, or does not have numbers only, or has integers beyond 64 bits.
     except (ValueError, TypeError, RuntimeError):
         return None
     values = np.frombuffer(numbers, np.float64)
@@ -91,8 +91,8 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
 def parse_columns(
     text: bytes, columns: int, chosen: Sequence[int], nulls: Sequence[str] = ()
 ) -> Float32Matrix | None:
-    """The `chosen` cells of CSV rows that have `columns` cells, quoted or not. The other cells may
-    hold anything. A cell that is one of `nulls` becomes NaN.
+    """The `chosen` cells of CSV rows. A row has `columns` cells, and each may be quoted. The cells
+    that are not chosen may hold anything. A cell that is one of `nulls` becomes NaN.
     """
     names = [str(index) for index in range(columns)]
     try:
@@ -129,7 +129,7 @@ def join_floats(rows: list[list[float]]) -> Matrix:
 
 
 def to_float32(values: npt.NDArray[np.float64]) -> Float32Matrix:
-    """Round to float32. A number that is too large becomes infinite, as `np.float32` makes it."""
+    """Round to float32. As with `np.float32`, a number that is too large becomes infinite."""
     return _quiet.context.run(values.astype, np.float32, order="C")
 
 

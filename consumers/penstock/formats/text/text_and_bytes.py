@@ -5,9 +5,9 @@ Rule: a line ends at a newline, or at a carriage return and a newline; empty lin
 In `text`, a row is a JSON string or opaque bytes, as the request to the model takes it. A row that
 becomes a JSON string must be UTF-8. Opaque bytes are handed on unchanged, as in `bytes`.
 
-A whole object above `limits.row_bytes` is one bad row, and is not held. An empty member of an
-archive is a bad row, because a frame is missing in the archive. An empty object has no row, as in
-every format.
+If a whole object is larger than `limits.row_bytes`, it is one bad row, and is not held. An empty
+member of an archive is a bad row, because it stands for a missing frame. As in every format, an
+empty object has no row.
 """
 
 from collections.abc import Callable, Iterable, Iterator
