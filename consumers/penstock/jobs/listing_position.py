@@ -6,10 +6,10 @@ the position is committed for a group without members. So all references up to t
 position are on the topic. Marks in the topic itself tell which references were sent after that
 commit. The last mark of a partition names a place in the listing (see `globs_and_manifests`), and
 the partition's references up to that place are not sent again. So no reference is missing or
-double, even without transactions, which would not help, because workers read their input
-uncommitted. If there are several processes of the command, the one that began last owns the
-position. Before a process sends, it checks that it still owns the position, and ends if it does
-not. If two processes begin together, one of them ends. Owner: `penstock produce`.
+double, although the command writes without transactions, and workers also read uncommitted records.
+If there are several processes of the command, the one that began last owns the position. Before a
+process sends, it checks that it still owns the position, and ends if it does not. If two processes
+begin together, one of them ends. Owner: `penstock produce`.
 """
 
 import asyncio

@@ -38,7 +38,8 @@ KEEP_S = 30.0
 @dataclass(slots=True)
 class Look:
     """What one look at the groups has shown. The watched group has done `done` of `total` messages.
-    `idle_s`: how long it has waited for the live group, in all.
+    `live`: the state of the live group. `idle_s`: how long the watched group has waited for the
+    live group, in all.
     """
 
     total: int

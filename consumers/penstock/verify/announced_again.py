@@ -29,7 +29,7 @@ class Pointer(NamedTuple):
 
 class AnnouncedAgain:
     """Call `note` and `failed` in the first reading of the output topic, `compare` in the second
-    reading, and `wrong` at last.
+    reading, and then `wrong`.
     """
 
     def __init__(self, input_topic: str) -> None:

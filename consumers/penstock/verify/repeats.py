@@ -67,7 +67,7 @@ class _Times:
 
 class Repeats:
     """Checks that all records of a row have the same content. Call `note` in the first reading of
-    the output topic, `compare` in the second reading, and `once` at last.
+    the output topic, `compare` in the second reading, and then `once`.
     """
 
     def __init__(self) -> None:

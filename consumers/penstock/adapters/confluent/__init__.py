@@ -1,1 +1,1 @@
-"""The input topic by confluent-kafka (librdkafka)."""
+"""The source that reads the input topics by the client confluent-kafka (librdkafka)."""

@@ -1,4 +1,4 @@
-"""The translation of librdkafka's errors into ours.
+"""Translates librdkafka's errors into ours.
 
 Rule: every error that confluent-kafka raises becomes one of ours here. librdkafka retries by itself
 where a retry can help; the errors that it reports meanwhile are only logged. Owner: the source.
@@ -100,7 +100,7 @@ def is_fatal(error: KafkaError) -> bool:
 
 
 def is_unreleased(error: KafkaError) -> bool:
-    """True if, to the group, another member has our instance id. That member may be dead."""
+    """True if the group says that another member has our instance id. That member may be dead."""
     code = KafkaError.UNRELEASED_INSTANCE_ID
     return error.code() == code or (is_fatal(error) and KafkaError(code).str() in error.str())
 

@@ -3,8 +3,8 @@
 
 Rule: if a partition was revoked and has come back, another member may have read further in it
 meanwhile. So a commit or a seek that was made before the revocation may not reach the new
-assignment. We recognise it by the number of its assignment. Owner: the reads. Only the event loop
-changes the numbers; the thread of the reads only looks them up.
+assignment. We recognise such a commit or seek by the number of its assignment. Owner: the reads.
+Only the event loop changes the numbers; the thread of the reads only looks them up.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,5 +1,5 @@
-"""Sources that read only a part of the input topics: for a replay or a job up to given ends, for a
-dry run the next few records of each partition.
+"""Sources that read only a part of the input topics. A replay or a job reads up to given ends; a
+dry run reads the next few records of each partition.
 
 Rule: no record at or after a partition's end reaches the pipeline. When the source is done, the
 group's position in each partition is the partition's end. Owner: the replay, the job, or the dry

@@ -1,5 +1,5 @@
-"""Decides which of the objects that the URLs name this process leaves out: those of other shards,
-and those that have a result already.
+"""Leaves out some of the objects that the URLs name: those of other processes' shards, and those
+that have a result already.
 
 Rule: an object's shard depends only on its bucket and key. So processes that list the same objects
 divide them without talking to each other. If an object's result exists, the object is done, because

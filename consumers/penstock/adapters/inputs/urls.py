@@ -17,8 +17,8 @@ from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
 from penstock.ports import Commit, Objects, Outgoing, Rebalance, Record, Where
 
-# The most references of one poll. The store lists its keys in pages; the store's client holds the
-# rest of a page meanwhile.
+# The most references of one poll. If a page of the store's listing has more, the store's client
+# holds the rest.
 POLL_RECORDS = 100
 # How many batches of results may wait for their reader.
 WAITING = 4

@@ -1,1 +1,1 @@
-"""Kafka by aiokafka."""
+"""The adapters of Kafka that use the client aiokafka."""

@@ -88,7 +88,7 @@ def for_ourselves() -> Iterator[None]:
         yield
     except kafka_errors.OffsetOutOfRangeError as error:
         if not error.args:
-            raise  # it names no positions, so it is about the group, not about records
+            raise  # the error names no positions, so it is not about records
         raise Gone(error.args[0]) from error
     except kafka_errors.NoOffsetForPartitionError:
         return  # aiokafka looked for a position before our `seek` had set one

@@ -33,8 +33,9 @@ from penstock.verify.answers.search import (
 from penstock.verify.records_and_open_objects import id_of
 
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
-# Frames are searched from this long before their scene on. A scene is searched from this long
-# before the time that it shows on. Deadlines and differences between clocks are shorter than this.
+# The search for frames begins this long before the time of their scene. The search for a scene
+# begins this long before the time that the scene shows. Deadlines and differences between clocks
+# are shorter than this.
 MARGIN_MS = 60_000
 
 

@@ -22,7 +22,8 @@ from penstock import config
 from penstock.adapters.kafka.client import connection
 from penstock.ports import Headers, Outgoing
 
-# Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
+# This is below the broker's default message.max.bytes of 1,048,588, and leaves room for the batch
+# header.
 BATCH_BYTES = 1_000_000
 # The most bytes that a record takes besides key and value: the header of its batch (61 bytes),
 # varints, offsets, the count of headers, and a header `traceparent` (70 bytes).
