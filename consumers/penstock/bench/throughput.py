@@ -94,7 +94,7 @@ class ThroughputReport(Struct, kw_only=True):
 
 class ThroughputPlan(Struct, frozen=True, kw_only=True):
     """How much is measured. `body`: the file that replaces the objects of `sizes` rows of numbers.
-    With it the seed's method is left out, because the seed program takes only numbers.
+    If it is given, the seed's method is left out: the seed program takes only numbers.
     """
 
     sizes: Sequence[int] = SIZES

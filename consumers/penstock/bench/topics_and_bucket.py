@@ -1,8 +1,8 @@
 """The topics and the bucket of one measurement, on services of this machine.
 
 Rule: everything made here has a unique name and is removed at the end, whatever happened. Services
-that are not on the loopback interface are refused, because the bench would load a network that
-others use, and would measure the network. Owner: the block that makes them.
+that are not on the loopback interface are refused. With such services, the bench would load a
+network that others use, and would measure this network. Owner: the block that makes them.
 """
 
 import asyncio

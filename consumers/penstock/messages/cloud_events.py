@@ -1,10 +1,10 @@
 """Reads the announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and reads
 CloudEvents.
 
-Rule: an announcement is recognised by its structure alone, as S3's are. Only an event about a new
-object makes a reference. Names of objects are taken literally, except in Azure's URLs, which are
-percent-encoded. A CloudEvent in binary mode has a part of its content in Kafka's headers, and so
-have some Pub/Sub messages; `structured` first puts the parts into one value.
+Rule: like the announcements of S3, these are recognised by their structure alone. Only an event
+about a new object makes a reference. Names of objects are taken literally, except in Azure's URLs,
+which are percent-encoded. A CloudEvent in binary mode has a part of its content in Kafka's headers,
+and so have some Pub/Sub messages; `structured` first puts the parts into one value.
 
 Sources: Google, "Pub/Sub notifications for Cloud Storage"; Microsoft, "Azure Blob Storage as an
 Event Grid source"; Cloudflare, "R2 event notifications"; Backblaze, "Event Notifications Reference

@@ -114,10 +114,11 @@ class Packing:
         self._fits = fits
 
     def pack(self, site: Site, decisions: Decisions) -> tuple[bytes, bool]:
-        """Returns the packed state, with these decisions as its outbox. If the state is too large
-        for the changelog, first the answers in its scenes are dropped, then the answers in the
-        outbox. The second returned value is True if the state fills more than half a record even
-        without answers, so that one more batch might make the state too large.
+        """Returns two values. The first is the packed state, with these decisions as its outbox. If
+        it is too large for the changelog, the answers in its scenes are dropped; if that is not
+        enough, the answers in the outbox are dropped, too. The second is True if the state fills
+        more than half a record even without answers, so that one more batch might make it too
+        large.
         """
         site.state.outbox = self._outbox(site.name, decisions) if any(decisions) else []
         packed = dump(site.state)

@@ -175,7 +175,7 @@ MOST_ERRORS_PER_S: Final = 50
 
 class Ratio:
     """Decides as OpenTelemetry's `TraceIdRatioBased` does: a trace is sampled if the low 8 bytes of
-    its id, as a number, are below `share` of their range.
+    its id, read as a number, are less than `share` times the highest such number.
     """
 
     def __init__(self, share: float) -> None:

@@ -39,7 +39,7 @@ class TypeFlag(Enum):
 
 _TYPES = {
     b"0": TypeFlag.FILE,
-    b"\0": TypeFlag.FILE,  # before POSIX
+    b"\0": TypeFlag.FILE,  # the type of a file in archives older than POSIX
     b"7": TypeFlag.FILE,  # contiguous: only a hint to the file system
     **dict.fromkeys((b"1", b"2", b"3", b"4", b"5", b"6", b"V"), TypeFlag.PASSED_OVER),
     b"D": TypeFlag.LISTED_FOLDER,

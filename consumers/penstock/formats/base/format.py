@@ -39,16 +39,16 @@ def never(_: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format. `open`: a function that returns a parser, which reads an object as a stream; it
-    returns None if the format cannot make the rows that the options want. `ranged`: a function that
-    reads an object by ranges of its bytes. If a format has both, `open` is used for members of
-    archives and for packed objects. `makes`: a function that returns the forms of rows that the
-    format can give with these options. `extensions`: the extensions of names, in lower case and
-    with the dot. `looks`: a function that gets an object's first bytes, at most 512, and returns
-    True if they look like this format. `is_plain`: a function that returns True if, with these
-    options, rows are read by linear code and nothing is unpacked; if so, the worker itself decodes
-    small objects. `is_text`: True if the format's bytes are UTF-8; if so, a byte order mark is
-    taken off, and UTF-16 is refused.
+    """One format. `open`: a function that returns a parser, which reads an object as a stream. If
+    the format cannot make the rows that the options want, the function returns None. `ranged`: a
+    function that reads an object by ranges of its bytes. If a format has both, `open` is used for
+    members of archives and for packed objects. `makes`: a function that returns the forms of rows
+    that the format can give with these options. `extensions`: the extensions of names, in lower
+    case and with the dot. `looks`: a function that gets an object's first bytes, at most 512, and
+    returns True if they look like this format. `is_plain`: a function that returns True if, with
+    these options, rows are read by linear code and nothing is unpacked; if so, the worker itself
+    decodes small objects. `is_text`: True if the format's bytes are UTF-8; if so, a byte order mark
+    is taken off, and UTF-16 is refused.
     """
 
     name: str

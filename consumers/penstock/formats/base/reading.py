@@ -207,8 +207,8 @@ class Turn(NamedTuple):
 
 
 def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Iterator[Turn]:
-    """All rows of an object, in turns. Each piece of its bytes is one turn; if the piece makes many
-    rows, it is several turns. If the object is damaged, the rows that were complete before the
+    """All rows of an object, in turns. Each piece of its bytes is one turn; if a piece makes many
+    rows, it becomes several turns. If the object is damaged, the rows that were complete before the
     damage come first, then the object's `Poison`.
     """
     end, left, is_first = ObjectEnd(options), iter(pieces), True

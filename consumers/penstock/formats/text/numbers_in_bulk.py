@@ -97,8 +97,8 @@ def parse_columns(
     names = [str(index) for index in range(columns)]
     try:
         table = arrow_csv.read_csv(
-            # At a lone carriage return Arrow would end a row. So it is replaced by a sign that does
-            # not end a row and is not a part of a number either.
+            # Arrow would end a row at a lone carriage return. So carriage returns are replaced by a
+            # character that neither ends a row nor belongs to a number.
             pa.BufferReader(text.replace(b"\r", b"\x1f")),
             read_options=arrow_csv.ReadOptions(
                 use_threads=False, column_names=names, block_size=len(text) + 1

@@ -96,8 +96,8 @@ def percent(share: float) -> str:
 
 
 class SteadyValue(Generic[Found]):
-    """Takes the flicker out of a value that is measured again and again. The told value changes
-    only when it has not been measured for `HOLD_S`.
+    """Takes the flicker out of a value that is measured again and again. Another value is told only
+    when the value that was told so far has not been measured for `HOLD_S`.
     """
 
     def __init__(self) -> None:
