@@ -28,13 +28,14 @@ PROGRAM = "penstock"
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-# aiokafka writes 80 lines a second while Kafka is away, from six places in its code.
+# A text of a library is logged once in this time. Without this, aiokafka would write 80 lines a
+# second while Kafka is unreachable, from six places in its code.
 REPEAT_S = 60.0
 # If a library tries again after an error, the error is logged only if it still comes after this
 # time.
 LASTING_S = 10.0
-# At most this many texts are remembered. There must be a limit, because a library that puts its
-# values into the texts makes a different text each time.
+# At most this many texts are remembered. There must be a limit, because a library may put values
+# into its texts, so that each text is different.
 MAX_TEXTS = 1_000
 
 

@@ -122,8 +122,8 @@ def _ndjson(payloads: Sequence[Payload]) -> Body:
 
 
 def _lines(payload: JsonRows) -> bytes:
-    """Write each row as it came, on a line of its own. If a row contains a line feed, it is
-    replaced by a space: between two JSON tokens, the only place for it, both mean the same.
+    """Write each row as it came, on a line of its own. A line feed inside a row becomes a space. It
+    can only stand between two JSON tokens, where a space means the same.
     """
     lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
     np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")

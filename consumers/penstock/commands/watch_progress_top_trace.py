@@ -1,6 +1,6 @@
-"""The commands that only show something: `penstock watch` the answers as they come, `progress` how
-far a group is, `top` the state of a running worker, `trace` everything that the topics hold about
-one answer or one scene.
+"""The commands that only show something: `penstock watch` shows answers as they come, `progress`
+shows how far a group is, `top` shows the state of a running worker, and `trace` shows everything
+that the topics hold about one answer or one scene.
 """
 
 import asyncio
@@ -190,8 +190,8 @@ async def status_now(http: "config.Http") -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @common
 def trace(context: Context, id: str, as_json: bool) -> None:
-    """Show the object, the model, the times and the dead letter of the answer with this ID. If it
-    is the ID of a scene, show the frames in the scene.
+    """Show the object, the model, the times and the dead letter of the answer with this ID. If ID
+    is that of a scene, show the frames in the scene.
     """
     cfg = context.load(quiet=True)
 

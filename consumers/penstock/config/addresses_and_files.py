@@ -1,8 +1,8 @@
 """Refuses two kinds of wrong settings before a worker needs them: malformed addresses, and names of
 files that cannot be read.
 
-Rule: only the form of an address is checked here; whether a service answers there, the start and
-the doctor ask. A file must exist and be readable; the adapter that uses it checks its content.
+Rule: only the form of an address is checked here. The start and the doctor ask whether a service
+answers there. A file must exist and be readable; the adapter that uses it checks its content.
 `config.load` checks all addresses. Files are checked only by the commands `config`, `doctor` and
 `run`, because other commands must not fail for a file that they never open. Owner: `config.load`
 and these commands.

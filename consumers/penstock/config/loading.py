@@ -28,8 +28,8 @@ AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 class Resolved(NamedTuple):
     """A configuration, and where its values come from. `sources`: a mapping from each key that is
-    not at its default to the place where it was set. `overridden`: a mapping from each key that a
-    variable sets to another value than the file, to this variable.
+    not at its default to the place where it was set. `overridden`: a mapping from a key of the file
+    to the variable that sets it to another value.
     """
 
     config: Config
@@ -128,7 +128,7 @@ def _taken_out(tree: dict[str, Any], section: str) -> dict[str, Any]:
 
 def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
     """Copy the section's own keys into each table that does not set them. A region cannot fall back
-    on itself, so a table's own name is left out of the list of regions that it gets.
+    on itself, so a table's own name is left out of the list of regions that this table gets.
     """
     for name, keys in tables.items():
         for key, value in shared.items():

@@ -33,7 +33,7 @@ class Shadow(Section, frozen=True, kw_only=True):
     # Float32 has seven digits. If a sum is added up in another order, the last digit may differ.
     tolerance: Annotated[float, Meta(ge=0)] = 1e-6
     pointers: list[str] = field(default_factory=list)
-    # Twenty batches of the largest usual size.
+    # This is twenty batches of the largest usual size.
     buffer_rows: Positive = 10_000
     buffer_bytes: Positive = 16 * MIB
 

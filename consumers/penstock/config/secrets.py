@@ -2,8 +2,8 @@
 addresses.
 
 Rule: for our own keys, the name tells whether the value is secret. The value of another library's
-option is secret, at any depth, unless the option's name is known to be harmless. Owner: `Config`,
-which masks such values when it is printed.
+option is secret unless the option's name is known to be harmless; this holds for nested options,
+too. Owner: `Config`, which masks such values when it is printed.
 """
 
 import re

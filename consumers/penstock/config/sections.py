@@ -58,7 +58,8 @@ class Kafka(Section, frozen=True):
     # By its heartbeat a member learns that another member has come or gone. Until then the
     # partitions of a member that has gone stand still. 500 ms means two small requests a second.
     heartbeat_ms: Positive = 500
-    # Longer than a broker's restart or the election of a leader, which take 10 to 60 s.
+    # This is longer than the restart of a broker or the election of a leader, which take 10 to 60
+    # s.
     timeout_ms: Positive = 120_000
 
     @property
@@ -223,7 +224,7 @@ class Limits(Section, frozen=True):
     pixels: Positive = 89_478_485
     # The number of decoder processes. None: one per core, but at least two and at most four.
     decoders: Positive | None = None
-    # This is twice what the slowest known objects take, which are videos of still scenes.
+    # This is twice the time of the slowest known objects: videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
     # An object up to this size is decoded in the worker. Its decoding takes at most 8 ms of the
     # worker's event loop, in turns.
@@ -235,8 +236,8 @@ class Limits(Section, frozen=True):
     dlq_consecutive: NonNegative = 100
     # Services that start at the same time are all up within a minute.
     start_ms: Positive = 60_000
-    # The longest wait that ends by itself takes two minutes: the store gives an object, or Kafka
-    # takes a batch. This is more than twice as long.
+    # A wait for the store or for Kafka ends by itself after at most two minutes. This is more than
+    # twice as long.
     stall_ms: Positive = 300_000
 
 

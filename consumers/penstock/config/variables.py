@@ -2,8 +2,8 @@
 values; if a section has a name, the variable is `PENSTOCK_STORES__NAME__KEY`.
 
 Rule: a `PENSTOCK_` variable sets a key, or is listed in `OWN`; any other is an error, which names
-the nearest key. A text that looks like another kind of value than its key takes is refused. Owner:
-`config.load`.
+the nearest key. If a text looks like a value of a kind that its key does not take, the text is
+refused. Owner: `config.load`.
 """
 
 import json
@@ -79,9 +79,9 @@ def variable(section: str, key: str) -> str:
 
 
 def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
-    """Convert a variable's text to the value that TOML would have. An empty text unsets an optional
-    key. Raises `ValueError` if the text does not fit the key: for example JSON if the key takes a
-    plain text, or a malformed list or table.
+    """Convert a variable's text to the value that a TOML file would give. An empty text unsets an
+    optional key. Raises `ValueError` if the text does not fit the key: for example JSON if the key
+    takes a plain text, or a malformed list or table.
     """
     kinds = _kinds(hint)
     if not text and type(None) in kinds:

@@ -86,8 +86,8 @@ class Seen:
 async def letters(
     cfg: config.Config, reader: "Reader", choice: Choice, seen: Seen, progress: "OnRead"
 ) -> AsyncGenerator[Filed]:
-    """Yields the chosen letters; those of one partition come in its order. Meanwhile `seen` is kept
-    up to date.
+    """Yields the chosen letters; those of one partition come in offset order. Meanwhile `seen` is
+    kept up to date.
     """
     # The command line imports this file for `Choice`, and must not load a Kafka client.
     from penstock.adapters.kafka.reader import Progress  # noqa: PLC0415

@@ -100,7 +100,7 @@ async def redrive(
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
     """Note a letter that does not hold its message. Only the first letter about a message holds the
-    message, so it must be looked for.
+    message, so that letter must be looked for later.
     """
     if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
         how.repeats += letter.source in elsewhere
@@ -174,10 +174,9 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        """A key for what a letter asks for: the answers of a model to rows of an object. If the
-        letter names no object, the key is the place of its message. The place alone is never enough
-        for an object, because if the input topic was created again, two messages can have the same
-        offset.
+        """A key for what a letter asks for. If the letter names no object, the key is the place of
+        its message. Otherwise the key has the place, the object, the model and the rows. It has the
+        object because two messages have the same place if the input topic was created again.
         """
         if letter.object is None:
             return letter.source

@@ -23,8 +23,8 @@ SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
 # evening, and nobody notices it before the morning.
 SHORT_MS: Final = 8 * 3_600_000
 _FOR_EVER: Final = float("inf")
-# Two clocks that differ by more than this are reported. Clocks of synchronised machines differ only
-# by milliseconds.
+# If a message's time is further in the future than this, it is reported. Clocks of synchronised
+# machines differ only by milliseconds.
 CLOCK_MS: Final = 5_000
 # With fewer messages than this in an hour, their spread over the partitions cannot be judged. A
 # partition is hot if it gets four times its even share of the messages, or nearly all of them.

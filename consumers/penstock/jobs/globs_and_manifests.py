@@ -51,8 +51,8 @@ class Listing(Protocol):
 
 
 class Globs:
-    """The objects of URLs and globs, in the order of these. An object that is named without a glob
-    must exist.
+    """The objects of URLs and globs, in the order in which the URLs and globs are given. An object
+    that is named without a glob must exist.
     """
 
     pin = ""

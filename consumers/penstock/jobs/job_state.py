@@ -148,7 +148,7 @@ class AnsweredByErrors:
     @property
     def by_code(self) -> Counter[str]:
         """For each error code, the number of references with that code. A reference whose rows have
-        several codes counts for each of these.
+        several codes counts once for each of these codes.
         """
         found: Counter[str] = Counter()
         for (code, _), of_part in self._seen.items():

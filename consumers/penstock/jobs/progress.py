@@ -23,7 +23,7 @@ from penstock.replay.decided_range import Spans
 # worker.
 SAMPLE_S = 5.0
 LOOK_S = 0.25
-# With `--watch`, the rate is that of this much of the past.
+# With `--watch`, the rate is measured over this much of the past.
 PAST_S = 60.0
 # At most this many dead letters are read, which takes about two seconds.
 MOST_LETTERS = 200_000

@@ -85,8 +85,8 @@ def with_model(
         requests.find(request)
         model = structs.replace(model, request=request)
     if url is not None:
-        # The replicas and the management address are those of the configured model, not of the
-        # model at the URL.
+        # The replicas and the management address belong to the configured model, not to the model
+        # at the URL, so they are removed.
         model = structs.replace(model, replicas=None, management_url=None)
         model = structs.replace(model, **_place_of(url, model))
     return structs.replace(cfg, model=model)

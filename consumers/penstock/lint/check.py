@@ -129,9 +129,9 @@ def _loaded(
 
 
 def _leave_out(tree: dict[str, Any], path: Path, environ: Mapping[str, str]) -> bool:
-    """Remove the setting at this path. If a table of an array has no required key, or loses it by
-    this, it gets a stand-in for it, so that the tables after it keep their numbers. Returns False
-    if the file does not have the setting.
+    """Remove the setting at this path. If a table of an array then lacks its required key, the key
+    gets a stand-in value, so that the tables after this one keep their numbers. Returns False if
+    the file does not have the setting.
     """
     required = _REQUIRED.get(str(path[0]), "")
     *tables, last = (*path, required) if isinstance(path[-1], int) else path

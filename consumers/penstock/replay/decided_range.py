@@ -28,7 +28,7 @@ MAX_BYTES = 4_000
 
 
 class Span(NamedTuple):
-    """Offsets from `begin` up to, but without, `end`."""
+    """The offsets from `begin` to `end`, which is not included."""
 
     begin: int
     end: int

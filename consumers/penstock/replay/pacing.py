@@ -2,10 +2,10 @@
 positions of this group and of the live group. It ends the work when all is done, and holds the work
 while the live group is behind.
 
-Rule: not the worker but the broker is asked for the positions. So if there are several processes,
-each ends when the work of all is done; and a process that was started again knows the progress. If
-the broker does not answer, the watch changes nothing, because the worker itself decides how long it
-waits for Kafka. Kafka forgets the commits of a group without members after
+Rule: the watch asks the broker, not the worker, for the positions. So if there are several
+processes, each ends when the work of all is done; and a process that was started again knows the
+progress. If the broker does not answer, the watch changes nothing, because the worker itself
+decides how long it waits for Kafka. Kafka forgets the commits of a group without members after
 `offsets.retention.minutes`, and a job may take longer. So the decision on the range is written
 again from time to time. Owner: the replay or the job, which runs the watch beside the pipeline.
 """
@@ -199,8 +199,8 @@ def check_lines(
     done. `ours`: the partitions of this worker. `stopped`: a mapping from one of these partitions
     to the places of its stopped lines. `marked`: the partitions, of all workers, whose commits say
     that a line has stopped; nothing else is known about the partitions of other workers. If no line
-    of this worker has stopped, it goes on: a worker with a stopped line ends, and then its
-    partitions may move to this worker.
+    of this worker has stopped, this worker goes on, because a worker with a stopped line ends, and
+    its partitions may then move to this one.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

@@ -29,8 +29,8 @@ IN_FLIGHT_OBJECTS = 16
 BUFFER_BYTES = 64 * config.MIB
 # A replay is in no hurry: it fetches five times a second, where a worker may fetch fifty times.
 FETCH_WAIT_MS = 200
-# The pattern of a replay's name. Kafka allows these characters in a topic's name. In a group's name
-# Kafka allows more, but people must type it.
+# The pattern of a replay's name. Kafka allows these characters in a topic's name. Kafka allows more
+# characters in a group's name, but people must type the name.
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 T = TypeVar("T", config.Objects, config.Store)
