@@ -27,7 +27,7 @@ Where to look. Each part rests on those below it:
         group/        what a member of a group must do, for both clients
         exactly_once/ transactions of a member of the group; aborts those left open
       confluent/    the input topic by librdkafka
-      s3/, stores/  reading objects: from S3; from all other stores, and which client does it
+      s3/, stores/  reading objects from S3 and from all other stores; the choice of the client
       result_stores/  writing result objects
       http/         our own connections, which authorities TLS trusts, what running workers say
       model_servers/  TorchServe, the Open Inference Protocol, JSON servers

@@ -25,7 +25,7 @@ class Kafka(Section, frozen=True):
     input_topics: Annotated[list[str], Meta(min_length=1)] | None = None
     input_pattern: Annotated[str, Meta(min_length=1)] | None = None
     group: str = "penstock"
-    # The topic between the input topics and the worker, in which messages are keyed by stream.
+    # A topic of ours between the input topics and the worker. Its messages are keyed by stream.
     rekey: Annotated[str, Meta(min_length=1)] | None = None
     # A message waits at most this long for earlier messages of other partitions. A running broker
     # sends earlier messages within milliseconds.

@@ -266,7 +266,7 @@ class Answers:
 
     def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
         """The objects without a complete answer, in order, each with its `Open`. If an object has
-        no answer at all, None stands in place of its `Open`.
+        no answer at all, None takes the place of the `Open`.
         """
         return ((at, self._open.get(at)) for at in self.done.missing(partition))
 

@@ -181,9 +181,9 @@ class Open:
         return self.want.rows.within(0, stop).minus(self.seen)
 
     def is_unlike_first(self, answer: Answer, version: str | None) -> bool:
-        """True if the record's pair of version and model differs from the pair of every record of
-        the object's first row. All rows of one run must have the same pair. A record with an error
-        may leave the version out.
+        """True if no record of the object's first row has the same version and model as this
+        record. All rows of one run must have the same version and model. A record with an error may
+        leave the version out.
         """
         said = (version, answer.model)
         if answer.row == self.want.rows.starts[0]:

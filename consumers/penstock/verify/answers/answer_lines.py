@@ -1,5 +1,5 @@
-"""How commands print answers: `penstock trace` as lines or as JSON, and the records of `penstock
-run --dry-run`.
+"""How commands print answers: `penstock trace` prints lines or JSON, and `penstock run --dry-run`
+prints the records of a worker.
 
 Rule: if neither the topics nor a worker know a value, the text for people says "unknown". The JSON
 for programs has everything. Owner: the commands that show answers.

@@ -36,7 +36,7 @@ LEFT_S = 2.0
 # its log.
 LOOKS = 3
 LOOK_EVERY_S = 0.3
-# If the last look was longer ago than this, no position has waited in between, and the transactions
+# If the last look was longer ago than this, no position has waited since then. So the transactions
 # that were seen then are forgotten.
 FORGET_S = 10.0
 # A broker answers within milliseconds. After this time without an answer, the look leaves the

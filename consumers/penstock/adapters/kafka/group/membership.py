@@ -59,8 +59,8 @@ class GroupMember(NamedTuple):
     instance_id: str | None
 
     def check(self) -> None:
-        """Raises `Fenced` if this worker is not in the group now. A worker outside the group has no
-        generation or no member id, and Kafka would accept its transactions without checking them.
+        """Raises `Fenced` if this worker is not in the group now. Outside the group, a worker lacks
+        a generation or a member id. Kafka would then accept its transactions without checking them.
         """
         if self.generation < 0 or not self.member_id:
             raise Fenced("this worker is not in the group at the moment")
