@@ -34,9 +34,9 @@ Holds = Callable[[int], Awaitable[bool]]
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
     """`streams`: a fixed number of streams to try; None: the largest number up to `max_streams` is
-    searched. `beside_rows`: the number of rows of each of the huge objects that are answered at the
-    same time; 0: there are no huge objects. `body`: the file that replaces the objects with `rows`
-    rows of numbers.
+    searched. `beside_rows`: beside the streams, huge objects are answered, each with this number of
+    rows; 0: there are no huge objects. `body`: a file that every object has as its body; None: an
+    object has `rows` rows of numbers.
     """
 
     hz: float = 20.0

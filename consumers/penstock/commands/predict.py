@@ -105,9 +105,9 @@ def predict(
 
 @contextmanager
 def _result_file(path: Path | None, tally: "Tally") -> Iterator[BinaryIO]:
-    """Give the block the file for the results. If `path` is None, it is standard output. If `path`
-    is a pipe, it is the pipe itself. Otherwise it is a temporary file, which is renamed to `path`
-    when it is complete.
+    """A context whose value is the file that takes the results. Without a `path`, that file is
+    standard output. If `path` names a pipe, the results go into the pipe. Otherwise they go into a
+    temporary file, which is renamed to `path` when it is complete.
     """
     if path is None:
         try:

@@ -187,7 +187,7 @@ NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
 # In these sections a key may stand beside the named tables. The value of such a key is the default
 # for every table.
 SHARING = frozenset({"regions"})
-# Arrays of tables, such as `[[models]]`. Variables cannot set their keys.
+# Arrays of tables, such as `[[models]]`. Environment variables cannot set the keys of such tables.
 TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
 SECTIONS: dict[str, type[Section]] = {
     name: kind

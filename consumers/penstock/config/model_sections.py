@@ -42,8 +42,8 @@ class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     # Other servers of the same model. They are asked while `url` is unavailable.
     replicas: list[str] | None = None
-    # When a region fails, rows may be late by 5 s. This wait and the replica's answer together take
-    # less time.
+    # After this time without an answer, a replica is asked. Rows may be late by at most 5 s when a
+    # region fails, and 1 s of that is left for the replica's answer.
     failover_ms: Positive = 4_000
     name: str = "rows"
     version: str | None = None

@@ -141,9 +141,9 @@ def plan(live: config.Config, options: Options) -> Plan:
 def _answering(
     live: config.Config, name: str | None, protocol: str | None
 ) -> tuple[config.Config, str]:
-    """Returns two things: a configuration that has only the models that answer, without shadows;
-    and the name of its default model. `name`: the one model that answers, by its configured name,
-    its URL, or its name on the server of `[model]`; None: all configured models answer.
+    """Returns two things: a configuration without shadows that has only the models of this replay;
+    and the name of its default model. `name`: the replay's only model, by its configured name, its
+    URL, or its name on the server of `[model]`; None: the replay asks all configured models.
     """
     of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:

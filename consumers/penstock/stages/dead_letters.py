@@ -210,7 +210,9 @@ def _plain(text: str) -> str:
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
-    """If the reading of an object failed: the rows after those that were read. None: all rows."""
+    """Returns the rows after those that were read before the reading failed. Returns None if no
+    row was read: then the letter is about all rows.
+    """
     if not ticket.next_row:
         return None
     selected = ticket.reference.rows if ticket.reference else None

@@ -33,9 +33,9 @@ REKEYER_DRAIN_MS: Final = 5_000
 def open_source(
     settings: config.Kafka, *, drain_ms: int, leaves: bool = False, decided: bool = False
 ) -> MemberSource:
-    """`leaves`: True if a member with an instance id leaves the group when it stops. `decided`:
-    True if a position that an open transaction may still move is reported as `UNDECIDED`, for
-    exactly once.
+    """`leaves`: True if a member with an instance id leaves the group when it stops. `decided`: an
+    open transaction may still move a position. If True, the source reports such a position as
+    `UNDECIDED`; workers with exactly-once delivery need that.
     """
     if settings.client == "aiokafka":
         return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)

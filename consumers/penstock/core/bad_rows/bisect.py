@@ -189,7 +189,7 @@ class Search:
         self.losses.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
-        # One of the asked rows is certainly bad. So the other suspects may all be good.
+        # One of the asked rows is certainly bad, so all suspects that were not asked may be good.
         self._untested = self._suspects + self._untested
         self._suspects = smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:

@@ -79,8 +79,8 @@ class Answer(NamedTuple):
 async def watch(
     cfg: config.Config, wanted: Wanted, since_ms: int | None
 ) -> AsyncGenerator[list[Answer]]:
-    """Yields lists of answers as they come, and never ends. The first answers are those from now
-    on, or from `since_ms` on.
+    """Yields lists of answers as they come, and never ends. It begins with the answers that are
+    written from now on, or from `since_ms` on.
     """
     isolation = cfg.delivery.isolation
     async with open_reader(cfg.kafka, isolation) as reader:
