@@ -182,7 +182,8 @@ async def _observe(
 
 
 async def _skip_the_past(cfg: config.Config, group: str, topic: str) -> None:
-    """Let the live group begin after the backlog, because only the replay is to read the backlog.
+    """Let the live group begin after the backlog, because only the replay is to read the
+    backlog.
     """
     parts = [Where(topic, number) for number in range(PARTITIONS)]
     async with open_groups(cfg.kafka) as groups:

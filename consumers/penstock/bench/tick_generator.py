@@ -100,7 +100,8 @@ class Due(NamedTuple):
 
 
 def key_of(rows: int, stream: int, tick: int, extension: str = ".csv") -> str:
-    """The key of a tick's object. Each stream has a few objects, and its ticks name them in turn.
+    """The key of a tick's object. Each stream has a few objects, and its ticks name them in
+    turn.
     """
     return f"tick-{rows}/{stream:03}/{tick % OBJECTS_PER_STREAM}{extension}"
 

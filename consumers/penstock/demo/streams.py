@@ -146,7 +146,8 @@ class Producers:
         partitions: int,
         make: Callable[[int, int], Made],
     ) -> None:
-        """`make`: a function that makes an object from the stream's index and the object's number.
+        """`make`: a function that makes an object from the stream's index and the object's
+        number.
         """
         self._make = make
         self._place = place

@@ -95,7 +95,8 @@ def _checked(runs: Iterable[Run], form: Form) -> Iterator[Run]:
 
 
 def checked(run: Run, form: Form) -> Run:
-    """The run. A fault is mended if that changes no value; for any other fault, `Poison` is raised.
+    """The run. A fault is mended if that changes no value; for any other fault, `Poison` is
+    raised.
     """
     if not isinstance(run, Run):
         raise _wrong(f"{type(run).__name__}, no Run")

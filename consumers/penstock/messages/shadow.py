@@ -23,7 +23,8 @@ class ModelId(Struct, frozen=True, omit_defaults=True):
 
 
 class Said(Struct, frozen=True, omit_defaults=True):
-    """The answer of a model. If `prediction` is null and there is an `error`, the row was rejected.
+    """The answer of a model. If `prediction` is null and there is an `error`, the row was
+    rejected.
     """
 
     model: str

@@ -212,8 +212,8 @@ class Assignments:
     async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[Sequence[int]]:
         """Marks the partitions as being handed back, until the block ends or fails. The marks are
         needed because, while the block waits, a lane may end and this worker may take over its
-        partition anew. If a rebalance comes during the drain of a stop, the rebalance waits for the drain,
-        and then finds no lane.
+        partition anew. If a rebalance comes during the drain of a stop, the rebalance waits for the
+        drain, and then finds no lane.
         """
         those = tuple(partitions)  # the caller's collection may change meanwhile
         self._asked_back.update(those)

@@ -94,7 +94,8 @@ class State(NamedTuple):
 
 
 class ClaimedPartitions:
-    """The partitions of the changelog that this worker has claimed, so that it may write to them.
+    """The partitions of the changelog that this worker has claimed, so that it may write to
+    them.
     """
 
     def __init__(self, send: Send, changelog: Changelog, topic: str) -> None:

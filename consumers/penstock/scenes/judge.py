@@ -185,7 +185,8 @@ class Judge:
         self._last[site] = time
 
     def _in_itself(self, scene: Scene) -> None:
-        """Compare the scene's counts, and its reason for closing, with the members that it lists.
+        """Compare the scene's counts, and its reason for closing, with the members that it
+        lists.
         """
         count = Counter(seat.status for seat in scene.members.values())
         if (scene.missing, scene.evicted) != (count["missing"], count["evicted"]):

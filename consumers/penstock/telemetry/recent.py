@@ -159,7 +159,8 @@ class History:
     def note(
         self, worker: Mapping[str, float | None], streams: Sequence[Mapping[str, Any]]
     ) -> None:
-        """`worker`: a value for each of `NAMES`. `streams`: the streams that the status shows now.
+        """`worker`: a value for each of `NAMES`. `streams`: the streams that the status shows
+        now.
         """
         self._windows += 1
         self._worker.append(worker)

@@ -27,8 +27,8 @@ from penstock.core.rows.payload import Shape
 from penstock.core.rows.rejections import Rejection
 
 # With a millisecond for a request, 50 refused rows take a twentieth of a second. 5,000 refused rows
-# cost 250 requests: nearly 50 until bad rows count as frequent, 50 for the sentence (`SENTENCE`), 50 for
-# lots, and 100 probes with the canary: one after each row that was asked alone.
+# cost 250 requests: nearly 50 until bad rows count as frequent, 50 for the sentence (`SENTENCE`),
+# 50 for lots, and 100 probes with the canary: one after each row that was asked alone.
 SENTENCE = 50
 LOT = 100
 # When this many rows of an object were refused, the log tells of the object.

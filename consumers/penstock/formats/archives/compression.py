@@ -83,7 +83,8 @@ LONGEST_MAGIC_BYTES: Final = 10
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """The codec that the first bytes show. None: the data is not packed, or it is packed by gzip.
+    """The codec that the first bytes show. None: the data is not packed, or it is packed by
+    gzip.
     """
     if not head.startswith(MAGICS):
         return None

@@ -258,7 +258,8 @@ def _is_wide(data: bytes, format: str) -> bool:
 
 
 def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
-    """The unpacked bytes. None: there are more than `most_bytes` of them, or the data is damaged.
+    """The unpacked bytes. None: there are more than `most_bytes` of them, or the data is
+    damaged.
     """
     unpacker = zlib.decompressobj(GZIP_WBITS)
     try:

@@ -134,7 +134,8 @@ class Finder:
 
     @property
     def rest(self) -> bytes:
-        """All bytes that have come so far, without the blank lines and comments at the beginning.
+        """All bytes that have come so far, without the blank lines and comments at the
+        beginning.
         """
         return bytes(memoryview(self._held)[self._start :])
 

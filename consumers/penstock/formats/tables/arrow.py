@@ -74,7 +74,8 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches. If a batch is damaged, the error names its number, except for the first batch.
+    """The batches. If a batch is damaged, the error names its number, except for the first
+    batch.
     """
     read = 0
     try:

@@ -142,7 +142,8 @@ def _nested_text(column: Any) -> Any:
 
 
 def _list_text(column: Any, values: Any, first: int = 0) -> Any:
-    """The lists as JSON. `values`: the JSON of the lists' items, from the item at place `first` on.
+    """The lists as JSON. `values`: the JSON of the lists' items, from the item at place `first`
+    on.
     """
     offsets = column.offsets.to_numpy() - first
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)

@@ -66,7 +66,8 @@ class JsonRowReader:
         return self._read(block) if self._keep is None else self._read_kept(block, self._keep)
 
     def _read_kept(self, block: RawRows, keep: KeepRows) -> Iterator[Run]:
-        """Read the block in small portions of rows, because kept values are looked at row by row.
+        """Read the block in small portions of rows, because kept values are looked at row by
+        row.
         """
         most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_KEPT // len(self._stays)))
         for some in portions(block, most_rows):

@@ -58,7 +58,8 @@ class Problem(NamedTuple):
 
 
 def in_order(found: Iterable[Problem]) -> list[Problem]:
-    """The problems, the worst one first. Problems that are equally bad are in the order of `KINDS`.
+    """The problems, the worst one first. Problems that are equally bad are in the order of
+    `KINDS`.
     """
     return sorted(found, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
 

@@ -66,7 +66,8 @@ _decoder = msgspec.json.Decoder(_Record)
 
 
 def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
-    """Decode the fields that a scene needs. Raises `SchemaError` if the value is not a prediction.
+    """Decode the fields that a scene needs. Raises `SchemaError` if the value is not a
+    prediction.
     """
     try:
         record = _decoder.decode(value)
