@@ -88,8 +88,8 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
         written = _Written(1, begin, now_ms)
         commits[part] = Commit(end, msgspec.json.encode(written).decode())
     await groups.begin(ledger, commits)
-    # Another worker may have decided at the same moment. Then the end that Kafka has kept counts
-    # for both.
+    # Another worker may have decided at the same moment. Then both workers use the end
+    # that Kafka has stored.
     decided = await _read(ledger, groups, parts)
     assert decided is not None, "it was written just now"
     return decided

@@ -200,9 +200,9 @@ class Rekeyer:
         return {number: known.get(number, UNKNOWN) for number in self._ours}
 
     def _positions(self, records: Sequence[Record]) -> dict[Where, Commit]:
-        """For each partition of these records: the position after its last record. Offsets without
-        a record may follow. If no other record of the partition waits in the merge, the position
-        lies after these offsets, too.
+        """For each partition of these records, the next position to read: the offset after the
+        last of these records. If no other record of the partition waits in the merge, the position
+        also skips the offsets without a record that follow.
         """
         reached = self._source.reached()
         last = {record.partition: record.offset + 1 for record in records}

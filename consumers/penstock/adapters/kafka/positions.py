@@ -171,9 +171,10 @@ END_OFFSETS_S = 5.0
 
 
 class SourceQuestions:
-    """The base class of `KafkaSource`. `KafkaSource` keeps `_ours` up to date. Past its deadline, a
-    question to the broker raises `Transient`. `decided`: True if a position that an open
-    transaction may still move is reported as `UNDECIDED`.
+    """The base class of `KafkaSource`. `KafkaSource` keeps `_ours` up to date. A question to the
+    broker that is not answered by its deadline raises `Transient`. `decided`: if True, only decided
+    positions are reported; if an open transaction may still move a position, `UNDECIDED` is
+    reported instead.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""The metadata of a commit: what is delivered of the next record, and beyond it.
+"""The metadata of a commit: which rows are already delivered of the record at the committed
+offset, and of later records.
 
 Rule: the metadata only saves work. It is valid only together with the offset with which it was
 committed, and its rows are valid only for the same version of their object. A part that cannot be

@@ -123,8 +123,8 @@ class Window:
         kind.nbytes += block.payload.nbytes
 
     def deadline_s(self) -> float | None:
-        """When the next row must leave. None: nothing waits, or only bulk waits that is held back
-        for an unknown time.
+        """When the next row must leave. None: nothing waits, or all rows that wait are bulk,
+        which is held back for an unknown time.
         """
         plain, bulk = self._plain.oldest(), self._bulk.oldest()
         deadline_s = math.inf

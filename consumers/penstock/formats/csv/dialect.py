@@ -154,8 +154,8 @@ class Finder:
             if not is_comment and text[start:end].strip():
                 return bytes(text[start:end])
             self._rows.forget()
-            # Pass over all comments that follow at once, because to pass over 64 KiB of them one by
-            # one takes 50 ms.
+            # A single step passes over all the comments that follow. One by one, 64 KiB of them
+            # would take 50 ms.
             found = passed_over(self._comment).match(text, end + 1)
             assert found is not None
             self._start = found.end()

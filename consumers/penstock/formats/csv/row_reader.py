@@ -158,7 +158,7 @@ class CsvRows:
             return None
         if parse_table(block, self._columns) is None:
             return None
-        # All cells are JSON numbers: `1,2\n3,4\n` becomes `[1,2],[3,4]` without touching them.
+        # All cells are JSON numbers: `1,2\n3,4\n` becomes `[1,2],[3,4]`, and no number is read.
         newlines = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
         ends = newlines + 2 * np.arange(1, len(newlines) + 1)
         body = b"[" + block[:-1].replace(b"\n", b"],[") + b"]"

@@ -78,11 +78,12 @@ class Bounds:
 
     def _most_bytes(self, pipeline: Pipeline, deployment: Deployment) -> int:
         """The most bytes that may be held: the budget, and the decoding steps that may exceed it.
-        Both count `GROWTH` times, because refused rows take more memory than decoded ones. One step
-        may have begun while a byte of the budget was left. Each object at the head of a queue may
-        have two more steps: the next one, and one that is kept until it is known whether the object
-        goes on after that step. With order by stream each head may have four, because heads do not
-        wait for each other's deliveries.
+        Both count `GROWTH` times, because refused rows take more memory than decoded ones. Two
+        kinds of steps may exceed the budget. One step in all may have begun while a byte of the
+        budget was left. And each object at the head of a queue may have two steps: its next one,
+        and one that is kept until it is known whether the object goes on after that step. With
+        order by stream each head may have four steps, because heads do not wait for each other's
+        deliveries.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)

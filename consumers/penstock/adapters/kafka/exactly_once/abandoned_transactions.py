@@ -39,8 +39,8 @@ LOOK_EVERY_S = 0.3
 # If the last look was longer ago than this, no position has waited since then. So the transactions
 # that were seen then are forgotten.
 FORGET_S = 10.0
-# A broker answers within milliseconds. After this time without an answer, the look leaves the
-# broker out.
+# A broker answers within milliseconds. If a broker has not answered after this time, we look for
+# open transactions without it.
 LOOK_S = 5.0
 # A transaction that has positions of a group writes them to this topic.
 OFFSETS = "__consumer_offsets"

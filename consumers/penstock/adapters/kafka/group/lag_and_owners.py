@@ -49,8 +49,8 @@ class _Looker:
 
 
 class GroupStanding(_Looker):
-    """Tells the lag of any group, and the number of its own workers. `helpers`: the prefix of the
-    client ids of workers that help a group.
+    """Tells the lag of any group, and how many workers the group has, without its helpers.
+    `helpers`: the prefix of the client ids of helpers, which are workers of another region.
     """
 
     def __init__(self, settings: config.Kafka, helpers: str) -> None:
