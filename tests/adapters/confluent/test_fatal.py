@@ -6,6 +6,7 @@ from confluent_kafka import KafkaError
 from penstock import config
 from penstock.adapters.confluent.source import ConfluentSource
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from tests.adapters.confluent.member import member
 
 
 async def test_a_fatal_error_of_the_client_ends_the_worker() -> None:
@@ -33,3 +34,13 @@ async def test_a_group_that_cannot_change_its_protocol_says_what_to_do() -> None
     with pytest.raises(Fatal, match=r"Stop all members of kafka\.group, then start") as ended:
         await source.poll([0], 10)
     assert ended.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize("error", [KafkaError._FATAL, KafkaError._TRANSPORT])
+async def test_a_consumer_that_is_dead_is_not_closed(
+    monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """Closing a fenced consumer hangs, and its thread takes a whole core meanwhile."""
+    async with member(monkeypatch) as one:
+        one.source._on_error(KafkaError(error, "lost"))
+    assert ("close" in one.consumer.said) is (error == KafkaError._TRANSPORT)

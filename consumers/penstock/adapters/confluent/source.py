@@ -89,6 +89,7 @@ class ConfluentSource:
         self._is_refused = False
         self._count = 0
         self._failure: BaseException | None = None
+        self._is_dead = False  # librdkafka has reported a fatal error
 
     async def start(self, rebalance: Rebalance) -> None:
         await self._group.start()
@@ -161,6 +162,7 @@ class ConfluentSource:
             if is_unreleased(error):
                 self._is_refused = True
             elif isinstance(failure := of_ours("a read of the input topic", error), Fatal):
+                self._is_dead = self._is_dead or is_fatal(error)
                 raise failure
             else:
                 noted(error)
@@ -253,8 +255,11 @@ class ConfluentSource:
         try:
             async with within("the end of the consumer", LEAVE_S):
                 await self._rebalances.end()
-                await self._handle.leave()
-            if self._leaves and self._instance_id is not None:
+                # After a fatal error the group does not know this member any more, and `close` may
+                # never return: confluent-kafka 2.16 then keeps a core busy until the process ends.
+                if not self._is_dead:
+                    await self._handle.leave()
+            if self._leaves and self._instance_id is not None and not self._is_dead:
                 await leave_at_last(self._settings, self._instance_id)
         except Fatal:
             if self._rebalances.joining_since_s is None:
@@ -278,6 +283,7 @@ class ConfluentSource:
         if is_unreleased(error):
             self._is_refused = True
         elif is_fatal(error):
+            self._is_dead = True
             self._keep_failure(of_ours("the work of its client", error))
         else:
             noted(error)
