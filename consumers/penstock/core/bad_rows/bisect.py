@@ -2,9 +2,9 @@
 requests, so not every row has to be asked alone.
 
 Rule: when some of the asked rows must be bad, half of them is asked next. If that half is answered,
-the bad row must be in the other half, which needs no request to confirm it. A row is bad only if it
-was refused alone, or if its object is sentenced. Rows of which nothing is known yet are asked
-together while bad rows are rare, and in groups with about one bad row when bad rows are frequent.
+the bad row must be in the other half, which needs no request to confirm it. A row is bad only if
+the server refused it alone, or if its object is sentenced. Untested rows share a request while bad
+rows are rare. When bad rows are frequent, each request gets about as many rows as hold one bad row.
 Pure. Owner: predict, which has one search for each batch; most searches end with the answer to
 their first request.
 """
@@ -28,7 +28,7 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
-# Until this many bad rows are found, all rows of which nothing is known are asked together.
+# Until a search has found this many bad rows, one request carries all its untested rows.
 RARE = 4
 # The first `BORDER_CUTS` cuts are made where one object ends and the next begins. Each of them may
 # cost one request more than a cut in the middle.
