@@ -1,6 +1,10 @@
 """Data of one kind under the name of another: the error says what it is and how to mend it."""
 
 import io
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +15,7 @@ from penstock.formats.archives.compression import GZIP_MAGIC
 from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
+from penstock.formats.magic import iso_media
 from penstock.formats.registry import ranged_format
 from penstock.formats.sniff import BOM
 from tests.formats.picture_bodies import png
@@ -173,3 +178,27 @@ def test_text_of_another_encoding_is_read_the_same_packed_and_bare() -> None:
     assert rows == [(None, [1, 2]), (None, [3, 4])]
     for cuts in ((), range(1, 30)):
         assert rows_of(decode(gzipped(data), "a.csv.gz", cuts=cuts)) == rows
+
+
+@pytest.mark.parametrize(
+    ("writer", "name", "found"),
+    [
+        (("ffmpeg", "-i", "x.png", "a.mp4"), "a.mp4", "video"),
+        (("ffmpeg", "-i", "x.png", "a.mov"), "a.mov", "video"),
+        (("ffmpeg", "-i", "x.png", "-movflags", "frag_keyframe", "a.m4v"), "a.m4v", "video"),
+        (("ffmpeg", "-f", "lavfi", "-i", "sine=d=0.1", "a.m4a"), "a.m4a", "audio"),
+        (("heif-enc", "x.png", "-o", "a.heic"), "a.heic", "image"),
+        (("heif-enc", "-A", "x.png", "-o", "a.avif"), "a.avif", "image"),
+        (("avifenc", "x.png", "a.avif"), "a.avif", "image"),
+    ],
+)
+def test_the_brands_tell_a_picture_from_a_film_and_a_sound(
+    writer: Sequence[str], name: str, found: str, tmp_path: Path
+) -> None:
+    if shutil.which(writer[0]) is None:
+        pytest.skip(f"{writer[0]} is not on this machine")
+    (tmp_path / "x.png").write_bytes(png(64, 64))
+    done = subprocess.run(writer, cwd=tmp_path, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this {writer[0]} cannot write it: {done.stderr.decode()[-200:]}")
+    assert iso_media((tmp_path / name).read_bytes()[:512]) == found

@@ -6,7 +6,7 @@ CSV.
 """
 
 from codecs import utf_8_decode
-from typing import Final
+from typing import Final, Literal
 
 from penstock.errors import ErrorCode, Poison
 
@@ -64,6 +64,26 @@ def _is_binary(magic: bytes) -> bool:
 CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
 # A text in UTF-8 never begins with one of these. They come from both tables above.
 NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
+
+# An ISO base media file (ISO/IEC 14496-12) is a picture, a film or a sound; its brands tell which.
+# Pictures: HEIF with HEIC (ISO/IEC 23008-12) and AVIF. Sounds: those of iTunes and Flash.
+_PICTURES: Final = frozenset(
+    b"heic heix heim heis hevc hevx hevm hevs mif1 mif2 msf1 miaf avif avis avio jpeg j2ki".split()
+)
+_SOUNDS: Final = (b"M4A ", b"M4B ", b"M4P ", b"F4A ", b"F4B ")
+
+
+def iso_media(head: bytes) -> Literal["image", "audio", "video"] | None:
+    """What an ISO base media file holds, by its brands. None: this is no such file, or it names no
+    brands. Films never name the brand of a picture, so a picture may have it at any place.
+    """
+    if head[4:8] != b"ftyp":
+        return None
+    box = head[: int.from_bytes(head[:4], "big")]
+    first, others = box[8:12], (box[at : at + 4] for at in range(16, len(box), 4))
+    if first in _SOUNDS:
+        return "audio"
+    return "image" if not _PICTURES.isdisjoint((first, *others)) else "video"
 
 
 def named_by_magic(head: bytes) -> str | None:

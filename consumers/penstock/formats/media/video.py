@@ -18,7 +18,7 @@ from penstock.core.rows.payload import BytesRows, Form, Payload
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile
-from penstock.formats.magic import no_such
+from penstock.formats.magic import iso_media, no_such
 from penstock.formats.media.container_ends import Boxes, breaks_off, is_transport_stream
 from penstock.formats.media.decoding import Gathered, reader
 from penstock.formats.pictures.image import jpeg, scaled_frame
@@ -61,7 +61,7 @@ def container_of(head: bytes) -> str | None:
     read.
     """
     if head[4:8] in _BOXES and head[:1] == b"\0":
-        return "mov"
+        return "mov" if iso_media(head) in ("video", None) else None
     if head.startswith(b"\x1a\x45\xdf\xa3"):
         return "matroska"
     return "mpegts" if is_transport_stream(head) else None
