@@ -1,0 +1,50 @@
+"""The page of formats lists what was tried, as the suite has it.
+
+`python -m tests.writers.test_tried_with` writes the table anew.
+"""
+
+import importlib
+import re
+from itertools import groupby
+from pathlib import Path
+
+from tests.writers.support import Cell
+
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+FAMILIES = {
+    "CSV and TSV": "test_csv",
+    "JSON": "test_json",
+    "Tables": "test_tables",
+    "Pictures": "test_pictures",
+    "Sound and film": "test_sound_and_film",
+    "Archives and codecs": "test_archives",
+}
+_TABLE = re.compile(r"(?<=<!-- tried with -->\n).*?(?=<!-- end of tried with -->)", re.DOTALL)
+
+
+def cells(module: str) -> list[Cell]:
+    if not (Path(__file__).parent / f"{module}.py").exists():
+        return []
+    return list(importlib.import_module(f"tests.writers.{module}").CELLS)
+
+
+def table() -> str:
+    """One line for each writer; what is tried only by `scripts/test long` is in italics."""
+    lines = ["", "| | tried with | as |", "|---|---|---|"]
+    for family, module in FAMILIES.items():
+        for writer, tried in groupby(cells(module), lambda cell: cell.writer):
+            options = "; ".join(
+                f"*{cell.option}*" if cell.is_long else cell.option for cell in tried
+            )
+            lines.append(f"| {family} | {writer} | {options} |".replace("\\|", "|"))
+    return "\n".join([*lines, "", ""])
+
+
+def test_the_page_lists_what_is_tried() -> None:
+    found = _TABLE.search(PAGE.read_text())
+    assert found is not None
+    assert found.group() == table(), "write it anew: python -m tests.writers.test_tried_with"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(_TABLE.sub(lambda _: table(), PAGE.read_text()))
