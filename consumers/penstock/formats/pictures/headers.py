@@ -1,12 +1,15 @@
 """Reads the kind and the size of a picture from its header, without decoding the picture.
 
 Rule: no memory is taken for the size that the header claims. Pure. Layouts: PNG (W3C, 11.2.2), JPEG
-(ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649), TIFF 6.0.
+(ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649), TIFF 6.0, HEIC and AVIF (ISO
+23008-12, 6.5.3).
 """
 
 import struct
+from collections.abc import Iterator
 
 from penstock.formats.base.runs import BadRow
+from penstock.formats.iso_media import AVIF, CANON_RAW, brands_of, content_of
 from penstock.formats.magic import no_such
 
 # Markers of a frame (T.81, table B.1): all from C0 to CF, except for C4 (Huffman tables), C8
@@ -20,8 +23,8 @@ _HEAD_BYTES = 16
 
 
 def kind_of(head: bytes) -> str | None:
-    """The kind of the picture, by its first 12 bytes. None: pictures of this kind are not read, or
-    it is not a picture.
+    """The kind of the picture, by its first bytes: 12, or if they begin an ISO media file, all its
+    brands. None: pictures of this kind are not read, or it is not a picture.
     """
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
@@ -37,6 +40,11 @@ def kind_of(head: bytes) -> str | None:
     # too.
     if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
         return "BMP"
+    if content_of(head) == "picture":
+        brands = brands_of(head)
+        if brands[0] == CANON_RAW:
+            return None
+        return "HEIC" if AVIF.isdisjoint(brands) else "AVIF"
     return None
 
 
@@ -46,7 +54,7 @@ def look_at(data: bytes) -> tuple[str, int, int]:
     """
     kind = kind_of(data)
     if kind is None:
-        raise BadRow(str(no_such("JPEG, PNG, WebP, TIFF, BMP or GIF", data[:_HEAD_BYTES])))
+        raise BadRow(str(no_such("JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF", data[:_HEAD_BYTES])))
     try:
         width, height = _SIZES[kind](data)
     except (struct.error, IndexError):
@@ -122,4 +130,38 @@ def _tiff(data: bytes) -> tuple[int, int]:
     return found[_TIFF_WIDTH], found[_TIFF_HEIGHT]
 
 
-_SIZES = {"PNG": _png, "GIF": _gif, "BMP": _bmp, "JPEG": _jpeg, "WebP": _webp, "TIFF": _tiff}
+def _heif(data: bytes) -> tuple[int, int]:
+    """The size of the largest picture in the file. The others are its tiles, thumbnails and so on,
+    or the frames of a sequence.
+    """
+    sizes = [
+        struct.unpack_from(">II", data, at + 4)
+        for meta, end in _boxes(data, b"meta", 0, len(data))
+        for properties, end in _boxes(data, b"iprp", meta + 4, end)
+        for container, end in _boxes(data, b"ipco", properties, end)
+        for at, _ in _boxes(data, b"ispe", container, end)
+    ]
+    width, height = max(sizes, key=lambda size: size[0] * size[1], default=(0, 0))
+    return width, height
+
+
+def _boxes(data: bytes, name: bytes, at: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Where the content of each box of this name begins and stops, of the boxes from `at` on."""
+    while at + 8 <= stop:
+        nbytes, found = struct.unpack_from(">I4s", data, at)
+        begin = at + 8
+        if nbytes == 1:
+            (nbytes,) = struct.unpack_from(">Q", data, begin)
+            begin += 8
+        end = at + nbytes if nbytes else stop  # a length of 0: the box reaches to the end
+        if end < begin:
+            raise IndexError
+        if found == name:
+            yield begin, min(end, stop)
+        at = end
+
+
+_SIZES = {
+    **{"PNG": _png, "GIF": _gif, "BMP": _bmp, "JPEG": _jpeg, "WebP": _webp, "TIFF": _tiff},
+    **{"HEIC": _heif, "AVIF": _heif},
+}

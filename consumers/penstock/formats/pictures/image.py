@@ -1,6 +1,6 @@
 """The format `image`. An object, or a member of an archive, is one row. The row is the bytes of the
 file as they are; if `rows.image_size` is set, it is the pixels of the picture. Only this module
-uses Pillow.
+uses Pillow, and pillow-heif, which adds HEIC to it.
 
 Rule: data that is not a picture, or that claims more than `limits.pixels`, is a bad row, and is not
 decoded. The picture's first bytes show its kind, and only Pillow's decoder for that kind is tried.
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-EXTENSIONS: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+EXTENSIONS: Final = (
+    *(".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
+    *(".heic", ".heif", ".hif", ".avif"),
+)
 # A frame of a video may become a JPEG; this is the quality of the JPEG.
 JPEG_QUALITY: Final = 95
 
@@ -75,8 +78,9 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
 
     kind, width, height = look_at(data)
     check_pixels(kind, width, height, most_pixels)
+    decoder = _decoder(kind)
     try:
-        with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
+        with Image.open(io.BytesIO(data), formats=[decoder]) as image:
             # Check the size again, because in a forged header Pillow may find another size than our
             # own code has found.
             check_pixels(kind, *image.size, most_pixels)
@@ -90,6 +94,21 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     except Exception as error:
         said = str(error).partition("\n")[0] or type(error).__name__
         raise BadRow(f"the {kind} cannot be decoded: {said}") from error
+
+
+def _decoder(kind: str) -> str:
+    """Pillow's name for its decoder of this kind."""
+    if kind == "HEIC" and find_spec("pillow_heif") is not None:
+        from pillow_heif import register_heif_opener  # noqa: PLC0415
+
+        register_heif_opener(thumbnails=False, decode_threads=1)
+        return "HEIF"
+    if kind in ("HEIC", "AVIF"):
+        from PIL import features  # noqa: PLC0415
+
+        if kind == "HEIC" or not features.check("avif"):
+            raise BadRow(str(missing_extra(kind, "images")))
+    return kind.upper()
 
 
 def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
