@@ -102,6 +102,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "av": ("formats/media/video.py",),
     "soundfile": ("formats/media/audio.py",),
     "PIL": ("formats/pictures/image.py",),
+    "pillow_heif": ("formats/pictures/image.py",),
     "faust": ("scenes/faust/",),
     "prometheus_client": ("telemetry/", "ops/", "scenes/page.py"),
     "click": ("commands/",),

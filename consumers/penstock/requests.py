@@ -109,6 +109,12 @@ _TYPES: Final = (
     (b"fLaC", "audio/flac"),
 )
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+# By the first brand of an ISO media file.
+_BRANDS: Final = {
+    **dict.fromkeys((b"heic", b"heix"), "image/heic"),
+    b"mif1": "image/heif",
+    b"avif": "image/avif",
+}
 
 
 def _json(document: bytes, payloads: Sequence[Payload]) -> Body:
@@ -152,6 +158,8 @@ def _raw(payloads: Sequence[Payload]) -> Body:
 def _type_of(body: bytes) -> str:
     if body.startswith(b"RIFF"):
         return _RIFF.get(body[8:12], _OPAQUE)
+    if body[4:8] == b"ftyp":
+        return _BRANDS.get(body[8:12], _OPAQUE)
     return next((name for magic, name in _TYPES if body.startswith(magic)), _OPAQUE)
 
 

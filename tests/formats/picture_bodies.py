@@ -52,5 +52,11 @@ def tiff(order: str, width: int, height: int) -> bytes:
     return magic + struct.pack(f"{order}IH", 8, 2) + first + second + bytes(4)
 
 
+def ftyp(brand: bytes, *compatible: bytes) -> bytes:
+    """The head of an ISO media file."""
+    body = brand + bytes(4) + b"".join(compatible)
+    return struct.pack(">I", 8 + len(body)) + b"ftyp" + body
+
+
 PNG = png(5, 3)
 JPEG = jpeg(640, 480)

@@ -18,7 +18,7 @@ _HEIF: Final = (
     *(b"avci", b"avcs", b"vvic", b"vvis", b"evbi", b"evbs", b"jpeg", b"jpgs", b"j2ki", b"j2is"),
 )
 AVIF: Final = frozenset((b"avif", b"avis", b"avio"))
-# Canon's raw pictures (CR3). The films in them are small copies of the picture.
+# The brand of Canon's raw pictures (CR3). The films in them are small copies of the picture.
 CANON_RAW: Final = b"crx "
 _PICTURES: Final = AVIF.union(_HEIF, (CANON_RAW,))
 _SOUND: Final = frozenset((b"M4A ", b"M4B ", b"M4P ", b"F4A ", b"F4B ", b"aax ", b"aaxc"))

@@ -9,6 +9,7 @@ from codecs import utf_8_decode
 from typing import Final, Literal
 
 from penstock.errors import ErrorCode, Poison
+from penstock.formats.iso_media import CANON_RAW, Content, content_of
 
 _FOREIGN: Final[dict[bytes, str]] = {
     b"ORC": "ORC",
@@ -29,6 +30,29 @@ _FOREIGN: Final[dict[bytes, str]] = {
     b"\x02\x21\x4c\x18": "packed by an old lz4",
     **{bytes([old]) + b"\xb5\x2f\xfd": "packed by an old zstd" for old in range(0x22, 0x28)},
 }
+RAW: Final = "a raw picture of a camera"
+_FOREIGN_PICTURES: Final[dict[bytes, str]] = {
+    b"\xff\x0a": "JPEG XL",
+    b"\0\0\0\x0cJXL \r\n\x87\n": "JPEG XL",
+    b"\0\0\0\x0cjP  \r\n\x87\n": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"II\xbc\x01": "JPEG XR",
+    b"8BPS\0": "a PSD of Photoshop",
+    b"gimp xcf": "an XCF of GIMP",
+    b"\0\0\x01\0": "an icon (ICO)",
+    b"icns": "an icon (ICNS)",
+    b"v/1\x01": "OpenEXR",
+    b"#?RADIANCE": "Radiance HDR",
+    b"DDS |": "DDS",
+    b"qoif": "QOI",
+    b"SIMPLE  =": "FITS",
+    **{b"P%d\n" % kind: "a Netpbm picture" for kind in range(1, 8)},
+    b"<svg": "SVG",
+    b"<?xml": "XML (as SVG)",
+    **dict.fromkeys((b"IIU\0", b"IIRO\x08", b"IIRS\x08", b"FUJIFILMCCD-RAW", b"\0MRM"), RAW),
+}
+# DICOM begins with 128 bytes that mean nothing (DICOM PS3.10, 7.1).
+_DICOM: Final = slice(128, 132)
 # For each beginning of data: the name that people use for such data, and the format that reads it.
 _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x89PNG\r\n\x1a\n": ("a PNG", "image"),
@@ -53,6 +77,12 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
 # counts.
 _MEND: Final = '"format" of its reference, rows.format, or its name'
 _SHOWN_BYTES: Final = 16
+# What an ISO media file holds: the name for it, and the format that reads it.
+_ISO_MEDIA: Final[dict[Content, tuple[str, str]]] = {
+    "picture": ("a HEIC or AVIF", "image"),
+    "sound": ("an M4A", "audio"),
+    "film": ("an MP4 or MOV", "video"),
+}
 
 
 def _is_binary(magic: bytes) -> bool:
@@ -61,9 +91,9 @@ def _is_binary(magic: bytes) -> bool:
 
 
 # Data that begins like this is certainly not text.
-CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
+CERTAIN: Final = (*filter(_is_binary, (*_FOREIGN, *_FOREIGN_PICTURES)), b"%PDF-1.")
 # A text in UTF-8 never begins with one of these. They come from both tables above.
-NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
+NO_TEXT: Final = tuple(filter(_is_binary, (*_OURS, *_FOREIGN, *_FOREIGN_PICTURES)))
 
 # An ISO base media file (ISO/IEC 14496-12) is a picture, a film or a sound; its brands tell which.
 # Pictures: HEIF with HEIC (ISO/IEC 23008-12) and AVIF. Sounds: those of iTunes and Flash.
@@ -91,7 +121,12 @@ def named_by_magic(head: bytes) -> str | None:
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             return f"this is {name}, which is not read here; write csv, ndjson, json or tar"
-    return None
+    found = [name for magic, name in _FOREIGN_PICTURES.items() if head.startswith(magic)]
+    if head[_DICOM] == b"DICM":
+        found = ["DICOM"]
+    elif head[4:12] == b"ftyp" + CANON_RAW:
+        found = [RAW]
+    return f"this is {found[0]}, which is not read here; write JPEG or PNG" if found else None
 
 
 def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
@@ -113,6 +148,10 @@ def _seen(head: bytes) -> str:
     known = named_by_magic(head)
     if known is not None:
         return known
+    content = content_of(head)
+    if content is not None:
+        name, format = _ISO_MEDIA[content]
+        return f'it begins as {name} does; read it as "{format}" ({_MEND})'
     text = _decoded(start[:_SHOWN_BYTES])
     shown = None if text is None else " ".join(text.split())
     if shown is not None and shown.isprintable():

@@ -19,7 +19,8 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _LONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_SHORT = 3
-_HEAD_BYTES = 16
+# So much of the data an error may look at, to name what it is.
+_HEAD_BYTES = 512
 
 
 def kind_of(head: bytes) -> str | None:
@@ -42,9 +43,8 @@ def kind_of(head: bytes) -> str | None:
         return "BMP"
     if content_of(head) == "picture":
         brands = brands_of(head)
-        if brands[0] == CANON_RAW:
-            return None
-        return "HEIC" if AVIF.isdisjoint(brands) else "AVIF"
+        if CANON_RAW not in brands:
+            return "HEIC" if AVIF.isdisjoint(brands) else "AVIF"
     return None
 
 
@@ -54,7 +54,9 @@ def look_at(data: bytes) -> tuple[str, int, int]:
     """
     kind = kind_of(data)
     if kind is None:
-        raise BadRow(str(no_such("JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF", data[:_HEAD_BYTES])))
+        raise BadRow(
+            str(no_such("JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF", data[:_HEAD_BYTES]))
+        )
     try:
         width, height = _SIZES[kind](data)
     except (struct.error, IndexError):
@@ -141,7 +143,11 @@ def _heif(data: bytes) -> tuple[int, int]:
         for container, end in _boxes(data, b"ipco", properties, end)
         for at, _ in _boxes(data, b"ispe", container, end)
     ]
-    width, height = max(sizes, key=lambda size: size[0] * size[1], default=(0, 0))
+    if not sizes:
+        raise BadRow(
+            "there is no picture in it, only a sequence; write its frames as pictures or as an MP4"
+        )
+    width, height = max(sizes, key=lambda size: size[0] * size[1])
     return width, height
 
 
@@ -162,6 +168,12 @@ def _boxes(data: bytes, name: bytes, at: int, stop: int) -> Iterator[tuple[int, 
 
 
 _SIZES = {
-    **{"PNG": _png, "GIF": _gif, "BMP": _bmp, "JPEG": _jpeg, "WebP": _webp, "TIFF": _tiff},
-    **{"HEIC": _heif, "AVIF": _heif},
+    "PNG": _png,
+    "GIF": _gif,
+    "BMP": _bmp,
+    "JPEG": _jpeg,
+    "WebP": _webp,
+    "TIFF": _tiff,
+    "HEIC": _heif,
+    "AVIF": _heif,
 }

@@ -11,7 +11,7 @@ several pages, the pixels are those of its first picture.
 import io
 from collections.abc import Collection
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -74,18 +74,20 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     """The picture in RGB, turned upright, and scaled to exactly `size` (width, height). Raises
     `BadRow` if the picture cannot be decoded.
     """
-    from PIL import Image, ImageOps  # noqa: PLC0415 (an extra, loaded when it is asked for)
+    from PIL import ImageOps  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
     kind, width, height = look_at(data)
     check_pixels(kind, width, height, most_pixels)
-    decoder = _decoder(kind)
+    if _is_missing(kind):
+        raise BadRow(str(missing_extra(kind, "images")))
     try:
-        with Image.open(io.BytesIO(data), formats=[decoder]) as image:
+        with _opened(kind, data) as image:
             # Check the size again, because in a forged header Pillow may find another size than our
             # own code has found.
             check_pixels(kind, *image.size, most_pixels)
             image.load()
-            upright = ImageOps.exif_transpose(image)
+            # libheif has turned a HEIC already, by what the file itself says.
+            upright = image if kind == "HEIC" else ImageOps.exif_transpose(image)
             return scaled(_as_rgb(upright), size)
     except BadRow:
         raise
@@ -96,19 +98,29 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
         raise BadRow(f"the {kind} cannot be decoded: {said}") from error
 
 
-def _decoder(kind: str) -> str:
-    """Pillow's name for its decoder of this kind."""
-    if kind == "HEIC" and find_spec("pillow_heif") is not None:
-        from pillow_heif import register_heif_opener  # noqa: PLC0415
+def _opened(kind: str, data: bytes) -> "Image.Image":
+    """The picture as Pillow's decoder of its kind opens it; the other decoders are not tried."""
+    from PIL import AvifImagePlugin, Image  # noqa: PLC0415
 
-        register_heif_opener(thumbnails=False, decode_threads=1)
-        return "HEIF"
-    if kind in ("HEIC", "AVIF"):
-        from PIL import features  # noqa: PLC0415
+    file = io.BytesIO(data)
+    if kind == "HEIC":
+        from pillow_heif import HeifImageFile, options  # noqa: PLC0415
 
-        if kind == "HEIC" or not features.check("avif"):
-            raise BadRow(str(missing_extra(kind, "images")))
-    return kind.upper()
+        options.DECODE_THREADS = 1
+        return cast("Image.Image", HeifImageFile(file))  # type: ignore[no-untyped-call]
+    if kind == "AVIF":
+        AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+        return AvifImagePlugin.AvifImageFile(file)
+    return Image.open(file, formats=[kind.upper()])
+
+
+def _is_missing(kind: str) -> bool:
+    """True if this kind needs more than the Pillow that is installed."""
+    from PIL import features  # noqa: PLC0415
+
+    if kind == "HEIC":
+        return find_spec("pillow_heif") is None
+    return kind == "AVIF" and not features.check("avif")
 
 
 def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
