@@ -6,7 +6,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
-from penstock.formats.iso_media import content_of
+from penstock.formats.magic import iso_media
 from penstock.formats.registry import sniff_format
 from tests.formats.picture_bodies import ftyp
 from tests.formats.support import decode, errors
@@ -40,19 +40,19 @@ SOUNDS = {
 @pytest.mark.parametrize(
     ("brands", "content"),
     [
-        *[(brands, "picture") for brands in PICTURES.values()],
-        *[(brands, "film") for brands in FILMS.values()],
-        *[(brands, "sound") for brands in SOUNDS.values()],
+        *[(brands, "image") for brands in PICTURES.values()],
+        *[(brands, "video") for brands in FILMS.values()],
+        *[(brands, "audio") for brands in SOUNDS.values()],
     ],
     ids=[*PICTURES, *FILMS, *SOUNDS],
 )
 def test_brands_say_what_is_in_a_file(brands: tuple[bytes, ...], content: str) -> None:
-    assert content_of(ftyp(*brands) + bytes(100)) == content
+    assert iso_media(ftyp(*brands) + bytes(100)) == content
 
 
 @pytest.mark.parametrize("head", [b"", bytes(12), b"\0\0\0\x08moov", b"\0\0\0\x18styp" + bytes(16)])
 def test_without_brands_nothing_is_said(head: bytes) -> None:
-    assert content_of(head) is None
+    assert iso_media(head) is None
 
 
 @pytest.mark.parametrize("brands", PICTURES.values(), ids=[*PICTURES])

@@ -1,15 +1,14 @@
 """Names data by its first bytes, for error texts about data that was taken for something else.
 
-Rule: only error texts use these names. They do not decide which reader is chosen. `named_by_magic`
-is asked only about data that is known to be binary, because `ORC` may well be the first cell of a
-CSV.
+Rule: only error texts use these names. They do not decide which reader is chosen; but the brands of
+ISO media files, which tell pictures, sounds and films apart, do. `named_by_magic` is asked only
+about data that is known to be binary, because `ORC` may well be the first cell of a CSV.
 """
 
 from codecs import utf_8_decode
 from typing import Final, Literal
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.iso_media import CANON_RAW, Content, content_of
 
 _FOREIGN: Final[dict[bytes, str]] = {
     b"ORC": "ORC",
@@ -77,12 +76,6 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
 # counts.
 _MEND: Final = '"format" of its reference, rows.format, or its name'
 _SHOWN_BYTES: Final = 16
-# What an ISO media file holds: the name for it, and the format that reads it.
-_ISO_MEDIA: Final[dict[Content, tuple[str, str]]] = {
-    "picture": ("a HEIC or AVIF", "image"),
-    "sound": ("an M4A", "audio"),
-    "film": ("an MP4 or MOV", "video"),
-}
 
 
 def _is_binary(magic: bytes) -> bool:
@@ -96,24 +89,46 @@ CERTAIN: Final = (*filter(_is_binary, (*_FOREIGN, *_FOREIGN_PICTURES)), b"%PDF-1
 NO_TEXT: Final = tuple(filter(_is_binary, (*_OURS, *_FOREIGN, *_FOREIGN_PICTURES)))
 
 # An ISO base media file (ISO/IEC 14496-12) is a picture, a film or a sound; its brands tell which.
-# Pictures: HEIF with HEIC (ISO/IEC 23008-12) and AVIF. Sounds: those of iTunes and Flash.
-_PICTURES: Final = frozenset(
-    b"heic heix heim heis hevc hevx hevm hevs mif1 mif2 msf1 miaf avif avis avio jpeg j2ki".split()
+# Pictures: HEIF (ISO/IEC 23008-12) with HEIC and its other codecs, and AVIF. Sounds: those of
+# iTunes and Flash.
+_HEIF: Final = (
+    b"mif1 mif2 mif3 msf1 miaf heic heix heim heis hevc hevx hevm hevs "
+    b"avci avcs vvic vvis evbi evbs jpeg jpgs j2ki j2is"
 )
+_AVIF: Final = b"avif avis avio"
+# Canon's raw pictures (CR3). The films in them are small copies of the picture.
+_CANON_RAW: Final = b"crx "
+_PICTURES: Final = frozenset((*_HEIF.split(), *_AVIF.split(), _CANON_RAW))
 _SOUNDS: Final = (b"M4A ", b"M4B ", b"M4P ", b"F4A ", b"F4B ")
+_ISO_MEDIA: Final = {"image": "a HEIC or AVIF", "audio": "an M4A", "video": "an MP4 or MOV"}
 
 
 def iso_media(head: bytes) -> Literal["image", "audio", "video"] | None:
     """What an ISO base media file holds, by its brands. None: this is no such file, or it names no
     brands. Films never name the brand of a picture, so a picture may have it at any place.
     """
-    if head[4:8] != b"ftyp":
+    brands = _brands(head)
+    if not brands:
         return None
-    box = head[: int.from_bytes(head[:4], "big")]
-    first, others = box[8:12], (box[at : at + 4] for at in range(16, len(box), 4))
-    if first in _SOUNDS:
+    if brands[0] in _SOUNDS:
         return "audio"
-    return "image" if not _PICTURES.isdisjoint((first, *others)) else "video"
+    return "video" if _PICTURES.isdisjoint(brands) else "image"
+
+
+def iso_picture(head: bytes) -> Literal["HEIC", "AVIF"] | None:
+    """The kind of picture that an ISO base media file holds; None: none that is read."""
+    brands = _brands(head)
+    if iso_media(head) != "image" or brands[0] == _CANON_RAW:
+        return None
+    return "HEIC" if set(_AVIF.split()).isdisjoint(brands) else "AVIF"
+
+
+def _brands(head: bytes) -> tuple[bytes, ...]:
+    """The file's own brand, then those of readers that can read it, too."""
+    if head[4:8] != b"ftyp":
+        return ()
+    box = head[: int.from_bytes(head[:4], "big")]
+    return (box[8:12], *(box[at : at + 4] for at in range(16, len(box), 4)))
 
 
 def named_by_magic(head: bytes) -> str | None:
@@ -124,7 +139,7 @@ def named_by_magic(head: bytes) -> str | None:
     found = [name for magic, name in _FOREIGN_PICTURES.items() if head.startswith(magic)]
     if head[_DICOM] == b"DICM":
         found = ["DICOM"]
-    elif head[4:12] == b"ftyp" + CANON_RAW:
+    elif _brands(head)[:1] == (_CANON_RAW,):
         found = [RAW]
     return f"this is {found[0]}, which is not read here; write JPEG or PNG" if found else None
 
@@ -140,18 +155,17 @@ def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Po
 
 def _seen(head: bytes) -> str:
     start = head.lstrip()
-    for magic, (name, format) in _OURS.items():
+    for magic, (name, ours) in _OURS.items():
         if start.startswith(magic):
-            return f'it begins as {name} does; read it as "{format}" ({_MEND})'
+            return f'it begins as {name} does; read it as "{ours}" ({_MEND})'
     if not start:
         return "there is nothing in it"
     known = named_by_magic(head)
     if known is not None:
         return known
-    content = content_of(head)
-    if content is not None:
-        name, format = _ISO_MEDIA[content]
-        return f'it begins as {name} does; read it as "{format}" ({_MEND})'
+    format = iso_media(head)
+    if format is not None:
+        return f'it begins as {_ISO_MEDIA[format]} does; read it as "{format}" ({_MEND})'
     text = _decoded(start[:_SHOWN_BYTES])
     shown = None if text is None else " ".join(text.split())
     if shown is not None and shown.isprintable():

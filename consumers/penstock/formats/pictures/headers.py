@@ -9,8 +9,7 @@ import struct
 from collections.abc import Iterator
 
 from penstock.formats.base.runs import BadRow
-from penstock.formats.iso_media import AVIF, CANON_RAW, brands_of, content_of
-from penstock.formats.magic import no_such
+from penstock.formats.magic import iso_picture, no_such
 
 # Markers of a frame (T.81, table B.1): all from C0 to CF, except for C4 (Huffman tables), C8
 # (reserved) and CC (arithmetic conditioning).
@@ -41,11 +40,7 @@ def kind_of(head: bytes) -> str | None:
     # too.
     if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
         return "BMP"
-    if content_of(head) == "picture":
-        brands = brands_of(head)
-        if CANON_RAW not in brands:
-            return "HEIC" if AVIF.isdisjoint(brands) else "AVIF"
-    return None
+    return iso_picture(head)
 
 
 def look_at(data: bytes) -> tuple[str, int, int]:
