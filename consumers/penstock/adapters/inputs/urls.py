@@ -79,7 +79,9 @@ class Groupless:
 
 
 class UrlSource(Groupless):
-    """Makes records from references. Calls `on_end` when the last record is committed."""
+    """Makes records from references. Calls `on_end` when all references were read and the last
+    record is committed, whichever is known later: only the next poll tells that none follows.
+    """
 
     def __init__(
         self, found: AsyncIterator[Reference], on_end: Callable[[], None], now_ms: int = 0
@@ -89,6 +91,7 @@ class UrlSource(Groupless):
         self._found = found
         self._on_end = on_end
         self._next_offset = 0
+        self._committed = 0
         self._exhausted = False
 
     async def start(self, rebalance: Rebalance) -> None:
@@ -107,12 +110,15 @@ class UrlSource(Groupless):
             self._next_offset += 1
         if not records:
             await asyncio.sleep(wait_ms / 1000)
-        if self._exhausted and not self._next_offset:
-            self._on_end()
+        self._end_if_done()
         return records
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        if self._exhausted and commits[0].next_offset == self._next_offset:
+        self._committed = commits[0].next_offset
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._exhausted and self._committed == self._next_offset:
             self._on_end()
 
     def where(self, partition: int) -> Where:
