@@ -106,7 +106,7 @@ def test_another_kind_named_as_one_that_is_read_by_its_parts(
     [
         ("a.avro", "no Avro object container: correct its format"),
         ("a.tar", 'no tar archive: it is text and begins with "1,2,3'),
-        ("a.json", "no JSON array, which rows in lines of their own (ndjson) are not: correct"),
+        ("a.json", 'no JSON: it is text and begins with "1,2,3'),
     ],
 )
 def test_text_named_as_something_else(key: str, words: str) -> None:

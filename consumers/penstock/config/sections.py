@@ -135,6 +135,8 @@ class Objects(Access, frozen=True):
 class Rows(Section, frozen=True):
     format: str = "auto"
     text: Literal["line", "file"] = "line"
+    # A JSON Pointer to the array of rows inside a JSON value. None: the value has no such array.
+    path: str | None = None
     header: Literal["auto", "yes", "no"] | bool = "auto"
     columns: list[str | int] | None = None
     keep: list[str] | None = None

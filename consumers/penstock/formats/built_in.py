@@ -18,8 +18,7 @@ from penstock.formats.tables.arrow import read_arrow
 from penstock.formats.tables.avro import AvroParser
 from penstock.formats.tables.npy import NpyParser, read_npy
 from penstock.formats.tables.parquet import read_parquet
-from penstock.formats.text.json_array import JsonArrayParser
-from penstock.formats.text.json_rows import open_ndjson
+from penstock.formats.text.json_array import open_json
 from penstock.formats.text.text_and_bytes import open_bytes, open_text
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
@@ -32,8 +31,18 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
     """
     return (
         _text("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv")),
-        _text("ndjson", _NUMBERS_OR_JSON, open_ndjson, extensions=(".ndjson", ".jsonl")),
-        _text("json", _NUMBERS_OR_JSON, JsonArrayParser, extensions=(".json",)),
+        _text(
+            "ndjson",
+            _NUMBERS_OR_JSON,
+            partial(open_json, "ndjson"),
+            extensions=(".ndjson", ".jsonl", ".geojsonl"),
+        ),
+        _text(
+            "json",
+            _NUMBERS_OR_JSON,
+            partial(open_json, "json"),
+            extensions=(".json", ".geojson"),
+        ),
         Format(
             "parquet",
             _NUMBERS_OR_JSON,

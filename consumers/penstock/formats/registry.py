@@ -41,7 +41,7 @@ from penstock.formats.sniff import (
     not_as_stream,
     sniff_text,
 )
-from penstock.formats.text.json_array import JsonParser
+from penstock.formats.text.json_array import open_json
 from penstock.formats.text.text_and_bytes import UnreadParser
 from penstock.packages import plugins
 
@@ -177,10 +177,8 @@ def _open(
         if found.is_text:
             check_text(chosen, head)
         make = found.open
-        # If the reference does not name the format, an object whose name or first bytes say JSON is
-        # often NDJSON.
-        if chosen == JSON and format is None:
-            make = partial(JsonParser, is_named=named is not None)
+        if chosen == JSON and named is None:
+            make = partial(open_json, None)
         parser = make(options) if make is not None else None
         if parser is not None:
             return Chosen(parser, is_text=found.is_text)

@@ -151,4 +151,5 @@ def sniff_text(head: bytes) -> str:
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
         raise Poison("bad_format", named_by_magic(head) or unknown)
-    return "json" if head.lstrip()[:1] in (b"[", b"{") else "csv"
+    # A JSON text sequence (RFC 7464) begins with the sign 1e.
+    return "json" if head.lstrip(b" \t\r\n\x1e")[:1] in (b"[", b"{") else "csv"

@@ -12,6 +12,7 @@ from penstock import config, requests
 from penstock.adapters.kafka.group.membership import instance_of
 from penstock.adapters.stores.choice import places_of
 from penstock.core.health.other_groups import HelpTerms
+from penstock.core.records.json_pointers import is_pointer
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, usage
 from penstock.formats.base.runs import RowOptions
@@ -22,6 +23,7 @@ from penstock.formats.media.video import VideoOptions
 from penstock.formats.pictures.image import need_pillow
 from penstock.formats.pictures.pixels import PictureOptions, pixel_options
 from penstock.formats.registry import check_options
+from penstock.formats.text.json_array import JsonOptions
 from penstock.formats.text.text_and_bytes import TextOptions
 
 # At least this many heartbeats must fit into a session.
@@ -135,6 +137,11 @@ def row_options(cfg: config.Config) -> RowOptions:
             'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
             "decimal comma cells are separated by semicolon, tab or pipe"
         )
+    if cfg.rows.path is not None and not is_pointer(cfg.rows.path):
+        raise usage(
+            f"rows.path = {cfg.rows.path!r} is no JSON Pointer: begin it with a slash, as in "
+            "/features"
+        )
     form = requests.find(cfg.model.request).takes
     image = pixel_options(
         cfg.rows.image_size,
@@ -170,6 +177,7 @@ def row_options(cfg: config.Config) -> RowOptions:
                 cfg.rows.comment,
             ),
             TextOptions(cfg.rows.text),
+            JsonOptions(cfg.rows.path),
             PictureOptions(cfg.limits.pixels, image),
             VideoOptions(cfg.rows.fps),
             AudioOptions(cfg.rows.window_ms, cfg.rows.hop_ms),

@@ -10,6 +10,7 @@ predicted again. Owner: the reader of objects.
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
 from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.registry import ranged_format
+from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.reference import LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.object_bytes import Supply
@@ -53,6 +55,9 @@ class Expand:
         inline_bytes: int,
     ) -> None:
         self._options = options
+        # The rows of a message are an array already.
+        own = tuple(one for one in options.own if not isinstance(one, JsonOptions))
+        self._inline_options = replace(options, own=own)
         self.rules = options.rules  # the settings on which the row numbers of an object depend
         # If decoding an object raises an unforeseen exception, the object is answered by a decoding
         # error.
@@ -79,20 +84,23 @@ class Expand:
         how = self._how_to_read(ticket)
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
         with self._guard:
-            found = open_inline(self._options, data, most_bytes, **how._asdict())
+            found = open_inline(self._options_of(ticket), data, most_bytes, **how._asdict())
         if found is None:
             return None
         return InlineReading(found, _Rows(ticket, self._microbatch), self._guard)
 
     def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
         task = Task(
-            self._options,
+            self._options_of(ticket),
             *self._how_to_read(ticket),
             size=size,
             next_row=ticket.next_row,
             rows=ticket.reference.rows if ticket.reference is not None else None,
         )
         return DecoderReading(task, _Rows(ticket, self._microbatch), self._guard)
+
+    def _options_of(self, ticket: Ticket) -> RowOptions:
+        return self._options if ticket.reference is not None else self._inline_options
 
     def _how_to_read(self, ticket: Ticket) -> _HowToRead:
         reference = ticket.reference

@@ -1,4 +1,4 @@
-"""NDJSON and JSON arrays: both forms, bad rows, broken arrays."""
+"""JSON: arrays, lines, one value, values one after the other; bad rows, broken values, paths."""
 
 import json
 
@@ -6,9 +6,11 @@ import pytest
 
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions
-from tests.formats.support import decode, elements, errors, matrix, rows_of
+from penstock.formats.text.json_array import JsonOptions
+from tests.formats.support import decode, decode_until_failure, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")
+A = RowOptions(columns=["a"])
 
 
 def test_lines_of_arrays_are_a_matrix() -> None:
@@ -108,7 +110,7 @@ def test_a_row_of_an_array_that_is_no_row_of_numbers_is_one_bad_row() -> None:
         b"[[1,2]}",
         b"[[1,2}]",
         b"[[1,2]] x",
-        b"5",
+        b"5 6",
         b'["x]',
     ],
 )
@@ -191,3 +193,120 @@ def test_a_first_line_too_long_for_a_row_is_not_held() -> None:
     runs = decode(data, "x.json", options, cuts=cuts)
     assert elements(runs) == [[number] for number in range(500)]
     assert len(runs) > 10
+
+
+def read(text: str, key: str, pieces: int, options: RowOptions = JSON) -> list[object]:
+    data = text.encode()
+    return elements(decode(data, key, options, cuts=range(pieces, len(data), pieces)))
+
+
+VALUES: list[object] = [{"a": [1, {"b": "}{"}], "c": '\\"{'}, {}, {"a": None}]
+
+
+@pytest.mark.parametrize("key", ["x.json", "x.geojson", "x.ndjson", "x"])
+@pytest.mark.parametrize("pieces", [1, 7, 10_000])
+def test_one_value_is_one_row_however_it_is_laid_out(key: str, pieces: int) -> None:
+    for indent in (None, 0, 2, "\t"):
+        for end in ("", "\n", "\r\n\n"):
+            assert read(json.dumps(VALUES[0], indent=indent) + end, key, pieces) == VALUES[:1]
+
+
+@pytest.mark.parametrize("key", ["x.json", "x.ndjson", "x"])
+@pytest.mark.parametrize("pieces", [1, 7, 10_000])
+@pytest.mark.parametrize("between", ["", " ", "\n", "\n\x1e"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_values_that_follow_each_other_are_the_rows(
+    key: str, pieces: int, between: str, indent: int | None
+) -> None:
+    for values in (VALUES, [[1, [2]], [3]]):
+        text = between.join(json.dumps(value, indent=indent) for value in values)
+        assert read(between.lstrip() + text, key, pieces) == values
+
+
+@pytest.mark.parametrize("text", ["5", '"x"', "null", "-0.0", "true\n", "1\n2\n\n3"])
+def test_a_scalar_is_a_row(text: str) -> None:
+    assert read(text, "x.json", 1) == [json.loads(line) for line in text.split()]
+
+
+def test_lines_that_a_value_over_several_lines_follows_are_refused_there() -> None:
+    runs, failure = decode_until_failure(b'{}\n{\n"a": [\n3\n]\n}\n', "x.ndjson", JSON)
+    assert elements(runs) == [{}]
+    assert "over several lines" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"a":1},{"b":2}', b'{"a":1,\n{"b":2}\n', b'{"a": 1}}\n{"b": 2}', b"{\\rtf1}", b"{"]
+)
+def test_what_is_no_layout_of_json_is_refused(text: bytes) -> None:
+    _, failure = decode_until_failure(text, "x.json", JSON)
+    assert failure is not None
+    assert failure.code == "bad_format"
+
+
+def test_a_damaged_first_line_of_ndjson_is_one_bad_row() -> None:
+    for line in (b'{"a":1,', b'{"a":1}}', b'{"a":"x}', b'"b":2}', b"[1,2"):
+        rows = rows_of(decode(line + b'\n{"b":2}\n{"b":3}\n', "x.ndjson", JSON))
+        assert [value for _, value in rows[1:]] == [b'{"b":2}', b'{"b":3}']
+        assert "row is not JSON" in str(rows[0][1])
+
+
+def at(path: str) -> RowOptions:
+    return RowOptions(form="json", own=(JsonOptions(path),))
+
+
+@pytest.mark.parametrize("key", ["x.json", "x.ndjson", "x"])
+@pytest.mark.parametrize("pieces", [1, 7, 10_000])
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("/features", {"n": {"features": [9]}, "s": '"features":[8]', "features": VALUES}),
+        ("/hits/hits", {"hits": {"total": [1], "hits": VALUES}, "z": [{"q": 1}]}),
+        ("/1/a", [{"a": [5]}, {"b": 1, "a": VALUES}, 7]),
+        ("/~1~0/\u00fc", {"/~": {"\u00fc": VALUES}}),
+        ("", VALUES),
+    ],
+)
+def test_a_path_leads_to_the_array_of_rows(
+    key: str, pieces: int, indent: int | None, path: str, document: object
+) -> None:
+    text = json.dumps(document, indent=indent)
+    assert read(text, key, pieces, at(path)) == VALUES
+    assert read(text + text, key, pieces, at(path)) == VALUES * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"b": [1]}', "is not there"),
+        (b'{"a": "[1]"}', "is no array"),
+        (b'{"a": {"a": [1]}}', "is an object"),
+        (b'{"a": [1, 2', "ends early, in row 1"),
+        (b'{"a": [1, 2]', "ends early, in row 2"),
+        (b'{"a": [1, 2] x}', "around the array"),
+        (b'{"a" [', "ends"),
+        (b'{"a": [1]} x', "ends"),
+        (b"5", "ends"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused(text: bytes, words: str) -> None:
+    for cuts in ((), range(1, len(text))):
+        _, failure = decode_until_failure(text, "x.json", at("/a"), cuts=cuts)
+        assert words in str(failure)
+
+
+def test_what_is_around_the_array_of_a_path_is_held_up_to_the_limit() -> None:
+    rows = json.dumps([[number] for number in range(500)])
+    options = RowOptions(row_bytes=100, own=(JsonOptions("/a"),))
+    data = b'{"a": %b, "b": 1}' % rows.encode()
+    assert len(matrix(decode(data, "x.json", options, cuts=range(50, len(data), 50)))) == 500
+    with pytest.raises(Poison, match=r"limits\.row_bytes"):
+        decode(b'{"b": "%b", "a": []}' % (b"x" * 200), "x.json", options)
+
+
+def test_a_name_twice_is_a_bad_row_of_numbers() -> None:
+    for row in (b'{"a":1,"a":2}', b'{"a" : 1, "b" : 2, "a" : 3}'):
+        assert errors(decode(b'{"a":1,"t":"12:30"}\n' + row, "x.ndjson", A)) == [
+            'row has "a" twice'
+        ]
+    assert matrix(decode(b'{"a":1,"b":{"a":2}}\n', "x.ndjson", A)) == [[1]]

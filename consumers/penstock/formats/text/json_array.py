@@ -1,35 +1,55 @@
-"""Divides a JSON array into rows at the commas of its top level, without holding the array. Also
-decides whether the rows of JSON are the elements of one array or its lines (NDJSON).
+"""Reads JSON of any layout: an array, one value, values one after the other, or values in lines.
 
-Rule: brackets and commas count only outside strings. The text between two top-level commas is one
-row. If that text is not JSON, the array is `bad_format`. If the text is JSON but Python cannot hold
-its value, it is one bad row, as in NDJSON. At most one unfinished row is held.
+Rule: the layout is known when the first value has ended, and the next one begins. The elements of a
+lone array are the rows; any other lone value is one row. If the first value fills its line, and
+more lines follow, the lines are the rows (NDJSON). Any other values that follow each other are the
+rows, however they are laid out. So the first value is held, but not more than `limits.row_bytes` of
+it: a longer one is an array, or is refused. With `rows.path` the rows are the elements of an array
+inside of each value.
 
-`JsonParser` decides by the first line. If this line is a complete array and more text follows, the
-lines are the rows. The elements of any other array are the rows, even if the array is a single
-line. But if nothing names the object as JSON, a single line with an array of scalars is one row.
-Until the kind is known, the first line is held, but not more than `limits.row_bytes` of it.
+Brackets and commas count only outside of strings. If an array or a value breaks off, or if the text
+of a row is not JSON, the object is `bad_format` from there on. If the text is JSON but Python
+cannot hold its value, it is one bad row, as in NDJSON.
 """
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise, takewhile
+from typing import Final, Literal
 
 import numpy as np
+import numpy.typing as npt
+import orjson
 
 from penstock.errors import Poison
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser, feed_whole
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
-from penstock.formats.text.json_rows import JsonRowReader, open_ndjson
+from penstock.formats.text.json_rows import JsonRowReader, is_json, open_ndjson
 from penstock.formats.text.lines import RawRows
 
-# The array is divided in pieces of this size. To find the cuts in a piece takes forty times the
+# The text is divided in pieces of this size. To find the cuts in a piece takes forty times the
 # memory of the piece, and takes 3 ms if its rows have one byte each.
 _PIECE_BYTES = 8 << 10
-_SPACE = b" \t\r\n"
-_QUOTE, _COMMA, _OPEN, _END = ord('"'), ord(","), ord("["), ord("]")
+# Blanks between values. The last one begins each value of a JSON text sequence (RFC 7464).
+_BLANK: Final = b" \t\r\n\x1e"
+_BLANKS: Final = re.compile(rb"[ \t\r\n\x1e]*+")
+_QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")
+_ARRAY, _OBJECT = ord("["), ord("{")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_SHOWN_BYTES: Final = 16
+
+# An array whose first element is an array or an object, or the beginning of such an array.
+_OF_ROWS: Final = re.compile(rb"\[[ \t\r\n]*+(?:[\[{]|\Z)")
+# Outside of strings, JSON has at these places nothing but the beginning of another value.
+_FOLLOWED: Final = (
+    re.compile(rb"\][ \t\r\n\x1e]*+[^],} \t\r\n\x1e]"),
+    re.compile(rb"\}[ \t\r\n\x1e]*+[^],} \t\r\n\x1e]"),
+)
+# A string, or what follows the last string that has ended, or a sign.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}:,]', re.DOTALL)
 
 # Two tables for all 256 bytes: how the byte changes the depth of brackets, and whether it matters
 # for finding the cuts.
@@ -39,95 +59,48 @@ _STEP[list(b"]}")] = -1
 _MATTERS = np.zeros(256, np.bool_)
 _MATTERS[list(b'[]{},"')] = True
 
-
-class JsonArrayParser(Parser):
-    def __init__(self, options: RowOptions) -> None:
-        self._limit_bytes = options.row_bytes
-        self._reader = JsonRowReader(options, broken=lambda why: Poison("bad_format", why))
-        self._cutter = Cutter()
-        self._row = bytearray()
-        self._rows = 0
-        self._begun = self._ended = False
-
-    def feed(self, data: bytes) -> Iterator[Run]:
-        if not self._begun:
-            data = data.lstrip(_SPACE)
-            if not data:
-                return
-            if not data.startswith(b"["):
-                raise no_such("JSON array, which rows in lines of their own (ndjson) are not", None)
-            self._begun = True
-            data = data[1:]
-        for start in range(0, len(data), _PIECE_BYTES):
-            yield from self._feed(data[start : start + _PIECE_BYTES])
-
-    def _feed(self, data: bytes) -> Iterator[Run]:
-        if self._ended:
-            self._check_tail(data)
-            return
-        cuts, ended = self._cutter.cut(data)
-        rows, rest = self._cut_rows(data, cuts)
-        if ended:
-            yield from self._finish(rows, data[cuts[-1]], rest)
-            return
-        self._row += rest
-        yield from self._read(rows)
-        self._check_length(self._row)
-
-    def close(self) -> Iterator[Run]:
-        if self._begun and not self._ended:
-            raise Poison("bad_format", f"the JSON array ends early, in row {self._rows}")
-        return iter(())
-
-    def _cut_rows(self, data: bytes, cuts: list[int]) -> tuple[list[bytes], bytes]:
-        if not cuts:
-            return [], data
-        self._row += memoryview(data)[: cuts[0]]
-        rows = [bytes(self._row)]
-        self._row.clear()
-        rows += [data[cut + 1 : following] for cut, following in pairwise(cuts)]
-        return rows, data[cuts[-1] + 1 :]
-
-    def _finish(self, rows: list[bytes], bracket: int, tail: bytes) -> Iterator[Run]:
-        self._ended = True
-        if not self._rows and len(rows) == 1 and not rows[0].strip(_SPACE):
-            rows.clear()  # the array is `[]`
-        yield from self._read(rows)
-        if bracket != _END:
-            raise Poison("bad_format", "the JSON array ends with a brace")
-        self._check_tail(tail)
-
-    def _read(self, rows: list[bytes]) -> Iterator[Run]:
-        fitting = list(takewhile(lambda row: len(row) <= self._limit_bytes, rows))
-        self._rows += len(fitting)
-        if fitting:
-            yield from self._reader.read(_block_of(fitting))
-        if len(fitting) < len(rows):
-            self._check_length(rows[len(fitting)])
-
-    def _check_length(self, row: bytes | bytearray) -> None:
-        if len(row) > self._limit_bytes:
-            raise Poison(
-                "too_large",
-                f"row {self._rows} is longer than {self._limit_bytes} bytes (limits.row_bytes)",
-            )
-
-    def _check_tail(self, data: bytes) -> None:
-        if data.strip(_SPACE):
-            raise Poison("bad_format", "something follows the JSON array")
+Kind = Literal["json", "ndjson"]
 
 
-class Cutter:
-    """Finds the commas between rows, and the array's end, by counting brackets outside strings."""
+@dataclass(frozen=True, slots=True)
+class JsonOptions:
+    """`path`: the pointer (RFC 6901) to the array whose elements are the rows; None: the object has
+    no such array.
+    """
 
-    def __init__(self) -> None:
-        self._depth = 1  # inside the array
+    path: str | None = None
+
+
+class Brackets:
+    """Follows the brackets outside of strings in a text that comes in pieces."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
         self._in_string = 0
         self._escaped = False  # the last byte was a backslash that escapes the next byte
 
     def cut(self, data: bytes) -> tuple[list[int], bool]:
-        """Returns the places in `data` where rows end, and True if the last of these places is the
-        array's end.
+        """Returns the places of the commas at depth 1, and True if the last of these places is not
+        a comma, but the array's end.
+        """
+        at, kinds, depths = self._marks(data)
+        cuts = at[(depths == 1) & (kinds == _COMMA)]
+        ends = at[depths == 0]
+        if len(ends):
+            return [*cuts[cuts < ends[0]].tolist(), int(ends[0])], True
+        return cuts.tolist(), False
+
+    def ends(self, data: bytes) -> list[int]:
+        """The places behind the brackets that end a value. A bracket too many ends one, too."""
+        at, kinds, depths = self._marks(data)
+        ends: list[int] = (at[(depths <= 0) & (_STEP[kinds] < 0)] + 1).tolist()
+        return ends
+
+    def _marks(
+        self, data: bytes
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The places of all brackets and commas outside of strings, what they are, and the depth
+        behind each.
         """
         text = self._without_escapes(data)
         bytes_ = np.frombuffer(text, np.uint8)
@@ -139,14 +112,10 @@ class Cutter:
             self._in_string = int(in_string[-1])
         outside = ~quotes & (in_string == 0)
         at, kinds = at[outside], kinds[outside]
-        depths = np.cumsum(_STEP[kinds]) + self._depth
+        depths = np.cumsum(_STEP[kinds]) + self.depth
         if len(at):
-            self._depth = int(depths[-1])
-        cuts = at[(depths == 1) & (kinds == _COMMA)]
-        ends = at[depths == 0]
-        if len(ends):
-            return [*cuts[cuts < ends[0]].tolist(), int(ends[0])], True
-        return cuts.tolist(), False
+            self.depth = int(depths[-1])
+        return at, kinds, depths
 
     def _without_escapes(self, data: bytes) -> bytes:
         """`data` with each backslash and the byte that it escapes replaced by two other bytes."""
@@ -160,15 +129,34 @@ class Cutter:
         return data
 
 
-def is_array(text: bytes | bytearray) -> bool:
-    """True if, by its brackets, the text is one array from its first byte to its last."""
-    cutter = Cutter()
-    for start in range(1, len(text), PLAIN_STEP_BYTES):
-        piece = bytes(text[start : start + PLAIN_STEP_BYTES])
-        cuts, ended = cutter.cut(piece)
-        if ended:
-            return not (piece[cuts[-1] + 1 :] + text[start + len(piece) :]).strip(_SPACE)
-    return False
+class _Rows:
+    """Reads the texts of rows, and refuses one that is too long to be held. `begun`: the beginning
+    of the row that comes next.
+    """
+
+    def __init__(self, options: RowOptions) -> None:
+        self.begun = bytearray()
+        self._limit_bytes = options.row_bytes
+        self._reader = JsonRowReader(options, broken=lambda why: Poison("bad_format", why))
+        self._rows = 0
+
+    def read(self, rows: list[bytes]) -> Iterator[Run]:
+        fitting = list(takewhile(lambda row: len(row) <= self._limit_bytes, rows))
+        self._rows += len(fitting)
+        if fitting:
+            yield from self._reader.read(_block_of(fitting))
+        if len(fitting) < len(rows):
+            self.check_length(rows[len(fitting)])
+
+    def check_length(self, row: bytes | bytearray) -> None:
+        if len(row) > self._limit_bytes:
+            raise Poison(
+                "too_large",
+                f"row {self._rows} is longer than {self._limit_bytes} bytes (limits.row_bytes)",
+            )
+
+    def ends_early(self) -> Poison:
+        return Poison("bad_format", f"the JSON ends early, in row {self._rows}")
 
 
 def _block_of(rows: list[bytes]) -> RawRows:
@@ -179,61 +167,356 @@ def _block_of(rows: list[bytes]) -> RawRows:
     return rows if text.count(b"\n") != len(rows) - 1 else text + b"\n"
 
 
-class JsonParser(Parser):
-    """Reads JSON of an unknown kind. `is_named`: True if the object's name says that it is JSON."""
+class _Elements:
+    """Reads the elements of an array, from behind its opening bracket on."""
 
-    def __init__(self, options: RowOptions, *, is_named: bool) -> None:
+    def __init__(self, rows: _Rows) -> None:
+        self._rest: bytes | None = None
+        self._rows = rows
+        self._brackets = Brackets(1)
+        self._is_empty = True
+
+    def rest(self) -> bytes | None:
+        """What follows the array; None: the array has not ended."""
+        return self._rest
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            cuts, ended = self._brackets.cut(piece)
+            rows, tail = self._cut(piece, cuts)
+            if ended:
+                yield from self._last(rows, piece[cuts[-1]])
+                self._rest = tail + data[start + _PIECE_BYTES :]
+                return
+            self._rows.begun += tail
+            if rows:
+                self._is_empty = False
+                yield from self._rows.read(rows)
+            self._rows.check_length(self._rows.begun)
+
+    def _cut(self, data: bytes, cuts: list[int]) -> tuple[list[bytes], bytes]:
+        if not cuts:
+            return [], data
+        begun = self._rows.begun
+        begun += memoryview(data)[: cuts[0]]
+        rows = [bytes(begun)]
+        begun.clear()
+        rows += [data[cut + 1 : following] for cut, following in pairwise(cuts)]
+        return rows, data[cuts[-1] + 1 :]
+
+    def _last(self, rows: list[bytes], bracket: int) -> Iterator[Run]:
+        if self._is_empty and len(rows) == 1 and not rows[0].strip(_BLANK):
+            rows.clear()  # the array is `[]`
+        yield from self._rows.read(rows)
+        if bracket != _END:
+            raise Poison("bad_format", "the JSON array ends with a brace")
+
+
+class JsonArrayParser(Parser):
+    """Reads the elements of a lone array."""
+
+    def __init__(self, options: RowOptions) -> None:
+        self._rows = _Rows(options)
+        self._elements = _Elements(self._rows)
+        self._begun = False
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        if not self._begun:
+            self._begun, data = True, data[1:]
+        if self._elements.rest() is None:
+            yield from self._elements.feed(data)
+            data = self._elements.rest() or b""
+        if data.strip(_BLANK):
+            raise Poison("bad_format", "something follows the JSON array")
+
+    def close(self) -> Iterator[Run]:
+        if self._elements.rest() is None:
+            raise self._rows.ends_early()
+        return iter(())
+
+
+class JsonValuesParser(Parser):
+    """Reads values that follow each other, with or without blanks between them."""
+
+    def __init__(self, options: RowOptions) -> None:
+        self._rows = _Rows(options)
+        self._brackets = Brackets(0)
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        begun = self._rows.begun
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            ends = [0, *self._brackets.ends(piece)]
+            rows = [bytes(begun) + piece[: ends[1]]] if len(ends) > 1 else []
+            rows += [piece[end:following] for end, following in pairwise(ends[1:])]
+            if rows:
+                begun.clear()
+                yield from self._rows.read([row.strip(_BLANK) for row in rows])
+            begun += piece[ends[-1] :]
+            self._rows.check_length(begun)
+
+    def close(self) -> Iterator[Run]:
+        last = bytes(self._rows.begun).strip(_BLANK)
+        if last and self._brackets.depth > 0:
+            raise self._rows.ends_early()
+        return self._rows.read([last] if last else [])
+
+
+class JsonParser(Parser):
+    """Reads JSON of an unknown layout. `kind` is that of `open_json`."""
+
+    def __init__(self, options: RowOptions, kind: Kind | None) -> None:
         self._options = options
-        self._is_named = is_named
+        self._kind = kind
         self._parser: Parser | None = None
-        self._line = bytearray()
-        self._is_complete = False  # the first line has come, with its newline
+        self._held = bytearray()
+        self._brackets: Brackets | None = None  # made when they are needed
+        self._seen = 0  # so many of the held bytes were given to the brackets
+        self._end = 0  # the place behind the first value; 0: unknown
+        self._searched = 0  # up to here, no value follows the array; -1: one may follow it
 
     def feed(self, data: bytes) -> Iterator[Run]:
         if self._parser is None:
-            self._take(data)
-            if self._parser is None:
-                return
-            data = bytes(self._line)
-            self._line.clear()
-        yield from self._parser.feed(data)
+            if not self._settle(data, is_end=False):
+                return iter(())
+            data = bytes(self._held)
+            self._held.clear()
+        assert self._parser is not None
+        return self._parser.feed(data)
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        if not self._settle(data, is_end=True):
+            return iter(())
+        assert self._parser is not None
+        return feed_whole(self._parser, bytes(self._held))
 
     def close(self) -> Iterator[Run]:
         if self._parser is None:
-            if not self._line:
+            if not self._settle(b"", is_end=True):
                 return
-            line = bytes(self._line)
-            is_row = not (self._is_named or line[1:].lstrip(_SPACE).startswith((b"[", b"{", b"]")))
-            self._parser = (open_ndjson if is_row else JsonArrayParser)(self._options)
-            yield from self._parser.feed(line)
+            assert self._parser is not None
+            yield from self._parser.feed(bytes(self._held))
         yield from self._parser.close()
 
-    def _take(self, data: bytes) -> None:
-        """Add the bytes to the first line; choose the parser as soon as the kind is known."""
-        line = self._line
-        if not line or self._is_complete:
-            data = data.lstrip(_SPACE)
-        if not data:
-            return
-        if not line and data[0] != _OPEN:
-            self._settle(open_ndjson if data.startswith(b"{") else JsonArrayParser, data)
-        elif self._is_complete:
-            self._settle(open_ndjson if is_array(line) else JsonArrayParser, data)
-        else:
-            self._take_line(data)
+    def _settle(self, data: bytes, *, is_end: bool) -> bool:
+        """Hold these bytes, too. Returns True if the layout is known by now."""
+        self._held += data if self._held else data.lstrip(_BLANK)
+        if not self._held:
+            return False
+        chosen = self._layout(is_end=is_end)
+        if chosen is not None:
+            self._parser = chosen(self._options)
+        return chosen is not None
 
-    def _take_line(self, data: bytes) -> None:
-        line, limit = self._line, self._options.row_bytes
-        end = data.find(b"\n") + 1
-        if len(line) + (end or len(data)) > limit:
-            self._settle(JsonArrayParser, data)  # the line is too long to be a row of NDJSON
-            return
-        self._is_complete = bool(end)
-        line += data[: end or None]
-        if end:
-            self._take(data[end:])
+    def _layout(self, *, is_end: bool) -> Callable[[RowOptions], Parser] | None:
+        text, is_lines = self._held, self._kind == "ndjson"
+        if text[0] not in (_ARRAY, _OBJECT):
+            return self._of_scalar(is_end=is_end)
+        if not is_lines and self._is_plain_array():
+            fits = len(text) <= self._options.row_bytes
+            return None if fits and not is_end else JsonArrayParser
+        if not (self._end or self._find_end()) or self._end > self._options.row_bytes:
+            if not is_end and len(text) <= self._options.row_bytes:
+                return None
+            if is_lines:
+                return open_ndjson
+            return JsonArrayParser if text[0] == _ARRAY else JsonValuesParser
+        blanks = _BLANKS.match(text, self._end)
+        assert blanks is not None
+        on_one_line = text.find(b"\n", 0, self._end) < 0
+        if blanks.end() == len(text):
+            # There may be any number of blanks, so only those are held that matter.
+            text[self._end :] = b"".join(sign for sign in (b"\n", b"\x1e") if sign in blanks[0])
+            return self._of_lone_value(is_lines and on_one_line) if is_end else None
+        if on_one_line and b"\n" in blanks[0] and b"\x1e" not in blanks[0]:
+            return open_ndjson
+        # In lines, a line that is damaged is one bad row.
+        follows_on = text[blanks.end()] in (_ARRAY, _OBJECT) and _is_json(text[: self._end])
+        return open_ndjson if is_lines and not follows_on else JsonValuesParser
 
-    def _settle(self, parser: Callable[[RowOptions], Parser], data: bytes) -> None:
-        """Choose the parser, and add `data` to the held line, which the parser is fed next."""
-        self._parser = parser(self._options)
-        self._line += data
+    def _of_scalar(self, *, is_end: bool) -> Callable[[RowOptions], Parser] | None:
+        """A text that begins with neither an array nor an object: its lines are the rows, if the
+        first line is JSON.
+        """
+        end = self._held.find(b"\n")
+        if end < 0 and not is_end and len(self._held) <= self._options.row_bytes:
+            return None
+        line = bytes(self._held[: end if end >= 0 else None]).strip(_BLANK)
+        if self._kind == "ndjson" or _is_json(line):
+            return open_ndjson
+        is_whole = len(line) <= self._options.row_bytes
+        raise no_such("JSON", line[:_SHOWN_BYTES] if is_whole else None)
+
+    def _of_lone_value(self, is_row: bool) -> Callable[[RowOptions], Parser]:
+        if is_row or self._held[0] == _OBJECT:
+            return JsonValuesParser
+        # A line without a name, such as `["a", 2]`, is a row.
+        inside = bytes(self._held[1:]).lstrip(_BLANK)
+        is_row = self._kind is None and not inside.startswith((b"[", b"{", b"]"))
+        is_row = is_row and b"\n" not in self._held[: self._end]
+        return JsonValuesParser if is_row else JsonArrayParser
+
+    def _is_plain_array(self) -> bool:
+        """True if the held bytes begin an array of arrays or objects, and certainly no value
+        follows this array. This is found faster than the array's end.
+        """
+        text = self._held
+        if self._searched < 0 or not _OF_ROWS.match(text):
+            return False
+        if any(pattern.search(text, self._searched) for pattern in _FOLLOWED):
+            self._searched = -1
+            return False
+        self._searched = max(0, text.rfind(b"]"), text.rfind(b"}"))
+        return True
+
+    def _find_end(self) -> bool:
+        """Look for the end of the first value. Returns True if the end has come."""
+        text = self._held
+        if not self._seen and (line := text.find(b"\n")) > 0:
+            # Most often, the first line is a whole value, and this is faster than the brackets.
+            first = bytes(text[:line]).rstrip(_BLANK)
+            with suppress(orjson.JSONDecodeError):
+                orjson.loads(first)
+                self._end = len(first)
+                return True
+        brackets = self._brackets = self._brackets or Brackets(0)
+        for start in range(self._seen, len(text), PLAIN_STEP_BYTES):
+            piece = bytes(text[start : start + PLAIN_STEP_BYTES])
+            if ends := brackets.ends(piece):
+                self._end = start + ends[0]
+                return True
+        self._seen = len(text)
+        return False
+
+
+def open_json(kind: Kind | None, options: RowOptions) -> Parser:
+    """The parser of JSON whose layout is unknown. `kind`: the format that the object's name says,
+    or None if only its first bytes say JSON.
+    """
+    path = options.of(JsonOptions).path
+    return JsonParser(options, kind) if path is None else JsonPathParser(options, path)
+
+
+class JsonPathParser(Parser):
+    """Reads the elements of an array inside of a value, or inside of each of several values. All of
+    a value but its array is held, to prove that it is JSON, too.
+    """
+
+    def __init__(self, options: RowOptions, path: str) -> None:
+        """`path`: the pointer to the array."""
+        self._path = path
+        parts = path.split("/")[1:]
+        self._names = [part.replace("~1", "/").replace("~0", "~") for part in parts]
+        self._limit_bytes = options.row_bytes
+        self._rows = _Rows(options)
+        self._frame = bytearray()  # the value without the elements of its array
+        self._tried_bytes = 0
+        self._elements: _Elements | None = None
+        self._behind = Brackets(len(self._names))
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        while data:
+            if self._elements is None:
+                self._frame += data if self._frame else data.lstrip(_BLANK)
+                # To look for the array only if the bytes have doubled is linear in their number.
+                tries = len(self._frame) >= min(2 * self._tried_bytes, self._limit_bytes)
+                data = self._sought() if tries else b""
+                self._rows.check_length(self._frame)
+            elif self._elements.rest() is None:
+                yield from self._elements.feed(data)
+                data = self._elements.rest() or b""
+                if self._elements.rest() is not None:
+                    self._frame += b"]"
+                    data = self._after(data)
+            else:
+                data = self._after(data)
+
+    def close(self) -> Iterator[Run]:
+        if self._elements is None and self._frame:
+            yield from self.feed(self._sought())
+        if self._elements is not None:
+            raise self._rows.ends_early()
+        if self._frame:
+            raise self._no_array("does not come before the JSON ends")
+
+    def _sought(self) -> bytes:
+        """Look for the array. Returns what follows its opening bracket, or nothing if this has not
+        come.
+        """
+        at = self._array_at()
+        if at < 0:
+            self._tried_bytes = len(self._frame)
+            return b""
+        self._elements = _Elements(self._rows)
+        rest = bytes(self._frame[at + 1 :])
+        del self._frame[at + 1 :]
+        return rest
+
+    def _after(self, data: bytes) -> bytes:
+        """Take the bytes that follow the array in its value. Returns those that follow the
+        value.
+        """
+        ends = self._behind.ends(data) if self._names else [0]
+        end = ends[0] if ends else len(data)
+        self._frame += data[:end]
+        self._rows.check_length(self._frame)
+        if not ends:
+            return b""
+        if not _is_json(self._frame):
+            raise Poison("bad_format", "what is around the array of rows.path is not JSON")
+        self._frame.clear()
+        self._tried_bytes, self._elements = 0, None
+        self._behind = Brackets(len(self._names))
+        return data[end:]
+
+    def _array_at(self) -> int:
+        """The place of the array's opening bracket; -1: more bytes are needed. The way to the array
+        leads through one container for each name. `open`: so many containers are open here, of
+        which the outermost `way` are those on the way. `hit`: the value that comes next is on it.
+        """
+        open, way, place, hit = 0, 0, 0, True
+        inside, name = b"", b""
+        for token in _TOKEN.finditer(self._frame):
+            sign = token[0]
+            is_closer = sign in (b"]", b"}")
+            if open == way:
+                if sign == b'"':
+                    return -1  # a string that has not ended
+                if hit and (sign == b"," or is_closer):
+                    raise self._no_array("is no array")
+                if is_closer:
+                    raise self._no_array("is not there")
+                if hit and sign in (b"[", b"{"):
+                    if way == len(self._names):
+                        if sign == b"{":
+                            raise self._no_array("is an object, and no array")
+                        return token.start()
+                    inside, place, way = sign, 0, way + 1
+                    hit = sign == b"[" and self._names[way - 1] == "0"
+                elif sign == b":":
+                    hit = _text(name) == self._names[way - 1]
+                elif sign == b",":
+                    place += 1
+                    hit = inside == b"[" and self._names[way - 1] == str(place)
+                else:
+                    name = sign
+            open += (sign in (b"[", b"{")) - is_closer
+        return -1
+
+    def _no_array(self, why: str) -> Poison:
+        return Poison("bad_format", f'the array at "{self._path}" {why} (rows.path)')
+
+
+def _is_json(text: bytes | bytearray) -> bool:
+    try:
+        return is_json(text)
+    except RecursionError:  # its readers say what is wrong with it
+        return True
+
+
+def _text(token: bytes) -> str | None:
+    with suppress(orjson.JSONDecodeError):
+        found = orjson.loads(token)
+        return found if isinstance(found, str) else None
+    return None

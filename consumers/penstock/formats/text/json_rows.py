@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.errors import Poison
 from penstock.formats.base.kept_columns import KeepRows, of_json, with_kept
 from penstock.formats.base.runs import (
     MOST_EXACT_ROWS,
@@ -35,6 +36,8 @@ _BRACKETS_TO_SPACES = bytes.maketrans(b"[]", b"  ")
 _NUMBERS = {int, float}
 # At most this many kept values are looked at in one turn. This takes 1 ms.
 _MOST_KEPT = 2_048
+# Only the first line of a value over several lines is one of these.
+_OPENINGS = (b"{", b"[", b"[{", b"[ {")
 
 
 def open_ndjson(options: RowOptions) -> LinesParser:
@@ -121,21 +124,27 @@ class JsonRowReader:
             orjson.loads(row)
         except orjson.JSONDecodeError as error:
             why = str(error)
+        if row in _OPENINGS:
+            return Poison(
+                "bad_format",
+                f'a line has nothing but "{row.decode()}": behind values in lines, a value is laid '
+                "out over several lines; write each value on one line",
+            )
         try:
-            is_json = _is_json(row)
+            if is_json(row):
+                return BadRow(f"row is JSON that cannot be read: {why}")
         except RecursionError:
             return BadRow(f"row is not JSON: {why}")
-        return (
-            BadRow(f"row is JSON that cannot be read: {why}")
-            if is_json
-            else self._broken(f"row is not JSON: {why}")
-        )
+        return self._broken(f"row is not JSON: {why}")
 
     def _numbers(self, row: bytes) -> list[float]:
         value = self._loads(row)
         if isinstance(value, list):
             values = self._of_array(value)
         elif isinstance(value, dict):
+            # This also counts names of inner objects, but not the colons of times.
+            if row.count(b'":') + row.count(b'" :') > len(value):
+                json.loads(row.decode(errors="replace"), object_pairs_hook=_once_each)
             values = self._of_object(value)
         else:
             raise BadRow(f"row is {shown(row.strip(_SPACE))}, expected an array or an object")
@@ -170,15 +179,26 @@ class JsonRowReader:
             raise BadRow(f"row has no {shown(orjson.dumps(missing.args[0]))}") from None
 
 
-def _is_json(row: bytes) -> bool:
-    """True if the row follows JSON's grammar. Bytes that are not UTF-8 count as letters."""
+def is_json(text: bytes | bytearray) -> bool:
+    """True if the text follows JSON's grammar. Bytes that are not UTF-8 count as letters."""
     try:
         json.loads(
-            row.decode(errors="replace"), parse_int=str, parse_float=str, parse_constant=_refuse
+            text.decode(errors="replace"), parse_int=str, parse_float=str, parse_constant=_refuse
         )
     except ValueError:
         return False
     return True
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> None:
+    """Raises `BadRow` if an object has a name twice, because readers differ in which value they
+    take.
+    """
+    names: set[str] = set()
+    for name, _ in pairs:
+        if name in names:
+            raise BadRow(f"row has {shown(orjson.dumps(name))} twice")
+        names.add(name)
 
 
 def _refuse(constant: str) -> None:
