@@ -1,12 +1,14 @@
 """Pictures as rows of numbers: every kind of picture, every layout, broken ones."""
 
 import io
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pillow_heif
 import pytest
 from PIL import Image, ImageOps
 
@@ -21,7 +23,8 @@ from tests.formats import picture_bodies
 from tests.formats.support import decode, errors, gzipped, tar_of
 
 SMALL = PixelOptions(4, 3)
-KINDS = ("JPEG", "PNG", "WebP", "TIFF", "BMP", "GIF")
+KINDS = ("JPEG", "PNG", "WebP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
+pillow_heif.register_heif_opener()
 
 
 def options(form: Form = "matrix", format: str = "auto", **changes: Any) -> RowOptions:
@@ -166,6 +169,55 @@ def test_a_truncated_picture_is_a_bad_row_wherever_it_ends(kind: str) -> None:
     for tenth in range(1, 10):
         (run,) = decode(data[: len(data) * tenth // 10], "x", options(format="image"))
         assert run.error, (kind, tenth)
+
+
+def test_a_big_tiff_is_a_tiff() -> None:
+    image = noise(4, 3)
+    data = saved(Image.fromarray(image), "TIFF", big_tiff=True)
+    assert data.startswith(b"II+\0")
+    assert (pixels(data) == image).all()
+    far = data[:8] + b"\xff" * 8 + data[16:]
+    assert errors(decode(far, "x", options())) == ["the TIFF ends before it tells its size"]
+
+
+@pytest.mark.parametrize("hotspot", [b"\0\0\0\0", b"\x07\0\x09\0"])
+def test_a_bmp_of_os2(hotspot: bytes) -> None:
+    """Version 1, as it is, and with the point of a pointer in its head; and version 2."""
+    image = noise(4, 3)
+    rows = b"".join(line.tobytes() for line in image[::-1, :, ::-1])
+    core = struct.pack("<IHHHH", 12, 4, 3, 1, 24)
+    second = struct.pack("<IiiHH", 64, 4, 3, 1, 24) + bytes(48)
+    for header in (core, second):
+        head = b"BM" + struct.pack("<I4sI", 14 + len(header) + 36, hotspot, 14 + len(header))
+        assert (pixels(head + header + rows) == image).all()
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [{254: 1}, {50706: b"\1\4\0\0"}, {254: 1, 50706: b"\1\4\0\0"}],
+    ids=["as NEF and ARW", "as DNG of one picture", "as DNG"],
+)
+def test_the_small_copy_in_a_raw_picture_is_not_taken_for_the_picture(
+    tags: dict[int, object],
+) -> None:
+    data = saved(Image.fromarray(noise(4, 3)), "TIFF", tiffinfo=tags)
+    (error,) = errors(decode(data, "x", options()))
+    assert "a small copy of its picture, as a raw picture of a camera does" in error
+    (run,) = decode(data, "x", RowOptions(form="bytes"))
+    assert isinstance(run.payload, BytesRows)
+    assert bytes(run.payload.row(0)) == data
+
+
+def test_what_pillow_cannot_read_is_said_in_the_same_words_each_time() -> None:
+    planes = np.random.default_rng(1).random((3, 4, 3)).astype(np.float32)
+    strip = planes.tobytes()
+    tags = ((256, 4), (257, 3), (258, 32), (259, 1), (262, 2), (273, 200), (277, 3), (279, 144))
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    data = b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(4)
+    data = data.ljust(200, b"\0") + strip
+    said = errors(decode(data, "x", options())) + errors(decode(data, "x", options()))
+    assert len(set(said)) == 1
+    assert "Pillow does not read; write it with 8 bits a channel" in said[0]
 
 
 def test_floating_point_pixels_are_a_bad_row() -> None:

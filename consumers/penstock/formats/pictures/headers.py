@@ -1,29 +1,34 @@
 """Reads the kind and the size of a picture from its header, without decoding the picture.
 
 Rule: no memory is taken for the size that the header claims. Pure. Layouts: PNG (W3C, 11.2.2), JPEG
-(ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649), TIFF 6.0, HEIC and AVIF (ISO
-23008-12, 6.5.3).
+(ITU T.81, B.2.2), GIF89a, BMP (Windows DIB, OS/2), WebP (RFC 9649), TIFF 6.0, BigTIFF, HEIC and
+AVIF (ISO 23008-12, 6.5.3 and 9.3).
 """
 
 import struct
 from collections.abc import Iterator
 
 from penstock.formats.base.runs import BadRow
-from penstock.formats.magic import iso_picture, no_such
+from penstock.formats.magic import RAW, iso_picture, no_such
 
 # Markers of a frame (T.81, table B.1): all from C0 to CF, except for C4 (Huffman tables), C8
 # (reserved) and CC (arithmetic conditioning).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # Markers that are not followed by a length: TEM, the restarts, the start of the image.
 _LONE = frozenset({0x01, *range(0xD0, 0xD9)})
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
-_TIFF_SHORT = 3
+# TIFF and BigTIFF, in both orders of bytes.
+_TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_TIFF_SUBFILE, _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_DNG = 254, 256, 257, 50706
+_TIFF_NUMBERS = {3: "H", 4: "I", 16: "Q"}
+_CR2 = b"CR"  # stands behind the head of Canon's older raw pictures
+# The sizes of the header of OS/2 1, of Windows, and of OS/2 2, which may be cut to 16 bytes.
+_BMP_HEADERS = frozenset(struct.pack("<I", size) for size in (12, 16, 40, 52, 56, 64, 108, 124))
 # So much of the data an error may look at, to name what it is.
 _HEAD_BYTES = 512
 
 
 def kind_of(head: bytes) -> str | None:
-    """The kind of the picture, by its first bytes: 12, or if they begin an ISO media file, all its
+    """The kind of the picture, by its first bytes: 18, or if they begin an ISO media file, all its
     brands. None: pictures of this kind are not read, or it is not a picture.
     """
     if head.startswith(b"\xff\xd8\xff"):
@@ -34,11 +39,11 @@ def kind_of(head: bytes) -> str | None:
         return "GIF"
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "WebP"
-    if head.startswith((b"II*\0", b"MM\0*")):
+    if head.startswith(_TIFFS):
         return "TIFF"
-    # The two letters alone are not enough to recognise a BMP, so its reserved bytes must be zero,
-    # too.
-    if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
+    # The two letters alone are not enough to recognise a BMP, so the size of its second header
+    # must be one that there is, too.
+    if head.startswith(b"BM") and head[14:18] in _BMP_HEADERS:
         return "BMP"
     return iso_picture(head)
 
@@ -54,11 +59,24 @@ def look_at(data: bytes) -> tuple[str, int, int]:
         )
     try:
         width, height = _SIZES[kind](data)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise BadRow(f"the {kind} ends before it tells its size") from None
     if width <= 0 or height <= 0:
         raise BadRow(f"the {kind} is {width} x {height} pixels")
     return kind, width, height
+
+
+def check_whole(kind: str, data: bytes) -> None:
+    """Raises `BadRow` if Pillow would give another picture than the one that the file is for."""
+    if kind == "AVIF" and next(_properties(data, b"clap"), None) is not None:
+        raise BadRow("the AVIF says that it is to be cropped (clap), which is not read; crop it")
+    if kind == "TIFF":
+        found = _tags(data, _TIFF_SUBFILE, _TIFF_DNG)
+        if found[_TIFF_SUBFILE] & 1 or found[_TIFF_DNG] or data[8:10] == _CR2:
+            raise BadRow(
+                f"the TIFF begins with a small copy of its picture, as {RAW} does; write JPEG or "
+                "PNG, or a TIFF that begins with the picture"
+            )
 
 
 def _png(data: bytes) -> tuple[int, int]:
@@ -115,35 +133,49 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 def _tiff(data: bytes) -> tuple[int, int]:
     """The size of the first page."""
+    found = _tags(data, _TIFF_WIDTH, _TIFF_HEIGHT)
+    return found[_TIFF_WIDTH], found[_TIFF_HEIGHT]
+
+
+def _tags(data: bytes, *wanted: int) -> dict[int, int]:
+    """The numbers that the first page of a TIFF has under these tags; 0 if it has none."""
     order = "<" if data.startswith(b"II") else ">"
-    (at,) = struct.unpack_from(f"{order}I", data, 4)
-    (entries,) = struct.unpack_from(f"{order}H", data, at)
-    found = {_TIFF_WIDTH: 0, _TIFF_HEIGHT: 0}
-    for start in range(at + 2, at + 2 + 12 * entries, 12):
+    if b"+" in data[2:4]:
+        first, place, count, entry_bytes, value_at = 8, "Q", "Q", 20, 12
+    else:
+        first, place, count, entry_bytes, value_at = 4, "I", "H", 12, 8
+    (at,) = struct.unpack_from(order + place, data, first)
+    (entries,) = struct.unpack_from(order + count, data, at)
+    begin = at + struct.calcsize(order + count)
+    found = dict.fromkeys(wanted, 0)
+    for start in range(begin, begin + entry_bytes * entries, entry_bytes):
         tag, kind = struct.unpack_from(f"{order}HH", data, start)
         if tag in found:
-            form = "H" if kind == _TIFF_SHORT else "I"
-            (found[tag],) = struct.unpack_from(order + form, data, start + 8)
-    return found[_TIFF_WIDTH], found[_TIFF_HEIGHT]
+            form = order + _TIFF_NUMBERS.get(kind, "I")
+            (found[tag],) = struct.unpack_from(form, data, start + value_at)
+    return found
 
 
 def _heif(data: bytes) -> tuple[int, int]:
     """The size of the largest picture in the file. The others are its tiles, thumbnails and so on,
     or the frames of a sequence.
     """
-    sizes = [
-        struct.unpack_from(">II", data, at + 4)
-        for meta, end in _boxes(data, b"meta", 0, len(data))
-        for properties, end in _boxes(data, b"iprp", meta + 4, end)
-        for container, end in _boxes(data, b"ipco", properties, end)
-        for at, _ in _boxes(data, b"ispe", container, end)
-    ]
+    sizes = [struct.unpack_from(">II", data, at + 4) for at in _properties(data, b"ispe")]
     if not sizes:
         raise BadRow(
             "there is no picture in it, only a sequence; write its frames as pictures or as an MP4"
         )
     width, height = max(sizes, key=lambda size: size[0] * size[1])
     return width, height
+
+
+def _properties(data: bytes, name: bytes) -> Iterator[int]:
+    """Where each property of this name begins (ISO 23008-12, 9.3)."""
+    for meta, end in _boxes(data, b"meta", 0, len(data)):
+        for properties, stop in _boxes(data, b"iprp", meta + 4, end):
+            for container, last in _boxes(data, b"ipco", properties, stop):
+                for at, _ in _boxes(data, name, container, last):
+                    yield at
 
 
 def _boxes(data: bytes, name: bytes, at: int, stop: int) -> Iterator[tuple[int, int]]:

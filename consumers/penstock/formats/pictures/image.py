@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.core.rows.payload import Form, Payload
 from penstock.formats.base.runs import BadRow, RowOptions
-from penstock.formats.pictures.headers import kind_of, look_at
+from penstock.formats.pictures.headers import check_whole, kind_of, look_at
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
 from penstock.formats.text.text_and_bytes import OneRowParser, opaque
 from penstock.packages import missing_extra
@@ -74,13 +74,14 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     """The picture in RGB, turned upright, and scaled to exactly `size` (width, height). Raises
     `BadRow` if the picture cannot be decoded.
     """
-    from PIL import ImageOps  # noqa: PLC0415 (an extra, loaded when it is asked for)
+    from PIL import ImageOps, UnidentifiedImageError  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
     kind, width, height = look_at(data)
     check_pixels(kind, width, height, most_pixels)
     if _is_missing(kind):
         raise BadRow(str(missing_extra(kind, "images")))
     try:
+        check_whole(kind, data)
         with _opened(kind, data) as image:
             # Check the size again, because in a forged header Pillow may find another size than our
             # own code has found.
@@ -91,6 +92,9 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
             return scaled(_as_rgb(upright), size)
     except BadRow:
         raise
+    except UnidentifiedImageError:
+        said = "it is of a form that Pillow does not read; write it with 8 bits a channel"
+        raise BadRow(f"the {kind} cannot be decoded: {said}") from None
     # For damaged files Pillow raises OSError, SyntaxError, ValueError, struct.error, KeyError,
     # TypeError, DecompressionBombError and more.
     except Exception as error:
