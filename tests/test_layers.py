@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, str] = {
     "logs": "terminal_text",
     "embedded": "core errors handlers packages process",
     "encodings": "core messages",
-    "formats": "core errors packages",
+    "formats": "core errors messages packages",
     "ports": "core",
     "requests": "core errors packages",
     "tracing": "core messages ports",

@@ -10,8 +10,9 @@ from jsonschema import Draft202012Validator
 from penstock.messages.codec import Inline, decode
 from penstock.messages.json_schemas import FOLDER
 from penstock.messages.prediction import RecordFrame
-from penstock.messages.reference import SchemaError, epoch_ms
+from penstock.messages.reference import SchemaError
 from penstock.messages.scene import decode_late, decode_scene
+from penstock.messages.times import epoch_ms
 from penstock.scenes.core.arrival import read_arrival
 from penstock.scenes.core.rules import Place, Rules, Streams
 from penstock.scenes.core.site import Site

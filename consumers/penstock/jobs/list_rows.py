@@ -16,13 +16,13 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime, time
+from datetime import date
 from decimal import Decimal
 from typing import Any, Final, Self
 from urllib.parse import unquote_plus
 
 from penstock.formats.base.source import Source, SourceFile
-from penstock.messages.reference import EPOCH, Reference, SchemaError
+from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 
 _FIELDS: Final = {
@@ -45,7 +45,6 @@ _NUMBERS: Final = ("size", "event_time")
 _FLAGS: Final = ("is_latest", "is_delete_marker")
 # A number with at most this many digits always fits into 64 bits.
 _MOST_DIGITS: Final = 18
-_MILLISECOND: Final = EPOCH.resolution * 1000
 
 
 def field_of(name: str) -> str | None:
@@ -105,10 +104,8 @@ def _converted(field: str, value: object) -> object:
         case float() | Decimal() if field in _NUMBERS and math.isfinite(value):
             if field == "event_time" or value == int(value):
                 return int(value)
-        case datetime() if field == "event_time":
-            return (value.replace(tzinfo=value.tzinfo or UTC) - EPOCH) // _MILLISECOND
-        case date() if field == "event_time":
-            return (datetime.combine(value, time(), UTC) - EPOCH) // _MILLISECOND
+        case date() if field == "event_time":  # a datetime is a date, too
+            return value.isoformat()
         case bool() if field in _FLAGS:
             return value
         case int() if not isinstance(value, bool):
@@ -124,13 +121,11 @@ def _is_true(said: object) -> bool:
 
 
 def _make_numbers(said: dict[str, Any]) -> None:
-    size, at = said.get("size"), said.get("event_time")
+    size = said.get("size")
     if isinstance(size, str):
         if not _is_number(size):
             raise SchemaError(f"size {size[:40]!r} is not a number of bytes")
         said["size"] = int(size)
-    if isinstance(at, str) and _is_number(at):
-        said["event_time"] = int(at)
 
 
 def _is_number(text: str) -> bool:

@@ -7,12 +7,23 @@ too.
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import force_setattr
+
+from penstock.messages.times import (
+    EARLIEST_MS,
+    EPOCH,
+    LATEST_MS,
+    MAX_TIME_CHARS,
+    NoTime,
+    epoch_ms,
+    read_time,
+    same_time,
+)
 
 # Half open: [start, stop). If stop is None, the range reaches to the object's end.
 RowRange = tuple[int, int | None]
@@ -23,12 +34,6 @@ OutputTime = (
     Annotated[int, Meta(description="epoch milliseconds")]
     | Annotated[str, Meta(description="as it came: it could not be read as a time")]
 )
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The years 1 to 9999, which are the range of ISO-8601 and `datetime`. If a sender gives
-# microseconds by mistake, the time is outside this range, and is refused.
-EARLIEST_MS = -62_135_596_800_000
-LATEST_MS = 253_402_300_799_999
 
 # Row numbers and sizes must fit into signed integers of 64 bits, because readers in most languages
 # use these.
@@ -51,9 +56,6 @@ MAX_ATTRIBUTES_BYTES = 64 << 10
 # 0.17 MB each time. Everything else in the letter takes less than 0.4 MB.
 MAX_RANGES = 4_096
 
-# A time may have at most this many characters. ISO-8601 allows any number of decimals of a second;
-# with nine decimals and a zone a time has 35 characters.
-MAX_TIME_CHARS = 64
 Iso8601 = Annotated[str, Meta(max_length=MAX_TIME_CHARS)]
 
 # S3's own limit for a version id; S3's entity tags have fewer than 100 characters.
@@ -76,11 +78,10 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     out of order.
 
     `store`: the name of a configured store, or the kind of the store as in the scheme of a URL
-    (such as `gs`, or `az@account` with the account). `event_time`: epoch milliseconds or ISO-8601,
-    which becomes epoch milliseconds. `rows`: half-open ranges of the wanted rows, ascending and
-    disjoint; None: all rows. `size`: in bytes. `etag`: as the sender wrote it, with or without
-    quotes. `model`: the model that answers, if there are several; None: the routes choose the
-    model.
+    (such as `gs`, or `az@account` with the account). `event_time`: as `read_time` reads it, made by
+    `same_time`. `rows`: half-open ranges of the wanted rows, ascending and disjoint; None: all
+    rows. `size`: in bytes. `etag`: as the sender wrote it, with or without quotes. `model`: the
+    model that answers, if there are several; None: the routes choose the model.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]
@@ -168,21 +169,10 @@ def _check_version(*versions: str | None) -> None:
             )
 
 
-def epoch_ms(event_time: object) -> int | None:
-    """A time as milliseconds since 1970; a text without a time zone is UTC. None: the value is not
-    a time, or not within the years 1 to 9999.
-    """
-    if type(event_time) is int:
-        return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
-    if isinstance(event_time, str) and len(event_time) <= MAX_TIME_CHARS:
-        try:
-            moment = datetime.fromisoformat(event_time)
-        except ValueError:
-            return None
-        moment_ms = round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
-        # A time zone can move the time to a few hours outside the allowed years.
-        return min(max(moment_ms, EARLIEST_MS), LATEST_MS)
-    return None
+def time_of(origin: Reference | Inline | None) -> OutputTime | None:
+    """The event time of a message, as all outputs write it."""
+    event_time = origin.event_time if origin is not None else None
+    return None if event_time is None else output_time(event_time)
 
 
 def output_time(event_time: EventTime) -> OutputTime:
@@ -202,13 +192,12 @@ def day_of(event_time: EventTime) -> str:
     return (EPOCH + timedelta(milliseconds=moment_ms)).date().isoformat()
 
 
-def _checked_time(event_time: EventTime) -> OutputTime:
-    said = output_time(event_time)
-    if isinstance(said, str):
-        raise SchemaError(f"event_time {said[:40]!r} is neither epoch milliseconds nor ISO-8601")
-    if not EARLIEST_MS <= said <= LATEST_MS:
-        raise SchemaError("event_time lies beyond the years 1 to 9999; give epoch milliseconds")
-    return said
+def _checked_time(event_time: EventTime) -> EventTime:
+    """The time in a form that means the same in a dead letter, which is published again."""
+    try:
+        return same_time(read_time(event_time, in_message=True))
+    except NoTime as why:
+        raise SchemaError(f"event_time {event_time!r:.42} {why}") from None
 
 
 def _check_rows(rows: tuple[RowRange, ...]) -> None:

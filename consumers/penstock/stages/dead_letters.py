@@ -25,7 +25,7 @@ from penstock.core.rows.rejections import Rejection
 from penstock.errors import Unforeseen
 from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import Source, encodable, printable
-from penstock.messages.reference import RowRange
+from penstock.messages.reference import RowRange, time_of
 from penstock.ports import Clock, Outgoing, Sink
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Reject:
             "version": ticket.version,
             "member": failed.member,
             "rows": rows,
-            "event_time": origin.event_time if origin else None,
+            "event_time": time_of(origin),
             "failed_at": failed_ms,
             "model": model,
             "value": None if ticket.value_kept else ticket.record.value,

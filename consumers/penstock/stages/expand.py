@@ -26,7 +26,7 @@ from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.registry import ranged_format
 from penstock.formats.text.json_array import JsonOptions
-from penstock.messages.reference import LATEST_MS, epoch_ms
+from penstock.messages.times import LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.object_bytes import Supply
 from penstock.stages.reading_permits import Permit

@@ -17,7 +17,8 @@ import msgspec
 from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
 from penstock.messages.codec import Inline, References
 from penstock.messages.prediction import ObjectId, encodable
-from penstock.messages.reference import LATEST_MS, EventTime, output_time
+from penstock.messages.reference import EventTime, output_time
+from penstock.messages.times import LATEST_MS
 from penstock.verify.scope_and_input_topic import Message, ObjectAt, Scope
 
 _NO_TIME: Final = LATEST_MS + 1

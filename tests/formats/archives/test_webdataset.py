@@ -106,6 +106,26 @@ def test_a_kept_file_of_json_stays_as_it_is_but_on_one_line() -> None:
     assert body == b'{"json":{"id": 18446744073709551617,   "x": 1.50, "x": "a\\nb"}}'
 
 
+@every_archive
+def test_the_extension_tells_what_a_kept_file_is_and_not_its_text(key: str) -> None:
+    """As in WebDataset's own reader: `txt` is text, `cls` a whole number, `json` is JSON."""
+    texts = ["2012", "null", "true", "1e5", "[1]", '"a cat"', "007"]
+    files = [
+        (f"{number}.{name}", data)
+        for number, text in enumerate(texts)
+        for name, data in (
+            ("JPG", JPEG), ("txt", text.encode()), ("CLS", text.encode()), ("b.Json", b" 5\n")
+        )
+    ]  # fmt: skip
+    found = rows_of(key, files, RowOptions(form="bytes", keep=("txt", "cls", "B.json")))
+    assert [kept for _, kept in found] == [
+        {"txt": text, "cls": label, "B.json": 5}
+        for text, label in zip(
+            texts, [2012, "null", "true", "1e5", "[1]", '"a cat"', 7], strict=True
+        )
+    ]
+
+
 def test_what_is_held_is_bounded() -> None:
     options = RowOptions(form="bytes", keep=("cls",), row_bytes=len(JPEG))
     files = [(f"1.{number}.jpg", JPEG) for number in range(7)] + [("1.cls", b"1")]

@@ -11,9 +11,8 @@ import pytest
 
 from penstock.core.rows.payload import NO_TIME, Form, JsonRows, Kept
 from penstock.errors import Poison
-from penstock.formats.base.kept_columns import moment_ms
 from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import Notices, RowOptions, Run
 from tests.formats.support import elements, matrix
 
 NOON = 1_795_262_400_000
@@ -105,13 +104,13 @@ DEEP = b"[" * 1_000 + b"]" * 1_000
     ],
 )
 def test_a_kept_value_of_json_stays_as_it_came(form: Form, value: bytes, kept: bytes) -> None:
-    data = b'[ {"id": %b, "a": 1, "at": 5} , {"a": 2}, {"id": 0, "id": 7, "a": 3}]' % value
+    data = b'[ {"id": %b, "a": 1, "at": 1700000000} , {"a": 2}, {"id": 0, "id": 7, "a": 3}]' % value
     options = RowOptions(form=form, keep=("id",), columns=["a"], time="at")
     runs = runs_of(data, "x.json", options)
     found = [run.kept.columns for run in runs if run.kept is not None]
     body = b",".join(bytes(columns.body) for columns in found if columns is not None)
     assert body == b'{"id":%b},{"id":null},{"id":7}' % kept
-    assert [at for _, at in kept_of(runs)] == [5_000, None, None]
+    assert [at for _, at in kept_of(runs)] == [1_700_000_000_000, None, None]
 
 
 @pytest.mark.parametrize("cell", [b"1\r", b'"\r1 \r "', b'"1\r2"'])
@@ -162,32 +161,20 @@ def test_without_the_setting_nothing_is_kept() -> None:
         assert all(run.kept is None for run in runs_of(write(ROWS), key, RowOptions(columns=["a"])))
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (NOON // 1000, NOON),
-        (NOON / 1000, NOON),
-        (NOON, NOON),
-        (NOON * 1000, NOON),
-        (NOON * 1_000_000, NOON),
-        (str(NOON), NOON),
-        ("2026-11-21T12:00:00Z", NOON),
-        ("2026-11-21 13:00:00+01:00", NOON),
-        ("2026-11-21T12:00:00.004", NOON + 4),
-        ("2026-11-21", NOON - 12 * 3_600_000),
-        (-1, -1000),
-        (None, None),
-        (True, None),
-        ("yesterday", None),
-        ("", None),
-        (float("nan"), None),
-        (float("inf"), None),
-        (10**30, None),
-        ([1], None),
-    ],
-)
-def test_a_moment_is_told_by_its_magnitude_or_as_text(value: object, expected: int | None) -> None:
-    assert moment_ms(value) == expected
+@every_format
+def test_a_time_that_cannot_be_read_is_left_out_and_told_once(key: str) -> None:
+    told: list[str] = []
+    options = RowOptions(columns=["a"], time="at", notices=Notices(told.append))
+    rows = [
+        row | {"who": "x", "at": at} for row, at in zip(ROWS, [45292, 7, 8, 9, 10], strict=True)
+    ]
+    found = kept_of(runs_of(WRITERS[key](rows), key, options))
+    assert [at for _, at in found] == [None] * 5
+    (said,) = told
+    assert said == (
+        'rows.time = "at": a value of the column is too small a number to tell its unit; give '
+        "epoch milliseconds or ISO-8601. Its row has the event_time of its reference"
+    )
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

@@ -102,14 +102,15 @@ def test_a_null_or_a_text_is_no_number() -> None:
 
 
 def test_fields_stay_with_their_row() -> None:
-    runs = decode(written(NUMBERS, ROWS[:3]), "x.avro", RowOptions(keep=("id",), time="a"))
+    rows = [row | {"a": 1.7e9 + row["id"] / 2} for row in ROWS[:3]]
+    runs = decode(written(NUMBERS, rows), "x.avro", RowOptions(keep=("id",), time="a"))
     assert matrix(runs) == [[0], [-1], [-2]]
     (kept,) = [run.kept for run in runs]
     assert kept is not None
     assert kept.columns is not None
     assert kept.times is not None
     assert orjson.loads(b"[%b]" % bytes(kept.columns.body)) == [{"id": 0}, {"id": 1}, {"id": 2}]
-    assert kept.times.tolist() == [0, 500, 1000]
+    assert kept.times.tolist() == [1_700_000_000_000 + ms for ms in (0, 500, 1000)]
 
 
 @pytest.mark.parametrize("options", [RowOptions(columns=["no"]), RowOptions(keep=("no",))])

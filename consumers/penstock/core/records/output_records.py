@@ -21,6 +21,7 @@ from penstock.core.records.failed_rows import (
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.messages.prediction import RecordFrame, Result, as_json
+from penstock.messages.reference import time_of
 
 # A function: does the topic take a record of this key with a value of this many bytes?
 Fits = Callable[[bytes | None, int], bool]
@@ -181,7 +182,7 @@ class Records:
         if block.kept is None:
             return value
         origin = block.ticket.reference or block.ticket.inline
-        event_time = origin.event_time if origin else None
+        event_time = time_of(origin)
         said = None if event_time is None else as_json(event_time)
         return block.kept.into(value, row, said)
 
@@ -257,7 +258,7 @@ class Records:
             "bucket": reference.bucket if reference else None,
             "key": reference.key if reference else None,
             "store": reference.store if reference else None,
-            "event_time": origin.event_time if origin else None,
+            "event_time": time_of(origin),
             "attributes": origin.attributes if origin else None,
         }
         return RecordFrame(

@@ -7,6 +7,7 @@ sample is held. If the rows of a sample are larger than twice `limits.row_bytes`
 early, with the kept files that have come until then. Owner: the parser of one archive.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,6 +21,11 @@ from penstock.formats.base.runs import RowOptions, Run
 # A kept file becomes part of the record of each row of its sample. So it is limited to a size that
 # is enough for labels or boxes, but not for pictures.
 KEPT_BYTES: Final = 64 << 10
+# What WebDataset's own reader takes for numbers and for JSON.
+_NUMBERS: Final = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
+_JSON: Final = frozenset({"json", "jsn"})
+# At most 18 digits, so that each reader's integers hold it.
+_NUMBER = re.compile(rb"[+-]?[0-9]{1,18}")
 
 
 class Samples:
@@ -29,13 +35,15 @@ class Samples:
         self.name = ""
         self.runs: list[Run] = []
         self.files: dict[str, bytes] = {}
-        self._keep = options.keep
+        # The extension that each name of `rows.keep` means, in any case.
+        self._keep = {name: name.lower() for name in options.keep}
+        self._kept = frozenset(self._keep.values())
         self._most_bytes = 2 * options.row_bytes
         self._members = members
 
     def open(self, path: str) -> Parser | None:
         name, extension = _split(path)
-        if extension in self._keep:
+        if extension in self._kept:
             return _FileParser(self, name, extension)
         parser = self._members.open(path)
         return None if parser is None else _RowsParser(self, name, path, parser)
@@ -67,7 +75,8 @@ class Samples:
 
     def _columns(self) -> bytes:
         return b"{%b}" % b",".join(
-            b"%b:%b" % (orjson.dumps(name), _value(self.files.get(name))) for name in self._keep
+            b"%b:%b" % (orjson.dumps(name), _value(extension, self.files.get(extension)))
+            for name, extension in self._keep.items()
         )
 
 
@@ -109,25 +118,32 @@ class _FileParser(Parser):
 
 
 def _split(path: str) -> tuple[str, str]:
-    """The name of the sample, and the rest of the file's name: `train/000017` and `left.jpg`."""
+    """The name of the sample, and the rest of the file's name in small letters: `train/000017` and
+    `left.jpg`.
+    """
     folder, slash, file = path.rpartition("/")
     name, _, extension = file.partition(".")
-    return f"{folder}{slash}{name}", extension
+    return f"{folder}{slash}{name}", extension.lower()
 
 
-def _value(data: bytes | None) -> bytes:
-    """A kept file as JSON. A file that is JSON, such as the number of a label or a list of boxes,
-    stays as it is. Other text becomes a string. A file that is missing, or that is not text,
-    becomes null.
+def _value(extension: str, data: bytes | None) -> bytes:
+    """A kept file as JSON. Its extension tells what it is, and not its text, because a caption may
+    be `2012` or `null`. A file that is missing, or that is neither what its extension says nor
+    text, becomes null.
     """
     if data is None:
         return b"null"
+    kind = extension.rpartition(".")[2]
+    text = data.strip()
+    if kind in _NUMBERS and _NUMBER.fullmatch(text):
+        return b"%d" % int(text)
+    if kind in _JSON:
+        try:
+            orjson.loads(text)
+            return text.translate(ON_ONE_LINE)
+        except orjson.JSONDecodeError:
+            pass
     try:
-        orjson.loads(data)
-        return data.strip().translate(ON_ONE_LINE)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return orjson.dumps(data.decode().strip())
+        return orjson.dumps(text.decode())
     except UnicodeDecodeError:
         return b"null"

@@ -1,14 +1,11 @@
 """`rows.keep` and `rows.time`: the columns that stay with a row, and the time of the row.
 
 Rule: kept values never make a row bad: a missing column is null, and a time that cannot be read is
-left out. A number is a time in epoch seconds, milliseconds, microseconds or nanoseconds, by its
-magnitude. A text is a time in ISO-8601; if it has no zone, it is in UTC. Owner: the parser of one
+left out, and a notice tells why. Times are read as those of messages are. Owner: the parser of one
 object.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,14 +13,9 @@ import orjson
 
 from penstock.core.rows.payload import Kept
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.messages.times import NoTime, read_time
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MS: Final = timedelta(milliseconds=1)
-EARLIEST_MS: Final = -62_135_596_800_000  # the years 1 to 9999
-LATEST_MS: Final = 253_402_300_799_999
-# Each limit with its unit in milliseconds. A number below 1e11 counts seconds (which reach up to
-# the year 5138). A number from 1e11 to 1e14 counts milliseconds (which begin in 1973), and so on.
-_UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
+_MISSING: Final = (None, "")
 
 # A record must be one line, so newlines become blanks. This changes no value, because in JSON a
 # newline is never part of a string.
@@ -60,7 +52,7 @@ def of_json(options: RowOptions) -> KeepRows:
         found = [_fields(row) for row in rows]
         return Kept.of(
             [_columns(names, fields) for fields in found] if names else None,
-            [moment_ms(orjson.loads(bytes(fields.get(time, b"null")))) for fields in found]
+            moments((orjson.loads(bytes(fields.get(time, b"null"))) for fields in found), options)
             if time is not None
             else None,
         )
@@ -92,37 +84,19 @@ def _columns(names: Sequence[tuple[bytes, str]], fields: Mapping[str, Buffer]) -
     return text.translate(ON_ONE_LINE) if b"\n" in text or b"\r" in text else text
 
 
-def moment_ms(value: object) -> int | None:
-    """A column's value as epoch milliseconds; None if it is not a time."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, str):
-        return _of_text(value)
-    if isinstance(value, datetime):
-        return _of_moment(value)
-    if isinstance(value, int | float) and abs(value) < math.inf:
-        factor = next(factor for limit, factor in _UNITS if abs(value) < limit)
-        found = math.floor(value * factor)
-        return found if EARLIEST_MS <= found <= LATEST_MS else None
-    return None
+def moments(values: Iterable[object], options: RowOptions) -> list[int | None]:
+    """The times of the rows, from the values of their column. None: the value is missing, or it is
+    no time; a notice tells why not.
+    """
+    return [None if value in _MISSING else _moment(value, options) for value in values]
 
 
-def _of_text(text: str) -> int | None:
+def _moment(value: object, options: RowOptions) -> int | None:
     try:
-        return moment_ms(float(text))
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return read_time(value)
+    except NoTime as why:
+        options.notices.once(
+            f'rows.time = "{options.time}": a value of the column {why}. Its row has the '
+            "event_time of its reference"
+        )
         return None
-    return _of_moment(moment)
-
-
-def _of_moment(moment: datetime) -> int | None:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    # If a local time in the year 1 or 9999 is converted to UTC, it may lie outside the allowed
-    # years.
-    found = (moment - _EPOCH) // _MS
-    return found if EARLIEST_MS <= found <= LATEST_MS else None

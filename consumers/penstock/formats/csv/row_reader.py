@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.kept_columns import moment_ms, with_kept
+from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.runs import (
     MOST_EXACT_ROWS,
     BadRow,
@@ -101,7 +101,7 @@ class CsvRows:
                 for name in dict.fromkeys(options.keep)
             ],
             None if options.time is None else index_of(options.time, places, columns),
-            options.max_columns,
+            options,
             self._json_cell,
             self._original,
         )
@@ -260,14 +260,15 @@ class CsvKept:
 
     kept: Sequence[tuple[bytes, int]]
     time: int | None
-    max_columns: int
+    options: RowOptions
     json_cell: Callable[[bytes], bytes]
     original: Callable[[bytes], bytes]
 
     def __call__(self, rows: Sequence[bytes]) -> Kept:
-        found = [split_cells(row, self.max_columns) for row in rows]
+        found = [split_cells(row, self.options.max_columns) for row in rows]
         at = self.time
-        times = None if at is None else [moment_ms(self._text(cells[at])) for cells in found]
+        texts = None if at is None else [self._text(cells[at]) for cells in found]
+        times = None if texts is None else moments(texts, self.options)
         return Kept.of([self._object(cells) for cells in found] if self.kept else None, times)
 
     def _object(self, cells: list[bytes]) -> bytes:

@@ -18,7 +18,7 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import ErrorCode, Poison, without_addresses
-from penstock.formats.base.kept_columns import moment_ms, with_kept
+from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import BadRow, RowOptions, Run, read_rows, too_long
 from penstock.formats.magic import no_such
@@ -230,7 +230,7 @@ class AvroParser(Parser):
         names, time = self._options.keep, self._options.time
         return Kept.of(
             [_columns(record, names) for record in records] if names else None,
-            [moment_ms(record[time]) for record in records] if time is not None else None,
+            None if time is None else moments((record[time] for record in records), self._options),
         )
 
 

@@ -17,10 +17,11 @@ import pyarrow as pa
 from penstock.core.rows.payload import NO_TIME, Columns, Kept, Matrix
 from penstock.errors import Poison
 from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
-from penstock.formats.base.kept_columns import EARLIEST_MS, LATEST_MS, moment_ms, with_kept
+from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
 from penstock.formats.tables.json_values import objects, plain
 from penstock.formats.tables.weight import weights_of
+from penstock.messages.times import EARLIEST_MS, LATEST_MS
 
 _SHOWN_COLUMNS: Final = 20
 # For each unit of time: the factor and the divisor that convert it to milliseconds.
@@ -106,7 +107,7 @@ class TableReader:
         staying = [found[name] for name in options.keep]
         kept = Kept(
             objects(options.keep, staying) if staying else None,
-            _moments(found[options.time]) if options.time is not None else None,
+            _moments(found[options.time], options) if options.time is not None else None,
         )
         rows = range(len(next(iter(found.values()))))
         return with_kept(runs, rows, lambda some: kept.cut(some[0], some[-1] + 1))
@@ -165,13 +166,14 @@ def _stretches(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     return pairwise([0, *edges.tolist(), len(mask)])
 
 
-def _moments(column: Any) -> npt.NDArray[np.int64]:
+def _moments(column: Any, options: RowOptions) -> npt.NDArray[np.int64]:
     """The time of each row in epoch milliseconds."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("ms"))
     if not pa.types.is_timestamp(column.type):
-        values = column.to_pylist() if _may_be_time(column.type) else [None] * len(column)
-        return Kept.of(None, map(moment_ms, values)).times  # type: ignore[return-value]
+        # A value of another type is no time, whatever it is.
+        values = column.to_pylist() if _may_be_time(column.type) else [column.type] * len(column)
+        return Kept.of(None, moments(values, options)).times  # type: ignore[return-value]
     found = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
     many, few = _TO_MS[column.type.unit]
     inside = (found >= EARLIEST_MS * few // many) & (found < (LATEST_MS + 1) * few // many)

@@ -11,8 +11,9 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from penstock.messages.prediction import Source
-from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, SchemaError, epoch_ms
+from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, SchemaError
 from penstock.messages.scene import NULL
+from penstock.messages.times import epoch_ms
 
 # The row number that an object's marker gets, so that it stands after all rows of the object.
 MARKER_ROW = 1 << 62
