@@ -1,5 +1,7 @@
 """Where a worker goes on when its group's position and the topic do not fit together."""
 
+import signal
+
 import pytest
 from aiokafka import AIOKafkaProducer
 
@@ -70,6 +72,39 @@ async def test_a_topic_that_is_made_again_under_a_worker_is_read_from_its_first_
         await broker.until_committed(topics.input, topics.input, {0: 3})
         assert await worker.stop() == 0, worker.said
     assert await answered(broker, topics) == [*range(RECORDS), *range(3)]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+async def test_a_topic_made_again_with_more_records_than_before_is_read_from_its_first(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client, guarantee: str
+) -> None:
+    """The position of the former topic is in the new one, too, and is another record there."""
+    topics = await make_topics(1)
+    await broker.publish(topics.input, rows(RECORDS))
+    environ = environment(services, topics, DELIVERY__GUARANTEE=guarantee, KAFKA__CLIENT=client)
+    async with running_worker(environ) as worker:
+        await broker.until_committed(topics.input, topics.input, {0: RECORDS})
+        worker.send(signal.SIGSTOP)
+        await broker.delete([topics.input])
+
+        async def is_gone() -> bool:
+            return topics.input not in await broker.topics()
+
+        await until(is_gone, lambda: f"the end of {topics.input}")
+        await broker.create(topics.input)
+        await broker.publish(topics.input, rows(3 * RECORDS, first=100))
+        worker.send(signal.SIGCONT)
+
+        async def are_all_answered() -> bool:
+            records = (await broker.records(topics.output))[0]
+            offsets = {record.document["source"]["offset"] for record in records[RECORDS:]}
+            return offsets == set(range(3 * RECORDS))
+
+        await until(are_all_answered, lambda: worker.said)
+        assert "was deleted and created again" in worker.said
+        assert await worker.stop() == 0, worker.said
+    assert await broker.committed(topics.input, topics.input) == {0: 3 * RECORDS}
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -4,7 +4,7 @@ Owner: the tests.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,9 +19,10 @@ from tests.adapters.confluent.doubles import Consumer
 
 
 class Group:
-    """`at`: its positions; others have none."""
+    """`at`: its positions; others have none. `ids`: those of the topics."""
 
     def __init__(self) -> None:
+        self.ids: dict[str, bytes] = {}
         self.at: dict[int, Commit] = {}
         self.looks = 0
 
@@ -40,6 +41,9 @@ class Group:
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, Commit | None]:
         return {where: self.at.get(where.partition) for where in partitions}
+
+    async def topic_ids(self, partitions: Iterable[TopicPartition]) -> Mapping[str, bytes]:
+        return self.ids
 
     async def look_for_abandoned(self) -> None:
         self.looks += 1

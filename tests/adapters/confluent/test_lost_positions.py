@@ -85,3 +85,35 @@ async def test_a_position_lost_before_a_partition_came_back_moves_nothing(
         await one.polls(lambda: one.consumer.held == {0: 50})
         await one.polls(lambda: not one.source._reads.lost, 0)
         assert one.consumer.held == one.source.reached() == {0: 50}
+
+
+async def test_a_topic_that_was_made_again_is_read_from_its_beginning_though_its_log_is_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with member(monkeypatch) as one:
+        one.group.at[0] = Commit(5)
+        one.group.ids["refs"] = b"1"
+        await one.is_assigned(0)
+        one.consumer.spans = (0, 100)
+        one.group.ids["refs"] = b"2"
+        assert one.consumer.held == {0: 5}
+        await one.source.end_offsets()
+        await one.polls(lambda: one.consumer.held[0] == 0, 0)
+        assert one.lanes.said[1:] == [("revoked", {0}), ("assigned", {0})]
+        assert "commit [(0, 0)]" in one.consumer.said
+
+
+async def test_a_topic_that_was_made_again_before_a_rebalance_is_read_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with member(monkeypatch) as one:
+        one.group.at[0] = Commit(5)
+        one.group.ids["refs"] = b"1"
+        await one.is_assigned(0)
+        one.consumer.spans = (0, 100)
+        one.group.ids["refs"] = b"2"
+        one.consumer.calls_back("on_revoke", 0)
+        one.consumer.calls_back("on_assign", 0)
+        await one.polls(lambda: one.consumer.held == {0: 0}, 0)
+        said = [("suspended", {0}), ("revoked", {0}), ("assigned", {0})]
+        assert one.lanes.said[1:] == said, "nothing of the former topic goes on"

@@ -5,7 +5,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from penstock.adapters.kafka.assigned_partitions import Listener, Numbers
+from penstock.adapters.kafka.assigned_partitions import Listener, Numbers, Starts
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 
@@ -13,11 +13,12 @@ from penstock.simulation.virtual_time import virtual_time
 class Group:
     """Source, places and lanes: notes what each rebalance said."""
 
-    def __init__(self) -> None:
+    def __init__(self, made_again: Collection[int] = ()) -> None:
         self.said: list[tuple[str, set[int]]] = []
+        self._made_again = made_again
 
-    async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        return {number: Commit(0) for number in partitions}
+    async def starts(self, partitions: Collection[int]) -> Starts:
+        return Starts({number: Commit(0) for number in partitions}, self._made_again)
 
     async def suspended(self, partitions: Collection[int]) -> None:
         self.said.append(("suspended", set(partitions)))
@@ -69,3 +70,15 @@ async def test_all_that_is_held_is_suspended_though_the_client_names_nothing() -
     await ours.on_partitions_revoked(set())
     await ours.on_partitions_assigned(parts(1))
     assert group.said[1:] == [("suspended", {0, 1}), ("revoked", {0}), ("assigned", {1})]
+
+
+@virtual_time
+async def test_work_on_a_topic_that_was_made_again_is_revoked_though_its_partition_comes_back() -> (
+    None
+):
+    group = Group(made_again=[1, 2])
+    ours = listener(group)
+    await ours.on_partitions_assigned(parts(0, 1))
+    await ours.on_partitions_revoked(parts(0, 1))
+    await ours.on_partitions_assigned(parts(0, 1, 2))
+    assert group.said[1:] == [("suspended", {0, 1}), ("revoked", {1}), ("assigned", {0, 1, 2})]

@@ -25,6 +25,9 @@ class Member:
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         return {}
 
+    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+        return ()
+
     async def span(self, partition: int) -> tuple[int, int]:
         self.assignments += self._changes
         return 50, 100

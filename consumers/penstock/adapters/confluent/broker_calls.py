@@ -16,12 +16,14 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from aiokafka import TopicPartition
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.errors import NO_MEMBER, of_ours, translated
 from penstock.adapters.confluent.partitions import AssignedPartitions, PartitionNames
 from penstock.adapters.kafka.client import COMMIT_S, answered_within
+from penstock.adapters.kafka.incarnations import Incarnations
 from penstock.adapters.kafka.positions import END_OFFSETS_S, QUESTION_S, GroupPositions
 from penstock.ports import Commit
 
@@ -48,6 +50,7 @@ class BrokerCalls:
         self._ours = ours
         self._group = group
         self._names = names
+        self._incarnations = Incarnations()
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
 
@@ -109,7 +112,26 @@ class BrokerCalls:
         """For each partition: the offset after its last record. The deadline is short, because the
         worker asks this question every two seconds.
         """
+        async with answered_within(ENDS, END_OFFSETS_S):
+            ids = await self._group.topic_ids(map(self._names.named, partitions))
+        self._incarnations.learn(ids)
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
+
+    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+        """Those of the partitions whose topic was made again since this member had them."""
+        async with answered_within("a question about the input topic", self._limit_s):
+            ids = await self._group.topic_ids(map(self._names.named, partitions))
+        self._incarnations.learn(ids)
+        return self._begun_anew([self._names.named(number) for number in partitions])
+
+    def noticed_again(self) -> Collection[int]:
+        """As `made_again` of all partitions, by the last question about their ends."""
+        stale = list(self._incarnations.stale)
+        return self._begun_anew(stale) if stale else ()
+
+    def _begun_anew(self, places: list[TopicPartition]) -> list[int]:
+        held = [self._names.named(number) for number in self._ours.all()]
+        return [self._names.number(each) for each in self._incarnations.begin(places, held)]
 
     async def partitions(self) -> int:
         """How many partitions the topics have together."""

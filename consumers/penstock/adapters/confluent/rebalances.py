@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.partitions import PartitionNames
 from penstock.adapters.confluent.reads import Reads
+from penstock.adapters.kafka.assigned_partitions import Starts
 from penstock.ports import Commit, Rebalance
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Rebalances:
         handle: Handle,
         names: PartitionNames,
         reads: Reads,
-        begins_at: Callable[[Collection[int]], Awaitable[Mapping[int, Commit]]],
+        begins_at: Callable[[Collection[int]], Awaitable[Starts]],
         failed: Callable[[BaseException], None],
     ) -> None:
         self.changes = 0
@@ -135,11 +136,13 @@ class Rebalances:
             # If the topics change while an assignment is made, librdkafka does not call `on_revoke`
             # before the next assignment. So the former partitions are revoked here.
             await self._revoked(held)
-        lost = self._suspended.difference(numbers)
-        self._suspended.clear()
-        if lost:
+        suspended, self._suspended = self._suspended, set()
+        if lost := suspended.difference(numbers):
             await self._rebalance.revoked(lost)
-        starts = dict(await self._begins_at(numbers))
+        commits, made_again = await self._begins_at(numbers)
+        if former := suspended.intersection(made_again):
+            await self._rebalance.revoked(former)
+        starts = dict(commits)
         kept = await self._rebalance.assigned(starts)
         starts |= {number: Commit(offset) for number, offset in kept.items()}
         paused = self._reads.begin(starts)

@@ -26,7 +26,7 @@ from penstock.adapters.confluent.errors import (
 from penstock.adapters.confluent.partitions import PartitionNames
 from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.confluent.rebalances import Rebalances
-from penstock.adapters.kafka.assigned_partitions import Numbers, Places
+from penstock.adapters.kafka.assigned_partitions import Numbers, Places, Starts
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import (
@@ -137,6 +137,9 @@ class ConfluentSource:
             await self._join_again()
             return ()
         wanted = set(self._reads.ours.held(partitions))
+        if former := self._calls.noticed_again():
+            await self._places.leave_former(former, self._rebalance)
+            return ()
         if found := self._reads.inbox.take(wanted, MAX_RECORDS):
             return found
         await self._reads.some(wanted, wait_ms)
@@ -225,6 +228,9 @@ class ConfluentSource:
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         return await self._calls.committed(partitions)
 
+    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+        return await self._calls.made_again(partitions)
+
     async def span(self, partition: int) -> tuple[int, int]:
         return await self._calls.span(partition)
 
@@ -235,7 +241,7 @@ class ConfluentSource:
     async def seek(self, starts: Mapping[int, Commit]) -> None:
         await self._reads.seek(starts)
 
-    async def _begins_at(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def _begins_at(self, partitions: Collection[int]) -> Starts:
         self._instance_id_wait.end()
         with suppress(Transient):  # until the next assignment the former count is shown
             self._count = await self._calls.partitions() or self._count

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
@@ -35,6 +35,10 @@ GONE_BEYOND = (
     "partition %d: the group is at offset %d, beyond the end of the topic (%d): the topic was "
     "created again, restored, or lost its last records. Going on at its earliest record, %d; new "
     "answers may get ids that former answers had"
+)
+MADE_AGAIN = (
+    "partition %d: the topic was deleted and created again. Going on at its earliest record, %d; "
+    "new answers may get ids that former answers had"
 )
 
 
@@ -117,6 +121,12 @@ class Member(Protocol):
         """
         ...
 
+    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+        """Those of the partitions whose topic was deleted and created again since this member last
+        asked.
+        """
+        ...
+
     async def span(self, partition: int) -> tuple[int, int]:
         """The first offset of the partition, and the offset after its last record."""
         ...
@@ -128,6 +138,15 @@ class Member(Protocol):
         ...
 
 
+class Starts(NamedTuple):
+    """Where partitions begin. `made_again`: those whose topic was deleted and created again since
+    this member had them; work on their former records must be given up.
+    """
+
+    commits: Mapping[int, Commit]
+    made_again: Collection[int]
+
+
 class Places:
     """Finds the offsets at which reading goes on in partitions."""
 
@@ -135,15 +154,21 @@ class Places:
         self._member = member
         self._timeout_s = timeout_s
 
-    async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """Call the member's `committed` until the broker answers. Raises `Fatal` after
-        `kafka.timeout_ms`.
+    async def starts(self, partitions: Collection[int]) -> Starts:
+        """Ask where partitions that were just assigned begin, until the broker answers. Raises
+        `Fatal` after `kafka.timeout_ms`.
         """
         began_s = _now_s()
         is_logged = False
+        made_again: set[int] = set()
         while partitions and not self._member.has_stopped:
             try:
-                return await self._member.committed(partitions)
+                made_again.update(await self._member.made_again(partitions))
+                starts = dict(await self._member.committed(partitions))
+                for number in made_again:
+                    # The commit, if there still is one, is of the former topic.
+                    starts[number] = await self._begin_of_new(number)
+                return Starts(starts, made_again)
             except Transient as error:
                 if _now_s() - began_s > self._timeout_s:
                     raise Fatal(
@@ -155,7 +180,26 @@ class Places:
                     log.warning(again, self._timeout_s, error)
                     is_logged = True
                 await asyncio.sleep(ASK_AGAIN_S)
-        return {}
+        return Starts({}, ())
+
+    async def leave_former(self, partitions: Collection[int], rebalance: Rebalance) -> None:
+        """Go on at the earliest record of those partitions whose topic was made again."""
+        assignments = self._member.assignments
+        for number in partitions:
+            while self._member.assignments == assignments:
+                try:
+                    start = await self._begin_of_new(number)
+                except Transient:  # the broker is unreachable, and the next read reports it
+                    await asyncio.sleep(ASK_AGAIN_S)
+                    continue
+                if self._member.assignments == assignments:
+                    await self._begin_again(number, start, rebalance)
+                break
+
+    async def _begin_of_new(self, partition: int) -> Commit:
+        begin, _ = await self._member.span(partition)
+        log.warning(MADE_AGAIN, partition, begin, extra=self._keys(partition, begin))
+        return Commit(begin)
 
     async def find(self, partition: int, offset: int, rebalance: Rebalance) -> None:
         """Go on at another position, because the broker has no records at `offset` and will never
@@ -258,12 +302,13 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         numbers = [self._numbers.number(where) for where in assigned]
         try:
-            lost = self._suspended.difference(numbers)
-            self._suspended.clear()
-            if lost:
+            suspended, self._suspended = self._suspended, set()
+            if lost := suspended.difference(numbers):
                 await self._rebalance.revoked(lost)
             self._held.update(numbers)
-            starts = await self._places.starts(numbers)
+            starts, made_again = await self._places.starts(numbers)
+            if former := suspended.intersection(made_again):
+                await self._rebalance.revoked(former)
             kept = await self._rebalance.assigned(starts)
             # No read may come between `seek` and `now_ours`. The records of such a read would be
             # lost: they are dropped, because the partitions are not ours yet, and the next read

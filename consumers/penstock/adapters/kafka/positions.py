@@ -30,9 +30,10 @@ from penstock.adapters.kafka.client import (
 )
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandoned
 from penstock.adapters.kafka.group.leaving import ConsumerTerms, consumer_terms
+from penstock.adapters.kafka.incarnations import Incarnations
 from penstock.adapters.kafka.inside.consumers import client_of, state_of
 from penstock.adapters.kafka.requests import DecidedOffsets
-from penstock.adapters.kafka.topics import ask_for_inputs, count_partitions
+from penstock.adapters.kafka.topics import ask_for_inputs, count_partitions, topic_ids
 from penstock.errors import Transient
 from penstock.ports import UNDECIDED, Commit, Where
 
@@ -143,6 +144,9 @@ class GroupPositions:
         ask = positions if self._abandoned is None else decided_positions
         return await ask(client_of(self._admin), self._settings.group, partitions)
 
+    async def topic_ids(self, partitions: Iterable[TopicPartition]) -> Mapping[str, bytes]:
+        return await topic_ids(client_of(self._admin), partitions)
+
     async def look_for_abandoned(self) -> None:
         """Abort transactions that a dead member left open. Call this again and again while a
         position waits for the end of a transaction.
@@ -196,6 +200,7 @@ class SourceQuestions:
         self._end = "lso" if isolation == "read_committed" else "highwater"
         # The numbers of the partitions that this member has now.
         self._ours: set[int] = set()
+        self._incarnations = Incarnations()
 
     def where(self, partition: int) -> Where:
         return Where(*self._numbers.of(partition))
@@ -225,6 +230,17 @@ class SourceQuestions:
         ask = decided_positions if self._decided else positions
         return await ask(client_of(self._consumer), self._settings.group, wanted)
 
+    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+        wanted = list(map(self._numbers.of, partitions))
+        what = "a question about the input topic"
+        async with answered_within(what, min(QUESTION_S, self._timeout_s)):
+            self._incarnations.learn(await topic_ids(client_of(self._consumer), wanted))
+        return self.begun_anew(wanted)
+
+    def begun_anew(self, partitions: Collection[TopicPartition]) -> list[int]:
+        held = list(map(self._numbers.of, self._ours))
+        return list(map(self._numbers.number, self._incarnations.begin(partitions, held)))
+
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
         client = client_of(self._consumer)
@@ -242,6 +258,7 @@ class SourceQuestions:
     async def end_offsets(self) -> Mapping[int, int]:
         wanted = [self._numbers.of(number) for number in self._ours]
         async with answered_within("a question about the end of the input topic", END_OFFSETS_S):
+            self._incarnations.learn(await topic_ids(client_of(self._consumer), wanted))
             ends = await self._consumer.end_offsets(wanted)
         return {self._numbers.number(where): offset for where, offset in ends.items()}
 

@@ -6,6 +6,7 @@ ends with tagged fields, we send none.
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any, Final
 
 from aiokafka.protocol.api import Request, RequestStruct, Response
@@ -49,6 +50,21 @@ _MEMBER: Final = (
 def _by_topic(*of_partition: tuple[str, Any]) -> tuple[str, CompactArray]:
     partitions = CompactArray(*of_partition, TAGS)
     return "topics", CompactArray(("name", TEXT), ("partitions", partitions), TAGS)
+
+
+class _Uuid:
+    """Kafka's type `uuid`, which aiokafka does not have."""
+
+    encode = staticmethod(bytes)
+
+    @staticmethod
+    def decode(data: BytesIO) -> bytes:
+        return data.read(16)
+
+    repr = staticmethod(bytes.hex)
+
+
+NO_ID: Final = bytes(16)
 
 
 class _OneVersion(Request[RequestStruct]):  # type: ignore[misc]
@@ -159,6 +175,64 @@ class MembersOffsets(
             (name, [(number, code) for number, code, _ in partitions])
             for name, partitions, _ in answer.topics
         ]
+
+
+class TopicIds(
+    _OneVersion,
+    key=3,
+    version=10,
+    asks=Schema(
+        ("topics", CompactArray(("id", _Uuid), ("name", TEXT), TAGS)),
+        ("creates", Boolean),
+        ("cluster_rights", Boolean),
+        ("topic_rights", Boolean),
+        TAGS,
+    ),
+    answers=Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(("id", Int32), ("host", TEXT), ("port", Int32), ("rack", TEXT), TAGS),
+        ),
+        ("cluster_id", TEXT),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("name", TEXT),
+                ("id", _Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("in_sync", CompactArray(Int32)),
+                        ("offline", CompactArray(Int32)),
+                        TAGS,
+                    ),
+                ),
+                ("rights", Int32),
+                TAGS,
+            ),
+        ),
+        ("rights", Int32),
+        TAGS,
+    ),
+):
+    """Asks for the ids of topics. A topic that is deleted and made again has another id."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        super().__init__([(NO_ID, name, {}) for name in topics], False, False, False, {})
+
+    @staticmethod
+    def plain(answer: Any) -> dict[str, bytes]:
+        """The id of each topic that exists and whose broker knows ids (Kafka 2.8 or newer)."""
+        return {name: id for code, name, id, *_ in answer.topics if code == 0 and id != NO_ID}
 
 
 class ListTransactions(

@@ -160,6 +160,8 @@ class KafkaSource(SourceQuestions):
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
         await self._join_deadline.check(self._joining_since_s)
+        if (stale := self._incarnations.stale) and self._rebalance is not None:
+            await self._places.leave_former(self.begun_anew(list(stale)), self._rebalance)
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
         # If no partition is wanted, nothing is read. But during a rebalance we call aiokafka's
         # `getmany` in any case, because it raises the coordinator's errors.

@@ -9,11 +9,12 @@ calls.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResourceType
@@ -25,6 +26,7 @@ from penstock import config
 from penstock.adapters.kafka.client import check_code, connection, opened, translated, within
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.requests import TopicIds
 from penstock.errors import Fatal, Transient, usage
 
 MOST_BYTES = "max.message.bytes"
@@ -55,6 +57,19 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
             check_code(found["error_code"], topic)
             return len(found["partitions"])
     raise kafka_errors.StaleMetadata(f"the broker's answer leaves out {topic}")
+
+
+async def topic_ids(
+    client: AIOKafkaClient, partitions: Iterable[TopicPartition]
+) -> Mapping[str, bytes]:
+    """The ids of the topics of these partitions, without topics that do not exist. Empty if the
+    broker has no ids (before Kafka 2.8). Raises aiokafka's errors.
+    """
+    topics = sorted({where.topic for where in partitions})
+    try:
+        return TopicIds.plain(await _send(client, TopicIds(topics))) if topics else {}
+    except kafka_errors.IncompatibleBrokerVersion:
+        return {}
 
 
 async def know(client: AIOKafkaClient, topic: str, count: int) -> None:
