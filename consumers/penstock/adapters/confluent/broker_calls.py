@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from aiokafka import TopicPartition
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.adapters.confluent.consumer_thread import Handle
@@ -129,7 +128,7 @@ class BrokerCalls:
         stale = list(self._incarnations.stale)
         return self._begun_anew(stale) if stale else ()
 
-    def _begun_anew(self, places: list[TopicPartition]) -> list[int]:
+    def _begun_anew(self, places: list[Any]) -> list[int]:
         held = [self._names.named(number) for number in self._ours.all()]
         return [self._names.number(each) for each in self._incarnations.begin(places, held)]
 
