@@ -55,7 +55,7 @@ async def test_the_byte_budget_stops_the_transfer_and_nothing_locks_up() -> None
     async with running(world) as pipeline:
         await asyncio.sleep(5.0)
         # Both heads may overdraw, one chunk at a time; the others stop.
-        assert pipeline.wiring.budget.peak_bytes < 400 * 136 * 2 + 20_000 + 16 * 512 * 17
+        assert pipeline.wiring.budget.peak_bytes < 400 * 264 * 2 + 20_000 + 16 * 512 * 17
         release.set()
         await until(lambda: world.next_offset(0) == 6 and world.next_offset(1) == 6)
         assert pipeline.wiring.budget.spent_bytes == 0
@@ -79,8 +79,8 @@ async def test_inline_rows_wait_for_the_byte_budget_too() -> None:
         world.source.append(orjson.dumps(rows), partition=number % 8)
     async with running(world) as pipeline:
         await asyncio.sleep(5.0)
-        # Each head may overdraw by its 20 rows of 136 bytes.
-        assert pipeline.wiring.budget.peak_bytes < 20_000 + 8 * 20 * 136
+        # Each head may overdraw by its 20 rows of 264 bytes.
+        assert pipeline.wiring.budget.peak_bytes < 20_000 + 8 * 20 * 264
         release.set()
         await until(lambda: all(world.next_offset(number) == 64 for number in range(8)))
 
@@ -115,8 +115,8 @@ async def test_a_huge_object_behind_a_slow_broker_is_held_by_the_byte_budget_too
     world.announce("huge.csv", csv(5_000))
     async with running(world) as pipeline:
         await asyncio.sleep(60.0)
-        # Above the limit: one chunk of about 60 rows of 136 bytes, and one that is not yet decided.
-        assert pipeline.wiring.budget.peak_bytes < 20_000 + 2 * 100 * 136
+        # Above the limit: one chunk of about 30 rows of 264 bytes, and one that is not yet decided.
+        assert pipeline.wiring.budget.peak_bytes < 20_000 + 2 * 100 * 264
         world.sink.hold = False
         world.sink.deliver()
         await until(lambda: world.next_offset() == 1)
@@ -151,6 +151,6 @@ async def test_no_more_rows_of_an_object_are_read_ahead_than_are_soon_needed() -
     world.announce("huge.csv", csv(100_000))
     async with running(world) as pipeline:
         await asyncio.sleep(5.0)
-        assert pipeline.wiring.budget.spent_bytes < 10_000 * 136
+        assert pipeline.wiring.budget.spent_bytes < 10_000 * 264
         release.set()
         await until(lambda: world.next_offset() == 1)

@@ -3,6 +3,7 @@
 import io
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -103,3 +104,58 @@ def test_what_follows_a_stream_and_is_none_of_its_kind_is_bad_format(behind: byt
     with pytest.raises(Poison) as caught:
         runs_of(written("x.arrows") + behind, "x.arrows", RowOptions(form="json"))
     assert caught.value.code == "bad_format"
+
+
+@every_writer
+def test_a_value_that_cannot_be_makes_its_own_row_bad_and_only_if_its_column_is_asked_for(
+    key: str,
+) -> None:
+    texts = pa.array([b"ok", b"K\xf6ln", b"fine"]).view(pa.string())
+    table = pa.table({"id": [1, 2, 3], "s": texts, "t": pa.array([0, 1, 2**40], pa.time64("us"))})
+    data = written(key, table)
+    assert matrix(runs_of(data, key, RowOptions(columns=["id"]))) == [[1], [2], [3]]
+    runs = runs_of(data, key, RowOptions(form="json", columns=["id", "s"]))
+    assert [run.error for run in runs] == [None, 'column "s" holds text that is not UTF-8', None]
+    assert elements([run for run in runs if run.payload]) == [
+        {"id": 1, "s": "ok"}, {"id": 3, "s": "fine"}
+    ]  # fmt: skip
+    runs = runs_of(data, key, RowOptions(form="columns"))
+    assert [run.error is None for run in runs] == [True, False, False]
+
+
+def interval(unit: int) -> bytes:
+    """A stream with a column of intervals of months (0) or of days (1), which pyarrow cannot make:
+    the unit of its own kind of intervals (2) is replaced in the schema.
+    """
+    months = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+    data = written("x.arrows", pa.table({"m": months, "v": [1.0]}))
+    for place in range(len(data)):
+        found = data[:place] + bytes([unit]) + data[place + 1 :] if data[place] == 2 else b""
+        with suppress(pa.ArrowException, OSError, IndexError):
+            schema = pa.ipc.open_stream(found).schema if found else None
+            if schema is not None and str(schema.types[0]) in (
+                "month_interval",
+                "day_time_interval",
+            ):
+                return found
+    raise AssertionError("the layout of the schema has changed")
+
+
+@pytest.mark.parametrize("unit", [0, 1])
+def test_a_type_that_is_not_read_is_named_with_its_column(unit: int) -> None:
+    for form in ("matrix", "json", "columns"):
+        with pytest.raises(Poison, match=r'column "m" holds .*_interval, .*rows\.columns'):
+            runs_of(interval(unit), "x.arrows", RowOptions(form=form))
+    assert matrix(runs_of(interval(unit), "x.arrows", RowOptions(columns=["v"]))) == [[1]]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 200])
+def test_a_stream_of_before_2019_is_read(columns: int) -> None:
+    """Before version 0.15 of Arrow, messages of a stream began with their length."""
+    table = pa.table({f"c{number}": [1.5, 2.5] for number in range(columns)})
+    out = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(use_legacy_format=True)
+    with pa.ipc.new_stream(out, table.schema, options=options) as writer:
+        writer.write_table(table)
+    runs = runs_of(out.getvalue(), "x.arrows")
+    assert matrix(runs) == [[1.5] * columns, [2.5] * columns]

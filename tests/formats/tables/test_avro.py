@@ -1,9 +1,12 @@
 """Avro containers: every codec, records as numbers and JSON, what stays, what is hostile."""
 
+import bz2
 import io
 import json
+import lzma
 import random
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -281,3 +284,150 @@ def test_a_record_that_breaks_off_is_answered_by_the_same_text_each_time() -> No
     assert isinstance(failure, Poison)
     assert "has a record that cannot be read: EOFError" in str(failure)
     assert " at 0x" not in str(failure)
+
+
+def with_value(kind: Any, value: Any, odd: bytes) -> bytes:
+    """Ten records of which the sixth has `odd` as the stored value of its field `x`."""
+    schema = {"type": "record", "name": "r", "fields": [
+        {"name": "v", "type": "double"}, {"name": "x", "type": kind},
+        {"name": "after", "type": "string"},
+    ]}  # fmt: skip
+    head, parsed, records = written(schema, []), fastavro.parse_schema(schema), b""
+    for number in range(10):
+        row = {"v": float(number), "x": value, "after": f"s{number}"}
+        whole = stored(parsed, row)
+        if number == 5:
+            whole = stored("double", row["v"]) + odd + stored("string", row["after"])
+        records += whole
+    return head + stored("long", 10) + stored("long", len(records)) + records + head[-16:]
+
+
+def stored(kind: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, kind, value)
+    return out.getvalue()
+
+
+def logical(kind: str, name: str) -> dict[str, str]:
+    return {"type": kind, "logicalType": name}
+
+
+ODD: dict[str, tuple[Any, Any, bytes, str]] = {
+    "24:00": (logical("int", "time-millis"), 0, stored("int", 86_400_000),
+              "holds 86400000, which is no time-millis"),
+    "infinity": (logical("long", "timestamp-micros"), 0, stored("long", 2**63 - 1),
+                 "which is no timestamp-micros"),
+    "the year 10000": (["null", logical("int", "date")], 0, b"\x02" + stored("int", 2_932_897),
+                       "holds 2932897, which is no date"),
+    "no UTF-8": ("string", "a", stored("bytes", b"K\xf6ln"), r"which is no text (UTF-8)"),
+    "no UTF-8 inside": ({"type": "array", "items": "string"}, ["a"],
+                        stored({"type": "array", "items": "bytes"}, [b"\xff"]), "no array"),
+    "no UTF-8 as a key": ({"type": "map", "values": "int"}, {"a": 1},
+                          b"\x02" + stored("bytes", b"\xff") + b"\x02\x00", "no map"),
+    "no symbol": ({"type": "enum", "name": "e", "symbols": ["A"]}, "A", stored("int", 7),
+                  "holds 7, which is no enum"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_value_that_cannot_be_makes_its_own_row_bad(name: str) -> None:
+    kind, value, odd, said = ODD[name]
+    data = with_value(kind, value, odd)
+    runs = decode(data, "x.avro", JSON)
+    assert [run.error is None for run in runs for _ in range(run.rows)] == [True] * 5 + [False] + [
+        True
+    ] * 4
+    assert said in errors(runs)[0]
+    assert 'field "x"' in errors(runs)[0]
+    good: list[Any] = elements([run for run in runs if not run.error])
+    assert [row["after"] for row in good] == [f"s{number}" for number in range(10) if number != 5]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_field_that_nobody_asked_for_is_not_converted(name: str) -> None:
+    kind, value, odd, _ = ODD[name]
+    data = with_value(kind, value, odd)
+    assert matrix(decode(data, "x.avro", RowOptions(columns=["v"]))) == [[n] for n in range(10)]
+    options = RowOptions(form="json", columns=["after"], keep=["v"])
+    assert elements(decode(data, "x.avro", options)) == [{"after": f"s{n}"} for n in range(10)]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_kept_value_that_cannot_be_is_null(name: str) -> None:
+    kind, value, odd, _ = ODD[name]
+    runs = decode(with_value(kind, value, odd), "x.avro", RowOptions(columns=["v"], keep=["x"]))
+    assert matrix(runs) == [[n] for n in range(10)]
+    kept = runs[0].kept
+    assert kept is not None
+    assert kept.columns is not None
+    assert bytes(kept.columns.cut(5, 6).body) == b'{"x":null}'
+
+
+@pytest.mark.parametrize("text", ["", "no uuid", "00000000-0000-0000-0000-00000000ABCD"])
+def test_a_uuid_is_the_text_that_it_is(text: str) -> None:
+    kind = logical("string", "uuid")
+    data = with_value(kind, "00000000-0000-0000-0000-000000000001", stored("string", text))
+    rows: list[Any] = elements(decode(data, "x.avro", JSON))
+    assert rows[5]["x"] == text
+
+
+def test_types_may_be_defined_in_fields_that_nobody_asked_for() -> None:
+    pair = {"type": "record", "name": "pair", "namespace": "org.x", "fields": [
+        {"name": "name", "type": "string"},
+        {"name": "of", "type": {"type": "enum", "name": "kind", "symbols": ["A", "B"]}},
+        {"name": "id", "type": {"type": "fixed", "name": "id", "size": 2}},
+    ]}  # fmt: skip
+    schema = {"type": "record", "name": "r", "fields": [
+        {"name": "first", "type": pair},
+        {"name": "some", "type": {"type": "map", "values": ["null", "org.x.pair"]}},
+        {"name": "last", "type": {"type": "array", "items": "org.x.pair"}},
+        {"name": "kind", "type": "org.x.kind"},
+    ]}  # fmt: skip
+    one = {"name": "n", "of": "B", "id": b"ab"}
+    record = {"first": one, "some": {"k": one, "l": None}, "last": [one, one], "kind": "A"}
+    right = {**one, "id": "YWI="}
+    for columns, wanted in (
+        (["last"], {"last": [right, right]}),
+        (["kind"], {"kind": "A"}),
+        (["some", "kind"], {"some": {"k": right, "l": None}, "kind": "A"}),
+    ):
+        options = RowOptions(form="json", columns=columns)
+        assert elements(decode(written(schema, [record] * 3), "x.avro", options)) == [wanted] * 3
+
+
+def test_the_records_before_damage_are_rows() -> None:
+    data = with_value("string", "a", stored("long", -9))
+    runs, failure = decode_until_failure(data, "x.avro", JSON)
+    assert sum(run.rows for run in runs) == 5
+    assert failure is not None
+    assert failure.code == "bad_format"
+
+
+def test_names_count_once_for_each_row_that_has_them() -> None:
+    name = "n" * 20_000
+    schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": "boolean"}]}
+    data = written(schema, [{name: False}] * 50_000, "deflate")
+    runs, failure = decode_until_failure(data, "x.avro", JSON)
+    assert failure is not None
+    assert "limits.expansion_ratio" in str(failure)
+    assert sum(run.payload.nbytes for run in runs if run.payload) < 66 << 20
+    assert len(matrix(decode(data, "x.avro"))) == 50_000
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "deflate": lambda data: zlib.compress(data)[2:-4],
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("rest", [b"", b"\0", b"\1\2\3"])
+def test_a_deflated_block_may_end_as_python_writes_it(rest: bytes) -> None:
+    """Avro's library for Python leaves three bytes of zlib's checksum behind the data."""
+    for codec, passes in (("deflate", True), ("bzip2", not rest), ("xz", not rest)):
+        head = written(NUMBERS, [], codec)
+        body = stored("long", 1) + stored("double", 1.0) + b"\0"
+        packed = PACK[codec](body) + rest
+        data = head + stored("long", 1) + stored("long", len(packed)) + packed + head[-16:]
+        _, failure = decode_until_failure(data, "x.avro", RowOptions(missing=0.0))
+        assert (failure is None) == passes

@@ -7,7 +7,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from penstock.core.rows.payload import NO_TIME
+from penstock.core.rows.payload import NO_TIME, Form
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.tables.batches import TableReader
@@ -106,8 +106,6 @@ def test_times_are_iso_8601_in_utc_however_far(column: Any, expected: list[str])
 @pytest.mark.parametrize(
     "column",
     [
-        pa.array([90_000], pa.time32("s")),
-        pa.array([-1], pa.time64("ns")),
         pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
         pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]),
     ],
@@ -117,9 +115,47 @@ def test_what_has_no_form_in_json_is_bad_format(column: Any, is_nested: bool) ->
     if is_nested:
         column = pa.ListArray.from_arrays([0, 1], column)
     batch = pa.record_batch([column], names=["v"])
-    with pytest.raises(Poison) as caught:
+    with pytest.raises(Poison, match='column "v" cannot be read') as caught:
         list(TableReader(batch.schema, JSON, 0).runs(batch))
     assert caught.value.code == "bad_format"
+
+
+LATIN = pa.array([b"ok", "Köln".encode("latin-1"), None, b"\xff"]).view(pa.string())
+OUTSIDE = pa.array([0, 90_000, None, -1], pa.time32("s"))
+
+
+@pytest.mark.parametrize("column", [LATIN, OUTSIDE, LATIN.dictionary_encode()])
+@pytest.mark.parametrize("nested", ["", "list", "struct", "map"])
+@pytest.mark.parametrize("form", ["json", "columns"])
+def test_a_value_that_cannot_be_makes_its_own_row_bad(column: Any, nested: str, form: Form) -> None:
+    is_text = column is not OUTSIDE
+    if nested and form == "columns" and pa.types.is_dictionary(column.type):
+        pytest.skip("in Arrow, a nested dictionary belongs to all rows")
+    if nested == "list":
+        column = pa.ListArray.from_arrays([0, 1, 2, 3, 4], column)
+    elif nested == "struct":
+        column = pa.StructArray.from_arrays([column, pa.array([1, 2, 3, 4])], names=["x", "y"])
+    elif nested == "map":
+        column = pa.MapArray.from_arrays([0, 1, 2, 3, 4], pa.array(["a", "b", "c", "d"]), column)
+    batch = pa.record_batch([pa.array([1, 2, 3, 4]), column], names=["id", "v"])
+    runs = list(TableReader(batch.schema, RowOptions(form=form), 0).runs(batch))
+    outside = (
+        "a time of day outside of the day" if form == "json" else "a value that it cannot have"
+    )
+    bad = f'column "v" holds {"text that is not UTF-8" if is_text else outside}'
+    found = [run.error for run in runs for _ in range(run.rows)]
+    assert found == [None, bad, None, bad]
+
+
+def test_a_kept_value_that_cannot_be_is_null_and_its_row_stays_good() -> None:
+    batch = pa.record_batch([pa.array([1, 2, 3, 4]), LATIN], names=["id", "v"])
+    runs = list(TableReader(batch.schema, RowOptions(keep=["v"], time="v"), 0).runs(batch))
+    assert [run.rows for run in runs] == [4]
+    kept = runs[0].kept
+    assert kept is not None
+    assert kept.columns is not None
+    rows = [bytes(kept.columns.cut(row, row + 1).body) for row in range(4)]
+    assert rows == [b'{"v":"ok"}', b'{"v":null}', b'{"v":null}', b'{"v":null}']
 
 
 def times(run: Run) -> list[int | None]:

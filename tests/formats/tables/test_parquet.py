@@ -113,6 +113,47 @@ def test_vectors_of_fixed_length_are_numbers_side_by_side() -> None:
     assert matrix([run for run in runs if run.error is None]) == [[1, 2, 1], [7, 8, 4]]
 
 
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, pa.list_view])
+def test_lists_of_equal_length_are_numbers_side_by_side(kind: Any) -> None:
+    """As pandas and Spark write embeddings. The first list that has items tells the length."""
+    rows = [None, [], [1, 2], [3, 4], [5, None], [6, 7, 8], [9, 10]]
+    ids = pa.array(range(7), pa.int8())
+    table = pa.table({"v": pa.array(rows, kind(pa.float64())), "id": ids})
+    for data in (written(table, row_group_size=2), written(table)):
+        runs = runs_of(data)
+        assert matrix([run for run in runs if not run.error]) == [[1, 2, 2], [3, 4, 3], [9, 10, 6]]
+        why = [run.error for run in runs for _ in range(run.rows)]
+        null = "a value is null, no number (see rows.missing)"
+        other = why[5]
+        assert other is not None
+        assert 'column "v"' in other
+        assert why == [null, why[1], None, None, null, other, None]
+        assert why[1] in (other, 'column "v" has an empty list')
+    filled = runs_of(written(table.slice(2, 5)), RowOptions(missing=-1.0))
+    assert matrix([run for run in filled if not run.error])[2] == [5, -1, 4]
+
+
+def test_a_list_of_fixed_length_that_is_null_is_missing_as_a_whole() -> None:
+    vectors = pa.array([[1, 2], None, [3, None]], pa.list_(pa.float32(), 2))
+    runs = runs_of(written(pa.table({"v": vectors})), RowOptions(missing=-1.0))
+    assert matrix(runs) == [[1, 2], [-1, -1], [3, -1]]
+
+
+def test_the_first_list_decides_even_if_its_row_is_not_wanted() -> None:
+    lists = pa.array([[1, 2], [1, 2], [1, 2, 3], [1, 2]], pa.list_(pa.float32()))
+    data = written(pa.table({"v": lists}), row_group_size=2)
+    runs = runs_of(data, wanted=lambda start, stop: stop > 2)
+    assert [run.rows for run in runs if run.error] == [1]
+    assert matrix(runs[-1:]) == [[1, 2]]
+
+
+def test_lists_that_are_too_long_together_are_refused() -> None:
+    lists = pa.array([[1] * 60], pa.list_(pa.float32()))
+    data = written(pa.table({"a": lists, "b": lists}))
+    with pytest.raises(Poison, match="a row has 120 numbers"):
+        runs_of(data, RowOptions(max_columns=100))
+
+
 def test_json_rows_are_objects_and_what_has_no_form_in_json_is_defined() -> None:
     moment = datetime(2026, 11, 21, 12, 0, 0, 123456, UTC)
     table = pa.table(

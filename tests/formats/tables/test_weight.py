@@ -1,5 +1,6 @@
 """Small tables that decode to large ones: weighed before they are made, refused above the ratio."""
 
+import gzip
 import io
 import tracemalloc
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.base.runs import FREE_ROWS, RowOptions
 from penstock.formats.tables.weight import weights_of
 from tests.formats.support import elements
 
@@ -62,6 +63,12 @@ def arrow(column: Any) -> bytes:
     return out.getvalue()
 
 
+def parquet(column: Any, **options: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"v": column}), out, **options)
+    return out.getvalue()
+
+
 def peak_bytes(data: bytes, key: str) -> tuple[int, int]:
     """While it is read to where it is refused, and how many rows came before."""
     rows = most = 0
@@ -81,7 +88,9 @@ def peak_bytes(data: bytes, key: str) -> tuple[int, int]:
     return most + peak, rows
 
 
-@pytest.mark.parametrize("name", sorted(set(BOMBS) - {"nulls", "structs of nothing"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(BOMBS) - {"nulls", "structs of nothing", "structs of runs"})
+)
 def test_a_small_file_of_a_large_table_is_refused_in_little_memory(name: str) -> None:
     data = arrow(BOMBS[name])
     assert len(data) < MIB
@@ -90,12 +99,61 @@ def test_a_small_file_of_a_large_table_is_refused_in_little_memory(name: str) ->
     assert peak < 64 * MIB
 
 
-@pytest.mark.parametrize("name", ["nulls", "structs of nothing"])
-def test_rows_of_nothing_count(name: str) -> None:
-    options = RowOptions(form="json", expanded_bytes=100_000)
-    with pytest.raises(Poison, match="expanded_bytes"):
-        for _ in decoded(options, arrow(BOMBS[name]), MIB, key="x.arrow"):
-            pass
+def refused(options: RowOptions, data: bytes, key: str) -> tuple[int, int]:
+    """How many rows came before the object was refused for what it unfolds to, and their bytes."""
+    rows = nbytes = 0
+    found = decoded(options, data, MIB, key=key)
+    with pytest.raises(Poison, match=r"limits\.expansion_ratio") as caught:  # noqa: PT012
+        for runs in found:
+            rows += sum(run.rows for run in runs)
+            nbytes += sum(run.payload.nbytes for run in runs if run.payload is not None)
+    assert caught.value.code == "too_large"
+    return rows, nbytes
+
+
+@pytest.mark.parametrize("name", ["nulls", "structs of nothing", "structs of runs"])
+def test_a_batch_that_tells_too_many_rows_gives_none(name: str) -> None:
+    for form in ("json", "columns"):
+        assert refused(RowOptions(form=form), arrow(BOMBS[name]), "x.arrow") == (0, 0)
+
+
+def test_a_parquet_footer_that_tells_too_many_rows_gives_none() -> None:
+    data = parquet(pa.nulls(2 * FREE_ROWS, pa.int8()))
+    assert refused(RowOptions(), data, "x.parquet") == (0, 0)
+
+
+def test_an_object_may_have_as_many_rows_as_its_size_allows() -> None:
+    """A row of a table that takes 1.28 bytes is never one too many, and a million rows are free."""
+    noise = np.random.default_rng(3).integers(0, 1 << 16, 2 * FREE_ROWS, np.uint16)
+    for column in (pa.array(noise), pa.array(np.zeros(FREE_ROWS, np.uint16))):
+        found = decoded(RowOptions(), parquet(column), MIB, key="x.parquet")
+        assert sum(run.rows for runs in found for run in runs) == len(column)
+
+
+@pytest.mark.parametrize("key", ["x.csv.gz", "x.ndjson.gz"])
+def test_rows_of_packed_text_count_like_those_of_tables(key: str) -> None:
+    """Two bytes of text are a row, and 500 such rows fit in a packed byte."""
+    data = gzip.compress(b"1\n" * (FREE_ROWS + 1))
+    assert refused(RowOptions(), data, key)[0] == FREE_ROWS
+
+
+@pytest.mark.parametrize("key", ["x.arrow", "x.parquet"])
+def test_names_count_once_for_each_row_that_has_them(key: str) -> None:
+    column = pa.array(np.random.default_rng(1).integers(0, 9, 100_000), pa.int8())
+    name = "n" * 20_000
+    table = pa.table({name: column, "s": pa.StructArray.from_arrays([column], names=[name])})
+    out = io.BytesIO()
+    if key == "x.arrow":
+        with pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        pq.write_table(table, out)
+    data = out.getvalue()
+    for column in (name, "s"):
+        options = RowOptions(form="json", columns=[column])
+        assert 0 < refused(options, data, key)[1] < 200 * len(data) + 65 * MIB
+    numbers = decoded(RowOptions(columns=[name]), data, MIB, key=key)
+    assert sum(run.rows for runs in numbers for run in runs) == 100_000
 
 
 @pytest.mark.parametrize("writer", ["pyarrow", "duckdb"])
@@ -141,7 +199,7 @@ def test_a_row_that_is_too_heavy_is_bad_and_not_decoded() -> None:
         (pa.array([[1, 2], None, []], pa.list_(pa.int64())), [17, 1, 1]),
         (pa.array([[1, 2], [3, None]], pa.list_(pa.int64(), 2)), [17, 17]),
         (pa.array([[("k", "vv")], []], pa.map_(pa.string(), pa.string())), [7, 1]),
-        (pa.array([{"a": 1, "b": "x"}, None]), [11, 10]),
+        (pa.array([{"a": 1, "b": "x"}, None]), [21, 20]),
         (pa.array([True, None]), [1, 1]),
         (pa.RunEndEncodedArray.from_arrays([2, 3], ["a", "bbb"]), [2, 2, 4]),
         (

@@ -194,8 +194,9 @@ class Columns:
 
 # What rows and blocks cost in the byte budget, besides their payload, for as long as they are held.
 # The costs were measured on CPython 3.11 and rounded up. The first is the cost of a row until it is
-# delivered: its answer, and its part of a record.
-ROW_COST_BYTES = 128
+# delivered: its answer, and its record, which has some 250 bytes. As a row is never cheaper, rows
+# also count as so many bytes where the rows of an object are compared with its size.
+ROW_COST_BYTES = 256
 # The part of `ROW_COST_BYTES` that is for a short answer. The other part is for the Python objects
 # around the answer.
 ANSWER_BYTES = 80

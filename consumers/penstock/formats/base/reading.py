@@ -8,9 +8,10 @@ milliseconds. It leaves every object that might be something else to a decoder. 
 unpacked size decides whether an object is small.
 
 If the object is damaged, the rows that were complete before the damage come first, then the
-object's `Poison`. An object ends at its limit of rows. If bad rows end objects, it also ends at its
-first bad row. An unforeseen exception, such as `MemoryError`, becomes the object's `Poison`; an
-object of 900 bytes once asked for 8 GB. Owner: the process that reads.
+object's `Poison`. An object ends at its limit of rows: `limits.rows`, or as many rows as its size
+allows (`most_rows`). If bad rows end objects, it also ends at its first bad row. An unforeseen
+exception, such as `MemoryError`, becomes the object's `Poison`; an object of 900 bytes once asked
+for 8 GB. Owner: the process that reads.
 """
 
 import zlib
@@ -22,8 +23,18 @@ from penstock.errors import PenstockError, Poison, Unforeseen
 from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS, codec_of
 from penstock.formats.base.format import WantsRanges
 from penstock.formats.base.parser_chain import Parser, feed_whole
-from penstock.formats.base.runs import PIECE_ROWS, Pieces, RowOptions, Run, add, cost_of
-from penstock.formats.base.source import AtHand, Stream, Wanted
+from penstock.formats.base.runs import (
+    FREE_ROWS,
+    PIECE_ROWS,
+    Pieces,
+    RowOptions,
+    Run,
+    add,
+    check_rows,
+    cost_of,
+    most_rows,
+)
+from penstock.formats.base.source import AtHand, Source, Stream, Wanted
 from penstock.formats.registry import open_parser, ranged_format, told_format
 
 # The bytes of one turn. The slowest text, bad rows, is read at 10 MB/s, so a turn takes up to 3 ms
@@ -54,7 +65,8 @@ def read_object(
     wanted: Wanted = lambda start, stop: True,
 ) -> Iterator[Run]:
     """The object's rows. Rows that are not `wanted` may come as runs without a payload."""
-    return ObjectEnd(options).cut(_read(source, options, key, format, compression, wanted))
+    runs = _read(source, options, key, format, compression, wanted)
+    return ObjectEnd(options, source).cut(runs)
 
 
 def decoded(
@@ -87,11 +99,12 @@ def decoded(
 
 class ObjectEnd:
     """Decides where the rows of one object end: at a limit, at a bad row, or at an unforeseen
-    exception.
+    exception. `source`: None if the object is so small that its size allows any rows.
     """
 
-    def __init__(self, options: RowOptions) -> None:
+    def __init__(self, options: RowOptions, source: Source | None = None) -> None:
         self._options = options
+        self._source = source
         self._rows = 0
 
     def cut(self, runs: Iterable[Run]) -> Iterator[Run]:
@@ -102,15 +115,20 @@ class ObjectEnd:
             for run in runs:
                 if run.error is not None and self._options.fail_on_bad_row:
                     raise Poison("bad_row", self._described(run))
+                rows = self._rows + run.rows
                 left = self._options.rows - self._rows
+                if self._source is not None and rows > FREE_ROWS:
+                    left = min(left, most_rows(self._source.size, self._options) - self._rows)
                 if run.rows > left:
                     # If a run reaches beyond the limit, those of its rows that are below the limit
                     # are still answered.
                     if left:
                         yield _first(run, left)
+                    if self._source is not None:
+                        check_rows(rows, self._source.size, self._options)
                     said = f"it has more than {self._options.rows} rows (limits.rows)"
                     raise Poison("too_large", said)
-                self._rows += run.rows
+                self._rows = rows
                 yield run
         except PenstockError:
             raise

@@ -35,6 +35,9 @@ Item = TypeVar("Item")
 # other objects may have a turn.
 MOST_EXACT_ROWS = 512
 
+# An object may always have this many rows, whatever its size.
+FREE_ROWS: Final = 1 << 20
+
 _SHOWN_BYTES = 40  # an error message shows this much of a bad cell or value
 
 
@@ -179,12 +182,34 @@ def shown(text: bytes) -> str:
     return text[:_SHOWN_BYTES].decode(errors="replace") + ("…" if len(text) > _SHOWN_BYTES else "")
 
 
+def most_rows(stored_bytes: int, options: RowOptions) -> int:
+    """How many rows an object of this size may have. A row causes a record, however small the row
+    is, so each row counts as a record for the limit of the expansion.
+    """
+    return max(FREE_ROWS, stored_bytes * options.expansion_ratio // ROW_COST_BYTES)
+
+
+def check_rows(rows: int, stored_bytes: int, options: RowOptions) -> None:
+    """Raises `Poison` if an object of this size may not have so many rows."""
+    most = most_rows(stored_bytes, options)
+    if rows > most:
+        raise Poison(
+            "too_large",
+            f"{stored_bytes} bytes become more than {most} rows, and each row counts as "
+            f"{ROW_COST_BYTES} bytes: above {options.expansion_ratio} times "
+            "(limits.expansion_ratio)",
+        )
+
+
 def cost_of(run: Run) -> int:
     """The bytes of the run's good rows, as the byte budget counts them. Bad rows cost nothing."""
-    if run.payload is None:
-        return 0
+    return nbytes_of(run) + run.rows * ROW_COST_BYTES if run.payload is not None else 0
+
+
+def nbytes_of(run: Run) -> int:
+    """The bytes of the run's values."""
     kept_bytes = run.kept.nbytes if run.kept is not None else 0
-    return run.payload.nbytes + run.rows * ROW_COST_BYTES + kept_bytes
+    return kept_bytes + (run.payload.nbytes if run.payload is not None else 0)
 
 
 def add(piece: list[Run], run: Run) -> None:

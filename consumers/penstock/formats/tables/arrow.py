@@ -1,11 +1,12 @@
 """Reads Arrow IPC, batch by batch. A file (Feather is one) is read by its footer; a stream is read
 from its beginning.
 
-Rule: a batch is checked in full before its values are touched, because the library trusts the bytes
-of a batch, and these bytes may be hostile. Only a batch itself tells how many rows it has.
-Therefore unwanted rows are decoded, too, and are dropped later. If several streams follow each
-other, all are read; they must have the same schema. Layout: Arrow Columnar Format, "Serialization
-and Interprocess Communication". Owner: one reading of one object.
+Rule: the needed columns of a batch are checked in full before their values are touched, because the
+library trusts the bytes of a batch, and these bytes may be hostile. Only values that cannot be,
+such as texts that are not UTF-8, pass, because each of them is bad in its own row. Only a batch
+itself tells how many rows it has. Therefore unwanted rows are decoded, too, and are dropped later.
+If several streams follow each other, all are read; they must have the same schema. Layout: Arrow
+Columnar Format, "Serialization and Interprocess Communication". Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run, check_rows
 from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such
 from penstock.formats.tables.batches import TableReader, unreadable
@@ -26,6 +27,23 @@ _CONTINUATION: Final = b"\xff\xff\xff\xff"
 _HEAD_BYTES: Final = 16
 # The errors that the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
+# Types that cannot have every value, and for each of them a type of the same layout that can.
+_STORED: Final = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+    pa.time32("s"): pa.int32(),
+    pa.time32("ms"): pa.int32(),
+    pa.time64("us"): pa.int64(),
+    pa.time64("ns"): pa.int64(),
+    pa.date64(): pa.int64(),
+}
+_LISTS: Final = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)
 
 
 def looks(head: bytes) -> bool:
@@ -67,23 +85,39 @@ def _of_streams(ranges: Source) -> Iterator[Any]:
 
 def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
     table: TableReader | None = None
-    for batch in _checked(batches):
-        if table is None:
-            table = TableReader(batch.schema, options, ranges.size)
-        yield from table.runs(batch)
-
-
-def _checked(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches. If a batch is damaged, the error names its number, except for the first
-    batch.
-    """
     read = 0
     try:
         for batch in batches:
-            batch.validate(full=True)
-            yield batch
+            check_rows(batch.num_rows, ranges.size, options)
+            if table is None:
+                table = TableReader(batch.schema, options, ranges.size)
+            needed = batch.select(table.names)
+            for column in needed.columns:
+                column.view(_stored(column.type)).validate(full=True)
+            yield from table.runs(needed)
             read += 1
     except _UNREADABLE as error:
         if not read:
             raise
         raise unreadable(f"batch {read} of the Arrow data", error) from error
+
+
+def _stored(kind: Any) -> Any:
+    """The type of the same layout that can have every value."""
+    types = pa.types
+    if kind in _STORED:
+        return _STORED[kind]
+    if types.is_decimal(kind):
+        return pa.binary(kind.byte_width)
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _stored(kind.value_type), kind.ordered)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_stored(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_stored(kind.value_type), kind.list_size)
+    for is_one, make in _LISTS:
+        if is_one(kind):
+            return make(_stored(kind.value_type))
+    return kind

@@ -2,8 +2,10 @@
 `avro`).
 
 Rule: the library gets one record at a time. Before that, the blocks are found and unpacked here,
-within limits, and the schema is checked. If rows are JSON, a row is an object. If rows are numbers,
-a row has the numbers in the record's fields. Layout: Avro 1.12, "Object Container Files".
+within limits, and the schema is checked. Fields that nobody asked for are not converted. If a value
+cannot be converted, its record is read field by field, and is a bad row. If rows are JSON, a row is
+an object. If rows are numbers, a row has the numbers in the record's fields. Layout: Avro 1.12,
+"Object Container Files".
 """
 
 import base64
@@ -11,16 +13,25 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import orjson
 
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import ErrorCode, Poison, without_addresses
+from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
-from penstock.formats.base.runs import BadRow, RowOptions, Run, read_rows, too_long
+from penstock.formats.base.runs import (
+    MOST_EXACT_ROWS,
+    BadRow,
+    RowOptions,
+    Run,
+    nbytes_of,
+    read_rows,
+    too_long,
+)
 from penstock.formats.magic import no_such
 from penstock.formats.tables.avro_limits import (
     MOST_UNPACKED_BYTES,
@@ -28,7 +39,9 @@ from penstock.formats.tables.avro_limits import (
     UNPACK,
     check_schema,
 )
-from penstock.formats.tables.batches import chosen
+from penstock.formats.tables.avro_types import definitions, described, read_as, whole
+from penstock.formats.tables.batches import STEP_BYTES, chosen
+from penstock.formats.tables.weight import key_bytes
 from penstock.formats.text.numbers_in_bulk import join_floats, to_float32
 from penstock.packages import missing_extra
 
@@ -48,6 +61,23 @@ def looks(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
+class _Field(NamedTuple):
+    """How one field is read, if its record cannot be read as a whole. `typed`: None if nobody asked
+    for the field.
+    """
+
+    name: str
+    typed: Any
+    raw: Any
+    kind: str
+
+
+class _Odd(NamedTuple):
+    """Stands for a record with a value that cannot be."""
+
+    why: str
+
+
 class AvroParser(Parser):
     step_bytes = EXPANDING_STEP_BYTES
 
@@ -65,6 +95,9 @@ class AvroParser(Parser):
         self._sync = b""
         self._fields: list[str] = []
         self._given: list[str] = []
+        self._one_by_one: list[_Field] | None = None
+        self._expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
+        self._most_rows = MOST_EXACT_ROWS
         self._blocks = self._read_records = 0
         self._width = 0  # how many numbers a row has; 0 until the first good row has come
         # A function that takes the wanted fields out of a record. None: some of these fields may
@@ -131,6 +164,14 @@ class AvroParser(Parser):
         is_plain = all(
             isinstance(kinds[name], str) and kinds[name] in _PLAIN for name in self._given
         )
+        wanted = {*self._given, *options.stays}
+        if self._fields and (wanted != set(self._fields) or b"uuid" in text):
+            known = definitions(schema)
+            self._schema = self._avro.parse_schema(read_as(schema, known, wanted))
+        self._declared = schema
+        if options.form == "json":
+            names_bytes = sum(key_bytes(name) for name in self._given)
+            self._most_rows = max(1, min(MOST_EXACT_ROWS, STEP_BYTES // max(1, names_bytes)))
         if options.as_numbers and is_plain and 0 < len(self._given) <= options.max_columns:
             self._get = itemgetter(*self._given)
 
@@ -165,9 +206,13 @@ class AvroParser(Parser):
             )
         if records > len(unpacked):
             raise self._damaged(f"has {records} records in {len(unpacked)} bytes")
+        self._expansion.add(len(data), 0)
         file = io.BytesIO(unpacked)
         for start in range(0, records, _RUN_ROWS):
-            yield from self._runs(self._read(file, min(_RUN_ROWS, records - start)))
+            found, damage = self._read(file, min(_RUN_ROWS, records - start))
+            yield from self._runs(found)
+            if damage is not None:
+                raise damage
         if file.tell() != len(unpacked):
             raise self._damaged("has more bytes than its records")
 
@@ -176,13 +221,67 @@ class AvroParser(Parser):
         where = f"block {self._blocks} of the Avro file, from row {self._read_records} on,"
         return Poison(code, f"{where} {what}; write the file again")
 
-    def _read(self, file: io.BytesIO, records: int) -> list[Any]:
+    def _read(self, file: io.BytesIO, records: int) -> tuple[list[Any], Poison | None]:
+        """The next records; if the data is damaged, only those before the damage, and the error."""
+        read, schema, start = self._avro.schemaless_reader, self._schema, file.tell()
+        # For values that cannot be, and for damaged data, the library raises errors of many kinds.
+        # Some of them are Python's own.
         try:
-            return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
-        # For damaged data the library raises errors of many kinds. Some of them are Python's own.
-        except Exception as error:
-            said = without_addresses(repr(error))
-            raise self._damaged(f"has a record that cannot be read: {said}") from None
+            return [read(file, schema) for _ in range(records)], None
+        except Exception:
+            file.seek(start)
+        found: list[Any] = []
+        while len(found) < records:
+            start = file.tell()
+            try:
+                found.append(read(file, schema))
+            except Exception:
+                file.seek(start)
+                try:
+                    found.append(self._read_odd(file))
+                except Exception as error:
+                    said = without_addresses(repr(error))
+                    return found, self._damaged(f"has a record that cannot be read: {said}")
+        return found, None
+
+    def _read_odd(self, file: io.BytesIO) -> Any:
+        """The next record, which has a value that cannot be. If the value is only kept, it becomes
+        None.
+        """
+        if self._one_by_one is None:
+            self._one_by_one = self._fields_apart()
+        read, why = self._avro.schemaless_reader, ""
+        record: dict[str, Any] = {}
+        for field in self._one_by_one:
+            start = file.tell()
+            try:
+                record[field.name] = read(file, field.raw if field.typed is None else field.typed)
+            except Exception:
+                file.seek(start)
+                raw = read(file, field.raw)
+                record[field.name] = None
+                if not self._fields or field.name in self._given:
+                    what = f'field "{field.name}"' if self._fields else "the row"
+                    why = why or f"{what} holds {raw!r:.40}, which is no {field.kind}"
+        return _Odd(why) if why else record
+
+    def _fields_apart(self) -> list[_Field]:
+        known, wanted = definitions(self._declared), {*self._given, *self._options.stays}
+        kinds = (
+            {field["name"]: field["type"] for field in self._declared["fields"]}
+            if self._fields
+            else {"": self._declared}
+        )
+        parse = self._avro.parse_schema
+        return [
+            _Field(
+                name,
+                parse(whole(kind, known, is_raw=False)) if name in wanted or not name else None,
+                parse(whole(kind, known, is_raw=True)),
+                described(kind),
+            )
+            for name, kind in kinds.items()
+        ]
 
     def _runs(self, records: list[Any]) -> Iterator[Run]:
         if self._get is not None and records:
@@ -192,10 +291,15 @@ class AvroParser(Parser):
         elif self._options.as_numbers:
             runs = read_rows(records, self._numbers, join_floats)
         else:
-            runs = read_rows(records, self._element, JsonRows.of)
-        yield from with_kept(runs, records, self._kept) if self._options.stays else runs
+            runs = read_rows(records, self._element, JsonRows.of, self._most_rows)
+        for run in with_kept(runs, records, self._kept) if self._options.stays else runs:
+            self._expansion.add(0, nbytes_of(run))
+            self._expansion.check()
+            yield run
 
     def _element(self, record: Any) -> bytes:
+        if isinstance(record, _Odd):
+            raise BadRow(record.why)
         if self._given != self._fields:
             record = {name: record[name] for name in self._given}
         try:
@@ -207,6 +311,8 @@ class AvroParser(Parser):
         return element
 
     def _numbers(self, record: Any) -> list[float]:
+        if isinstance(record, _Odd):
+            raise BadRow(record.why)
         found: list[float] = []
         # If the schema is not that of a record, the value itself is the row.
         named = [(f'field "{name}"', record[name]) for name in self._given]

@@ -73,13 +73,31 @@ def _snappy(data: bytes) -> bytes:
     return unpacked
 
 
-# For the name of each codec: the function that unpacks a block.
+def _by(new: Callable[[], Any], rest_bytes: int = 0) -> Callable[[bytes], bytes]:
+    """A function that unpacks a block. `rest_bytes`: at most so many bytes may follow the packed
+    data.
+    """
+
+    def unpack(data: bytes) -> bytes:
+        unpacker = new()
+        unpacked: bytes = unpacker.decompress(data, _MOST)
+        if len(unpacked) < _MOST and not unpacker.eof:
+            raise ValueError("it breaks off")
+        if len(unpacker.unused_data or b"") > rest_bytes:
+            raise ValueError("something follows the packed data")
+        return unpacked
+
+    return unpack
+
+
+# For the name of each codec: the function that unpacks a block. Avro's library for Python, and old
+# versions of fastavro, leave three bytes of zlib's checksum behind a deflated block.
 UNPACK: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
-    "deflate": lambda data: zlib.decompressobj(-15).decompress(data, _MOST),
-    "bzip2": lambda data: bz2.BZ2Decompressor().decompress(data, _MOST),
-    "xz": lambda data: lzma.LZMADecompressor(memlimit=WINDOW_BYTES).decompress(data, _MOST),
-    "zstandard": lambda data: zstd.ZstdDecompressor().decompress(data, _MOST),
+    "deflate": _by(lambda: zlib.decompressobj(-15), rest_bytes=4),
+    "bzip2": _by(bz2.BZ2Decompressor),
+    "xz": _by(lambda: lzma.LZMADecompressor(memlimit=WINDOW_BYTES)),
+    "zstandard": _by(zstd.ZstdDecompressor),
     "snappy": _snappy,
 }
 # The errors that these functions raise for damaged blocks.

@@ -1,9 +1,11 @@
 """Makes rows of Arrow record batches: numbers, JSON objects, or columns as they are.
 
 Rule: the columns are decoded in steps of so many rows that a step has `STEP_BYTES` when it is
-decoded. The decoded size is computed first, and counts for `limits.expansion_ratio`. `rows.columns`
-chooses columns by name or place. If rows are numbers, a null makes its row bad, unless
-`rows.missing` gives a number for nulls. Owner: the reader of one object.
+decoded. The decoded size is computed first, and counts for `limits.expansion_ratio`; names that are
+written into each row count, too. `rows.columns` chooses columns by name or place; no other column
+is looked at. A value that cannot be makes its own row bad. If rows are numbers, a null does so,
+unless `rows.missing` gives a number for nulls, and so does a list of another length than the first
+list of its column. Owner: the reader of one object.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +15,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.rows.payload import NO_TIME, Columns, Kept, Matrix
 from penstock.errors import Poison
 from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
-from penstock.formats.tables.json_values import objects, plain
-from penstock.formats.tables.weight import weights_of
+from penstock.formats.tables.added_columns import unnamed_index
+from penstock.formats.tables.json_values import check_values, json_text, objects, plain
+from penstock.formats.tables.weight import key_bytes, weights_of
 from penstock.messages.times import EARLIEST_MS, LATEST_MS
 
 _SHOWN_COLUMNS: Final = 20
@@ -32,6 +36,10 @@ MOST_STEP_ROWS: Final = 16_384
 # A number that takes 8 bytes when it is decoded may be one digit in JSON. So a row is certain to be
 # above `limits.row_bytes`, whatever its form, only if it decodes to more than 8 times as much.
 _BYTES_A_DIGIT: Final = 8
+# The errors that the library and we raise for values that cannot be.
+_ODD: Final = (pa.ArrowException, ValueError, OverflowError, RecursionError)
+
+Mask = npt.NDArray[np.bool_]
 
 
 def unreadable(what: str, error: Exception) -> Poison:
@@ -49,35 +57,38 @@ class TableReader:
         self._expansion.add(stored_bytes, 0)
         self._given = _chosen(schema, options)
         self.names = list(dict.fromkeys([*self._given, *options.stays]))
-        fields = [schema.field(name) for name in self._given]
-        if not fields:
+        fields = [_field(schema, name) for name in self.names]
+        if not self._given:
             raise Poison("bad_format", "the table has no columns")
-        self._width = 0
+        # How many numbers a row has in each column; 0 for lists until their first row has come.
+        self._widths: list[int] = []
         if options.form == "matrix":
-            self._width = sum(_width(field) for field in fields)
-            if self._width > options.max_columns:
-                raise Poison(
-                    "too_large",
-                    f"a row has {self._width} numbers, at most {options.max_columns} are read "
-                    "(limits.columns)",
-                )
+            self._widths = [_width(field) for field in fields[: len(self._given)]]
+            self._check_width()
         # How many bytes of a row are in columns whose types have a fixed size.
-        self.fixed_bytes = sum(_bytes_of(schema.field(name).type) for name in self.names)
+        self.fixed_bytes = sum(_bytes_of(field.type) for field in fields)
+        written = [*(self._given if options.form == "json" else ()), *options.keep]
+        self._names_bytes = sum(key_bytes(name) for name in written)
         self._schema = ""
+
+    @property
+    def is_settled(self) -> bool:
+        """False: rows that come may still decide how many numbers a row has."""
+        return all(self._widths)
 
     def runs(self, batch: pa.RecordBatch) -> Iterator[Run]:
         """The rows of one batch."""
         try:
             for start in range(0, batch.num_rows, MOST_STEP_ROWS):
                 yield from self._weighed(batch.slice(start, MOST_STEP_ROWS))
-        except (pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
-            raise Poison("bad_format", f"a column cannot be read: {error}") from error
+        except _ODD as error:
+            raise Poison("bad_format", f"the table cannot be read: {error}") from error
 
     def _weighed(self, batch: pa.RecordBatch) -> Iterator[Run]:
         """The rows, which are decoded in steps. A row that would be too large in every form is bad,
         and is not decoded.
         """
-        found = sum(weights_of(batch.column(name)) for name in self.names)
+        found = sum(weights_of(batch.column(name)) for name in self.names) + self._names_bytes
         weights = np.broadcast_to(np.asarray(found, np.int64), batch.num_rows)
         is_heavy = weights > _BYTES_A_DIGIT * self._options.row_bytes
         for start, stop in _stretches(is_heavy):
@@ -91,16 +102,44 @@ class TableReader:
 
     def _decoded(self, batch: pa.RecordBatch) -> Iterator[Run]:
         found = {name: plain(batch.column(name)) for name in self.names}
-        runs = self._runs([found[name] for name in self._given], batch.num_rows)
+        try:
+            runs = list(self._runs(found, batch.num_rows))
+        except _ODD:
+            runs = list(self._without_odd(found, batch.num_rows))
+        yield from runs
+
+    def _runs(self, found: dict[str, Any], rows: int) -> Iterator[Run]:
+        columns = [found[name] for name in self._given]
+        if self._options.form == "matrix":
+            runs = self._matrix(columns, rows)
+        elif self._options.form == "json":
+            runs = self._json(columns)
+        else:
+            runs = iter((self._columns(columns),))
         yield from runs if not self._options.stays else self._with_kept(runs, found)
 
-    def _runs(self, columns: list[Any], rows: int) -> Iterator[Run]:
-        if self._options.form == "matrix":
-            yield from self._matrix(columns, rows)
-        elif self._options.form == "json":
-            yield from self._json(columns)
-        else:
-            yield self._columns(columns)
+    def _without_odd(self, found: dict[str, Any], rows: int) -> Iterator[Run]:
+        """The rows of columns in which some value cannot be. Such a value makes its row bad; if it
+        is only kept, it becomes null.
+        """
+        why: dict[int, str] = {}
+        for name, column in found.items():
+            if name not in self._given:
+                odd = _odd_rows(name, column, json_text)
+                places = pa.array(np.arange(rows), mask=np.isin(np.arange(rows), list(odd)))
+                found[name] = column.take(places) if odd else column
+            elif self._options.form == "columns":
+                why |= _odd_rows(
+                    name, column, lambda part: check_values(part.take(np.arange(len(part))))
+                )
+            else:
+                why |= _odd_rows(name, column, json_text)
+        for start, stop in _stretches(np.isin(np.arange(rows), list(why))):
+            if start in why:
+                yield from (bad_row(why[row]) for row in range(start, stop))
+            else:
+                part = {name: column.take(np.arange(start, stop)) for name, column in found.items()}
+                yield from self._runs(part, stop - start)
 
     def _with_kept(self, runs: Iterator[Run], found: dict[str, Any]) -> Iterator[Run]:
         options = self._options
@@ -113,29 +152,52 @@ class TableReader:
         return with_kept(runs, rows, lambda some: kept.cut(some[0], some[-1] + 1))
 
     def _columns(self, columns: list[Any]) -> Run:
+        for column in columns:
+            check_values(column)
         batch = pa.record_batch(columns, names=self._given)
         if not self._schema:
             self._schema = str(batch.schema)
         return Run(batch.num_rows, Columns(batch, self._schema))
 
     def _matrix(self, columns: list[Any], rows: int) -> Iterator[Run]:
-        values = np.empty((rows, self._width), np.float32)
-        is_null: npt.NDArray[np.bool_] | None = None
+        if not self.is_settled:
+            for index, column in enumerate(columns):
+                self._widths[index] = self._widths[index] or _first_length(column)
+            self._check_width()
+        values = np.empty((rows, sum(self._widths)), np.float32)
+        whys: list[tuple[Mask, str]] = []
+        is_null = np.zeros(rows, np.bool_)
         at = 0
         with np.errstate(over="ignore", invalid="ignore"):
-            for column in columns:
-                numbers, nulls = _numbers(column)
-                values[:, at : at + numbers.shape[1]] = numbers
-                at += numbers.shape[1]
+            for name, column, width in zip(self._given, columns, self._widths, strict=True):
+                is_other = _other_lengths(column, width)
+                if is_other is None:
+                    numbers, nulls = _numbers(column, width)
+                else:
+                    whys.append((is_other, f'column "{name}" {_not_as_long(width)}'))
+                    some = column.take(pa.array(np.arange(rows), mask=is_other))
+                    numbers, nulls = _numbers(some, width)
+                values[:, at : at + width] = numbers
+                at += width
                 if nulls is not None:
-                    is_null = nulls if is_null is None else is_null | nulls
-        if self._options.missing is not None:
+                    is_null |= nulls
+        if self._options.missing is None:
+            whys.append((is_null, "a value is null, no number (see rows.missing)"))
+        else:
             values[np.isnan(values)] = self._options.missing
-            is_null = None
-        if is_null is None or not is_null.any():
+        if not any(is_bad.any() for is_bad, _ in whys):
             yield Run(rows, Matrix(values))
         else:
-            yield from _without_nulls(values, is_null)
+            yield from _without_bad(values, whys)
+
+    def _check_width(self) -> None:
+        width = sum(self._widths)
+        if width > self._options.max_columns:
+            raise Poison(
+                "too_large",
+                f"a row has {width} numbers, at most {self._options.max_columns} are read "
+                "(limits.columns)",
+            )
 
     def _json(self, columns: list[Any]) -> Iterator[Run]:
         rows = objects(self._given, columns)
@@ -160,7 +222,7 @@ def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         start, nbytes = stop, int(sums[stop - 1])
 
 
-def _stretches(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+def _stretches(mask: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Where each stretch of equal values begins and ends."""
     edges = np.flatnonzero(np.diff(mask)) + 1
     return pairwise([0, *edges.tolist(), len(mask)])
@@ -196,7 +258,14 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
         known = ", ".join(names[:_SHOWN_COLUMNS])
         return f'no column "{column}" in the table: it has {known}'
 
-    return chosen(names, options, absent)
+    found = chosen(names, options, absent)
+    added = unnamed_index(schema) if options.columns is None else ()
+    if left_out := [name for name in found if name in added]:
+        options.notices.once(
+            f"tables have columns with the labels of a pandas frame's rows, as {left_out[0]}; "
+            "they have no name, so they are left out (rows.columns can name them)"
+        )
+    return [name for name in found if name not in left_out]
 
 
 def chosen(
@@ -221,15 +290,39 @@ def chosen(
     return found
 
 
+def _field(schema: pa.Schema, name: str) -> pa.Field:
+    field = schema.field(name)
+    if not _is_known(field.type):
+        raise Poison(
+            "bad_format",
+            f'column "{name}" holds {field.type}, which is not read; choose others with '
+            "rows.columns, or write it as another type",
+        )
+    return field
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    """False: pyarrow has no arrays of this type, such as intervals of months or of days."""
+    try:
+        pa.nulls(0, kind)
+    except KeyError:
+        return False
+    return all(_is_known(kind.field(index).type) for index in range(kind.num_fields))
+
+
 def _width(field: pa.Field) -> int:
-    """How many numbers a row has in this column. Raises `Poison` if the column holds something else
-    than numbers.
+    """How many numbers a row has in this column; 0: the lists of the column tell. Raises `Poison`
+    if the column holds something else than numbers.
     """
     kind = field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
         return int(kind.list_size)
+    if _is_list(kind) and _is_number(kind.value_type):
+        return 0
     if _is_number(kind):
         return 1
     raise Poison(
@@ -256,20 +349,65 @@ def _is_number(kind: pa.DataType) -> bool:
     )
 
 
-def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """Returns two arrays. The first one has the numbers, in the shape (rows, numbers of a row). The
-    second one is a mask of the rows that have a null; it is None if no row has a null.
+def _is_list(kind: pa.DataType) -> bool:
+    """True if each list of the type has a length of its own."""
+    types = pa.types
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def _lengths(column: Any) -> npt.NDArray[np.int64]:
+    """The length of each list; -1 for null."""
+    found: npt.NDArray[np.int64] = (
+        pc.list_value_length(column).cast(pa.int64()).fill_null(-1).to_numpy()
+    )
+    return found
+
+
+def _first_length(column: Any) -> int:
+    """The length of the first list that is not empty; 0 if there is none."""
+    lengths = _lengths(column)
+    return int(lengths[np.argmax(lengths > 0)]) if (lengths > 0).any() else 0
+
+
+def _other_lengths(column: Any, width: int) -> Mask | None:
+    """A mask of the lists whose length is not `width`; None if there is none."""
+    if not _is_list(column.type):
+        return None
+    lengths = _lengths(column)
+    is_other: Mask = (lengths != max(1, width)) & (lengths >= 0)
+    return is_other if is_other.any() else None
+
+
+def _not_as_long(width: int) -> str:
+    first = f"of another length than the first list, which has {width} numbers"
+    return f"has a list {first}" if width else "has an empty list"
+
+
+def _numbers(column: Any, width: int) -> tuple[npt.NDArray[Any], Mask | None]:
+    """Returns two arrays. The first one has the numbers, in the shape (rows, width). The second one
+    is a mask of the rows that have a null; it is None if no row has a null. If rows are lists, each
+    of them is null or has `width` numbers.
     """
-    rows, width = len(column), 1
+    rows = len(column)
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    if pa.types.is_fixed_size_list(column.type):
-        width = column.type.list_size
-        # `flatten` cannot be used here, because it leaves out the values of a list that is null,
-        # and their places with them.
-        column = column.values.slice(column.offset * width, rows * width)
-        if column.null_count:
-            inner = column.is_null().to_numpy(zero_copy_only=False).reshape(rows, width).any(axis=1)
-            nulls = inner if nulls is None else nulls | inner
+    if pa.types.is_fixed_size_list(column.type) or _is_list(column.type):
+        items, are_null = _numbers(column.flatten(), 1)  # without the items of lists that are null
+        numbers = items.reshape(rows - column.null_count, width)
+        inner: Mask | None = None
+        if are_null is not None:
+            inner = np.asarray(are_null.reshape(numbers.shape).any(axis=1))
+        if nulls is None:
+            return numbers, inner
+        whole = np.full((rows, width), np.nan, np.promote_types(numbers.dtype, np.float32))
+        whole[~nulls] = numbers
+        if inner is not None:
+            nulls[~nulls] = inner
+        return whole, nulls
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -278,12 +416,42 @@ def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | Non
     return column.to_numpy(zero_copy_only=False).reshape(rows, width), nulls
 
 
-def _without_nulls(
-    values: npt.NDArray[np.float32], is_null: npt.NDArray[np.bool_]
+def _without_bad(
+    values: npt.NDArray[np.float32], whys: Sequence[tuple[Mask, str]]
 ) -> Iterator[Run]:
-    """The runs of the good rows (without a null) and of the bad rows (with a null)."""
-    for start, stop in _stretches(is_null):
-        if is_null[start]:
-            yield Run(stop - start, None, "a value is null, no number (see rows.missing)")
+    """The runs of the good rows and of the bad rows. `whys`: masks of bad rows, with their reasons.
+    A row that is in several masks gets the reason of the first.
+    """
+    reason = np.full(len(values), -1)
+    for number, (is_bad, _) in reversed(list(enumerate(whys))):
+        reason[is_bad] = number
+    for start, stop in _stretches(reason):
+        if reason[start] >= 0:
+            yield Run(stop - start, None, whys[reason[start]][1])
         else:
             yield Run(stop - start, Matrix(np.ascontiguousarray(values[start:stop])))
+
+
+def _odd_rows(name: str, column: Any, check: Callable[[Any], object]) -> dict[int, str]:
+    """For each row whose value in this column cannot be: why. `check`: a function that raises an
+    error if some value of a column cannot be.
+    """
+    try:
+        check(column.slice(0, 0))
+    except _ODD as error:
+        raise Poison("bad_format", f'column "{name}" cannot be read: {error}') from error
+    odd: dict[int, str] = {}
+
+    def search(start: int, stop: int) -> None:
+        try:
+            check(column.slice(start, stop - start))
+        except _ODD as error:
+            if stop - start == 1:
+                odd[start] = f'column "{name}" holds {error}'
+                return
+            middle = (start + stop) // 2
+            search(start, middle)
+            search(middle, stop)
+
+    search(0, len(column))
+    return odd

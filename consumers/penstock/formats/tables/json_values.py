@@ -72,11 +72,11 @@ def _object_text(names: Sequence[str], columns: Sequence[Any], rows: int) -> Any
     parts: list[Any] = []
     for index, (name, column) in enumerate(zip(names, columns, strict=True)):
         key = orjson.dumps(name).decode()
-        parts += (f"{',' if index else '{'}{key}:", _json_text(column))
+        parts += (f"{',' if index else '{'}{key}:", json_text(column))
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def _json_text(column: Any) -> Any:
+def json_text(column: Any) -> Any:
     """The column's values as JSON, in an array of strings without nulls."""
     column = plain(column)
     text = _nested_text(column)
@@ -122,9 +122,12 @@ def _nested_text(column: Any) -> Any:
         columns = [column.field(index) for index in range(kind.num_fields)]
         return _where_valid(column, _object_text(names, columns, len(column)))
     if types.is_map(kind):
-        key, value = _json_text(column.keys), _json_text(column.items)
+        first, last = (column.offsets[end].as_py() for end in (0, -1))
+        key, value = (
+            json_text(part.slice(first, last - first)) for part in (column.keys, column.items)
+        )
         pairs = pc.binary_join_element_wise("[", key, ",", value, "]", "")
-        return _list_text(column, pairs)
+        return _list_text(column, pairs, first)
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         lengths = pc.list_value_length(column).cast(pa.int64()).fill_null(0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -138,7 +141,7 @@ def _nested_text(column: Any) -> Any:
     elif not (types.is_list(kind) or types.is_large_list(kind)):
         return None
     first, last = (column.offsets[end].as_py() for end in (0, -1))
-    return _list_text(column, _json_text(column.values.slice(first, last - first)), first)
+    return _list_text(column, json_text(column.values.slice(first, last - first)), first)
 
 
 def _list_text(column: Any, values: Any, first: int = 0) -> Any:
@@ -156,7 +159,7 @@ def _union_text(column: Any) -> Any:
     found: Any = pa.nulls(len(column), pa.string())
     for values, places, is_one in by_type(column):
         at = pa.array(places, pa.int64(), mask=~is_one)
-        found = pc.if_else(at.is_valid(), _json_text(values).take(at), found)
+        found = pc.if_else(at.is_valid(), json_text(values).take(at), found)
     return found
 
 
@@ -168,9 +171,17 @@ def _quoted(text: Any) -> Any:
     return pc.binary_join_element_wise('"', text, '"', "")
 
 
+def check_values(column: Any) -> None:
+    """Raises `ValueError` if some value is none that its type can have."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        what = "text that is not UTF-8" if "UTF8" in str(error) else "a value that it cannot have"
+        raise ValueError(what) from None
+
+
 def _string_text(column: Any) -> Any:
-    # A hostile Parquet file may have bytes that are declared as UTF-8 but are not UTF-8.
-    column.validate(full=True)
+    check_values(column)
     column = column.cast(pa.string())
     if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
         return _quoted(column)
@@ -207,7 +218,7 @@ def time_text(column: Any) -> Any:
     kind = column.type
     whole = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
     if not _within(whole.cast(pa.int64()), 0, _A_DAY[kind.unit]):
-        raise ValueError("a time of day lies outside of the day")
+        raise ValueError("a time of day outside of the day")
     return column.cast(pa.string())
 
 

@@ -4,8 +4,8 @@ are read.
 Rule: the rows of a row group without a wanted row are counted, but not fetched. Small column chunks
 are fetched together, and large ones page by page. So memory grows neither with the object nor with
 its row groups. The claims of the footer are compared with the object's size and with the rows that
-come; a wrong claim is `bad_format`. Layout: apache/parquet-format, README. Owner: one reading of
-one object.
+come, and pages with their checksums; what does not fit is `bad_format`. Layout:
+apache/parquet-format, README. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import Poison
 from penstock.formats.archives.compression import Expansion
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run, check_rows
 from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such
 from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableReader, unreadable
@@ -85,6 +85,12 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     # that is not in the schema, pyarrow 26 aborts the process.
     groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
+    footer_bytes = footer.metadata.serialized_size
+    if footer.metadata.num_rows and ranges.size == len(MAGIC) + footer_bytes + _END_BYTES:
+        raise Poison(
+            "bad_format",
+            "the Parquet file is only a footer, as _metadata is; send the files that have its rows",
+        )
     table = TableReader(footer.schema_arrow, options, ranges.size)
     texts = _texts(footer.schema, table.names, is_nested=options.form != "columns")
     first_row = 0
@@ -92,7 +98,7 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         rows = group.num_rows
         if rows < 0:
             raise Poison("bad_format", f"row group {number} has {rows} rows")
-        if rows and not wanted(first_row, first_row + rows):
+        if rows and table.is_settled and not wanted(first_row, first_row + rows):
             yield Run(rows, None)
         elif rows:
             batches = partial(_batches, ranges, footer.metadata, number, table)
@@ -131,6 +137,7 @@ def _check_expansion(groups: list[Any], size: int, options: RowOptions) -> None:
     expansion = Expansion(options)
     expansion.add(size, sum(max(0, group.total_byte_size) for group in groups))
     expansion.check()
+    check_rows(sum(max(0, group.num_rows) for group in groups), size, options)
 
 
 def _of_group(
@@ -184,4 +191,10 @@ def _batches(
 
 def _open(ranges: Source, **more: Any) -> Any:
     source = pa.PythonFile(SourceFile(ranges), mode="r")
-    return pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit=INT96_UNIT, **more)
+    return pq.ParquetFile(
+        source,
+        pre_buffer=False,
+        coerce_int96_timestamp_unit=INT96_UNIT,
+        page_checksum_verification=True,
+        **more,
+    )

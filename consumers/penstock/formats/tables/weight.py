@@ -3,7 +3,8 @@ them.
 
 Rule: a dictionary, a view or a run may repeat one value any number of times, so a column of a few
 bytes may decode to a huge one. The sizes are computed without taking memory of that size. Each
-value, a null included, counts at least one byte. Pure. Owner: the reader of tables.
+value, a null included, counts at least one byte, and the names in a struct count in each row,
+because JSON repeats them. Pure. Owner: the reader of tables.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +22,11 @@ Weights = Numbers | int
 
 # A view has 16 bytes: four numbers of 4 bytes, of which the first is the length of its value.
 _VIEW_NUMBERS: Final = 4
+
+
+def key_bytes(name: str) -> int:
+    """How many bytes a name takes in each JSON object, with the quotes, colon and comma."""
+    return len(orjson.dumps(name)) + 2
 
 
 def weights_of(column: Any) -> Weights:
@@ -32,9 +39,7 @@ def weights_of(column: Any) -> Weights:
     if types.is_run_end_encoded(kind):
         return _of_runs(column)
     if types.is_struct(kind):
-        parts = [weights_of(column.field(index)) for index in range(kind.num_fields)]
-        whole: Weights = sum(parts, start=np.ones(rows, np.int64))
-        return whole
+        return _of_fields(column) + sum(key_bytes(field.name) for field in kind)
     if types.is_union(kind):
         return _of_union(column)
     if types.is_fixed_size_list(kind):
@@ -47,12 +52,21 @@ def weights_of(column: Any) -> Weights:
         return lists
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         starts, sizes = column.offsets.to_numpy(), column.sizes.to_numpy()
-        return _of_lists(column.values, starts.astype(np.int64), sizes.astype(np.int64))
+        return _of_lists(weights_of(column.values), starts.astype(np.int64), sizes.astype(np.int64))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
         offsets = column.offsets.to_numpy().astype(np.int64)
         values = column.values.slice(offsets[0], offsets[-1] - offsets[0])
-        return _of_lists(values, offsets[:-1] - offsets[0], np.diff(offsets))
+        of_values = _of_fields(values) if types.is_map(kind) else weights_of(values)
+        return _of_lists(of_values, offsets[:-1] - offsets[0], np.diff(offsets))
     return _of_flat(column)
+
+
+def _of_fields(column: Any) -> Numbers:
+    """The sizes of structs without their names."""
+    found = np.ones(len(column), np.int64)
+    for index in range(column.type.num_fields):
+        found += weights_of(column.field(index))
+    return found
 
 
 def _of_flat(column: Any) -> Weights:
@@ -115,8 +129,7 @@ def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
         yield union.field(index), places, codes == code
 
 
-def _of_lists(values: Any, starts: Numbers, sizes: npt.NDArray[np.int64]) -> Numbers:
-    of_values = weights_of(values)
+def _of_lists(of_values: Weights, starts: Numbers, sizes: npt.NDArray[np.int64]) -> Numbers:
     if isinstance(of_values, int):
         return 1 + sizes * of_values
     sums: Numbers = np.concatenate([[0], np.cumsum(of_values)])
