@@ -29,12 +29,12 @@ def _case(
 
 
 def _cut_short() -> Iterator[Stored]:
-    """16-bit samples behind 44 bytes; half a second is a row, and a part of one, too."""
+    """16-bit samples behind 44 bytes; half a second is a row, a part of one is none."""
     yield _case("a whole WAV", "x.wav", _WAV, "row*2")
     for tenth in range(1, 10):
         part = _WAV[: len(_WAV) * tenth // 10]
-        rows = "row" if len(part) <= 44 + 8_000 else "row*2"
-        yield _case(f"{tenth} tenths of a WAV", "x.wav", part, f"{rows} end:bad_format")
+        rows = "row " if len(part) >= 44 + 8_000 else ""
+        yield _case(f"{tenth} tenths of a WAV", "x.wav", part, f"{rows}end:bad_format")
     mp4 = video(5)
     yield _case("a whole MP4", "x.mp4", mp4, "row*5")
     for tenth in range(1, 10):

@@ -23,7 +23,8 @@ from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
-from penstock.formats.media.container_ends import Boxes, breaks_off, ogg_parts
+from penstock.formats.media.container_ends import Boxes, missing_end
+from penstock.formats.media.ogg import OggFile
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.registry import formats
 from penstock.messages.codec import References, decode, encode_reference
@@ -147,9 +148,10 @@ def _container(data: bytes) -> None:
     boxes = Boxes()
     boxes.saw(0, data[:half])
     boxes.saw(half, data[half:])
-    ogg_parts(AtHand(data))
-    said = breaks_off(AtHand(data), boxes)
-    assert (said is None) == (breaks_off(AtHand(data)) is None)
+    pages = OggFile(AtHand(data), 0)
+    assert b"".join(iter(partial(pages.read, 300), b"")) == data[: pages.at]
+    said = missing_end(AtHand(data), boxes)
+    assert (said is None) == (missing_end(AtHand(data)) is None)
 
 
 def _message(data: bytes) -> None:

@@ -60,7 +60,9 @@ def test_a_recording_is_windows_of_its_samples(format: str, subtype: str) -> Non
     samples, _ = soundfile.read(io.BytesIO(data), dtype="float32")
     runs, failure = runs_of(data)
     assert failure is None
-    assert values(runs) == samples.reshape(-1, RATE // 2).tolist()
+    # Decoders of Vorbis may round differently.
+    tolerance = 1e-5 if subtype == "VORBIS" else 0
+    assert np.abs(np.array(values(runs)) - samples.reshape(-1, RATE // 2)).max() <= tolerance
     assert times(runs) == [0, 500, 1000, 1500]
 
 
@@ -120,7 +122,7 @@ def test_a_recording_that_breaks_off_is_bad_after_the_rows_that_are_there(format
         assert failure is not None, tenth
         assert failure.code == "bad_format"
         found = values(runs)
-        assert found[:-1] == whole[: max(0, len(found) - 1)]
+        assert found == whole[: len(found)]
 
 
 def test_headers_that_lie_are_bad() -> None:
@@ -235,7 +237,7 @@ def test_an_ogg_without_a_first_page_is_bad_and_says_so() -> None:
     assert not runs
     assert poison is not None
     assert "zip" not in str(poison)
-    assert str(poison).startswith("the recording cannot be read: ")
+    assert str(poison).startswith("the recording breaks off: ")
 
 
 def test_the_same_recording_twice_is_twice_its_rows() -> None:
@@ -277,8 +279,8 @@ def test_a_cut_flac_has_every_sample_before_the_cut(cut_bytes: int, is_length_kn
     runs, failure = runs_of(data[:-cut_bytes], RowOptions(own=(AudioOptions(window_ms=100),)))
     assert failure is not None
     found = [sample for row in values(runs) for sample in row]
-    whole = len(found) - 800  # the last window may be filled up
-    assert found[:whole] == samples[:whole, 0].tolist()
+    whole = len(found)
+    assert found == samples[:whole, 0].tolist()
     # libFLAC writes frames of 4,096 samples: all but those that are damaged.
     assert whole >= len(samples) - 4_096 * (1 + cut_bytes // 4_096) - 2 * 800 - 4_096
 

@@ -1,32 +1,34 @@
-"""Finds out where a recording or a video ends, and whether its container says that something is
-missing.
+"""Follows a container while libav reads it, and finds out what is damaged or missing.
 
-Rule: the decoding libraries do not report a missing end. A missing end is found here by the lengths
-that the container states, if it states any. Only headers are read, each of a few bytes. An Ogg file
-may hold several recordings one after the other (from internet radio, or joined by `cat`). The
-libraries read only the first of them, so the begin of each recording is found here, too. Layouts:
-RIFF (Microsoft), ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1), Ogg (RFC 3533, 6 and 4).
+Rule: libav passes over much damage, and does not report a missing end. What the container can prove
+is proven here: the checksums of the elements of a Matroska, before libav gets their bytes; the
+counters of the packets of an MPEG-TS; and the lengths that a container states, if it states any.
+Of an MP4 only headers are read, each of a few bytes. Layouts: ISO 14496-12, Matroska (RFC 9559),
+MPEG-TS (ISO 13818-1).
 """
 
 import struct
-from typing import Final, NamedTuple
+import zlib
+from collections import defaultdict
+from typing import Final
 
-from penstock.formats.base.source import Source
+import numpy as np
 
-# At most this many headers are read here, of the boxes of an MP4 or of the chunks of a WAV. Boxes
-# whose headers were seen while frames were read do not count.
+from penstock.formats.base.source import Source, SourceFile
+
+# At most this many headers of boxes are read here. Boxes whose headers were seen while frames were
+# read do not count.
 _MOST_BOXES: Final = 1_000
 _BOX_HEAD_BYTES: Final = 16
 _TS_PACKET_BYTES: Final = 188
 _EBML: Final = b"\x1a\x45\xdf\xa3"
 _SEGMENT: Final = b"\x18\x53\x80\x67"
-_OGG_PAGE: Final = b"OggS"
-_OGG_HEAD_BYTES: Final = 27
-_OGG_MOST_SEGMENTS: Final = 255
-_OGG_FIRST, _OGG_LAST = 2, 4  # these flags are in byte 5 of a page
-# Behind the last page some programs write tags and padding, which are not pages. But if a page
-# begins within this many bytes behind a page's end, the bytes between them are damage.
-_OGG_JUNK_BYTES: Final = 64 << 10
+# An element with a checksum begins with this (RFC 8794, 11.3.1), and 4 bytes of a CRC-32. libav
+# writes clusters of 5 MB. Larger ones than this are not proven, because they are held in memory.
+_CRC: Final = b"\xbf\x84"
+_CRC_BYTES: Final = 6
+_MOST_PROVEN_BYTES: Final = 32 << 20
+_ELEMENT_HEAD_BYTES: Final = 12 + len(_CRC)
 _BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", b"moof", b"sidx")
 
 
@@ -63,14 +65,119 @@ class Boxes:
         self.at += nbytes
 
 
-def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
+class _Elements:
+    """Proves the top elements of a Matroska, one after the other. `at`: the begin of the first that
+    was not seen. `broken`: says that the element at `at` is damaged.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.at = 0
+        self.broken: str | None = None
+        self._source = source
+
+    def step(self) -> None:
+        """Move `at` behind the element that begins there, or to the begin of its content."""
+        head = self._source.read(self.at, self.at + _ELEMENT_HEAD_BYTES)
+        try:
+            _, sized = _vint(head, 0)
+            length, begin = _vint(head, sized)
+        except struct.error:
+            length, begin, sized = 0, self._source.size, 0
+        if head[:sized] == _SEGMENT:
+            length = 0
+        if length == (1 << 7 * (begin - sized)) - 1:  # unknown
+            length = self._source.size
+        if head[begin:].startswith(_CRC) and length <= _MOST_PROVEN_BYTES:
+            body = self._source.read(self.at + begin, self.at + begin + length)
+            stated = int.from_bytes(body[len(_CRC) : _CRC_BYTES], "little")
+            if len(body) == length and zlib.crc32(body[_CRC_BYTES:]) != stated:
+                self.broken = f"the element at byte {self.at} is damaged"
+                return
+        self.at += begin + length
+
+
+class _Counters:
+    """Finds the holes in each stream of an MPEG-TS: its packets are counted from 0 to 15, in a
+    circle. `holes`: for each stream, the places of the packets before which others are missing.
+    """
+
+    def __init__(self) -> None:
+        self.holes: defaultdict[int, list[int]] = defaultdict(list)
+        self._at = 0
+        self._rest = b""
+        self._counts: dict[int, int] = {}
+
+    def saw(self, start: int, data: bytes) -> None:
+        """Call this with all bytes that are read for the frames."""
+        if start != self._at + len(self._rest):
+            return
+        data = self._rest + data
+        whole = len(data) - len(data) % _TS_PACKET_BYTES
+        packets = np.frombuffer(data, np.uint8, whole).reshape(-1, _TS_PACKET_BYTES)
+        streams = (packets[:, 1].astype(np.int64) & 0x1F) << 8 | packets[:, 2]
+        flags = packets[:, 3]
+        # A packet may say that the count begins anew. Packets without content are not counted.
+        is_new = (flags & 0x20 > 0) & (packets[:, 4] > 0) & (packets[:, 5] & 0x80 > 0)
+        is_counted = flags & 0x10 > 0
+        for stream in np.unique(streams).tolist():
+            (places,) = np.nonzero((streams == stream) & is_counted)
+            if not len(places):
+                continue
+            counts = flags[places] & 0xF
+            before = np.roll(counts, 1)
+            before[0] = self._counts.get(stream, counts[0])
+            # A packet may come twice.
+            is_hole = ((counts - before) & 0xF > 1) & ~is_new[places]
+            self.holes[stream] += (self._at + places[is_hole] * _TS_PACKET_BYTES).tolist()
+            self._counts[stream] = counts[-1]
+        self._at += whole
+        self._rest = data[whole:]
+
+
+class FollowedFile(SourceFile):
+    """The object as an open file for libav, followed as a container of this kind. It ends before
+    the first part of which the container proves that it is damaged.
+    """
+
+    def __init__(self, source: Source, container: str) -> None:
+        super().__init__(source)
+        self._boxes = Boxes()
+        self._counters = _Counters() if container == "mpegts" else None
+        self._elements = _Elements(source) if container == "matroska" else None
+
+    def read(self, size: int | None = -1) -> bytes:
+        start = self.tell()
+        data = super().read(size)
+        self._boxes.saw(start, data)
+        if self._counters is not None:
+            self._counters.saw(start, data)
+        elements = self._elements
+        if elements is not None:
+            while start <= elements.at < start + len(data) and elements.broken is None:
+                elements.step()
+            if elements.broken is not None and start + len(data) > elements.at:
+                data = data[: max(0, elements.at - start)]
+                self.seek(start + len(data))
+        return data
+
+    def holes(self, stream: int) -> list[int]:
+        """The places before which packets of this stream are missing; more are added while the file
+        is read.
+        """
+        return self._counters.holes[stream] if self._counters is not None else []
+
+    def missing(self) -> str | None:
+        """Call this when all was read: what is damaged or missing, as a text for people."""
+        broken = self._elements.broken if self._elements is not None else None
+        return broken or missing_end(self._source, self._boxes)
+
+
+def missing_end(source: Source, boxes: Boxes | None = None) -> str | None:
     """What is missing, as a text for people; None: nothing is missing. `boxes`: the `Boxes` that
     have followed the file while its frames were read, if there are any.
     """
     head, size = source.read(0, 64), source.size
     try:
-        if head.startswith((b"RIFF", b"RF64")) and head[8:12] == b"WAVE":
-            return _wave(source)
         if head.startswith(_EBML):
             return _matroska(head, size)
         if head[4:8] in _BOXES:
@@ -93,42 +200,9 @@ def _short(promised: int, size: int) -> str | None:
     return f"it should have {promised} bytes and has {size}" if promised > size else None
 
 
-def _wave(source: Source) -> str | None:
-    """`breaks_off` for a WAV, by the length of its chunk `data`. A writer that cannot seek back
-    leaves this length as 0 or as all ones. If it is all ones, libsndfile reads samples up to the
-    end of the file. If it is 0, libsndfile reads no samples.
-    """
-    at, size = 12, source.size
-    while at + 8 <= size:
-        name, nbytes = struct.unpack("<4sI", source.read(at, at + 8))
-        if name == b"data" and not nbytes:
-            return _after_nothing(source, at + 8)
-        if name == b"data":
-            return None if nbytes == 0xFFFFFFFF else _short(at + 8 + nbytes, size)
-        at += 8 + nbytes + nbytes % 2
-    return "it has no samples"
-
-
-def _after_nothing(source: Source, begin: int) -> str | None:
-    """Checks what follows a chunk `data` of length 0. Whole chunks up to the end of the file are
-    allowed. All other bytes are samples, and libsndfile would not read them.
-    """
-    at, size = begin, source.size
-    for _ in range(_MOST_BOXES):
-        if at + 8 > size:
-            break
-        name, nbytes = struct.unpack("<4sI", source.read(at, at + 8))
-        if not name.strip().isalnum():
-            break
-        at += 8 + nbytes + nbytes % 2
-    if at in (size, size + 1):
-        return None
-    return f"its header says 0 bytes of samples, and {size - begin} follow: write it to no pipe"
-
-
 def _matroska(head: bytes, size: int) -> str | None:
-    """`breaks_off` for a Matroska file, by the length of its segment, which reaches from the header
-    to the end. Live streams do not state this length.
+    """`missing_end` for a Matroska file, by the length of its segment, which reaches from the
+    header to the end. Live streams do not state this length.
     """
     header, begin = _vint(head, 4)
     at = begin + header
@@ -164,45 +238,3 @@ def _boxes(source: Source, boxes: Boxes) -> str | None:
         if boxes.is_open and boxes.at + 8 > size != boxes.at
         else None
     )
-
-
-class OggParts(NamedTuple):
-    """Where each recording of an Ogg file begins, and where the last one stops. `broken`: a text
-    that says how the file ends early; None: the file does not end early.
-    """
-
-    begins: list[int]
-    stop: int
-    broken: str | None
-
-
-def ogg_parts(source: Source) -> OggParts:
-    """Find the recordings of an Ogg file. Each page's header is read once, and leads to the next
-    page.
-    """
-    begins: list[int] = []
-    at, was_first, is_last = 0, False, False
-    while at < source.size:
-        head = source.read(at, at + _OGG_HEAD_BYTES + _OGG_MOST_SEGMENTS)
-        if not head.startswith(_OGG_PAGE):
-            break
-        stop = _page_end(head, at)
-        if stop is None or stop > source.size:
-            return OggParts(begins or [0], source.size, "its last page is not all there")
-        is_first, is_last = bool(head[5] & _OGG_FIRST), bool(head[5] & _OGG_LAST)
-        # If a recording has several streams (one may be a picture), the first pages of all its
-        # streams follow each other.
-        if is_first and not was_first:
-            begins.append(at)
-        at, was_first = stop, is_first
-    begins = begins or [0]
-    if _OGG_PAGE in source.read(at, at + _OGG_JUNK_BYTES):
-        return OggParts(begins, source.size, f"at byte {at} there is no page")
-    return OggParts(begins, at, None if is_last else "its last page is not there")
-
-
-def _page_end(head: bytes, at: int) -> int | None:
-    """Where the page ends; None: its header breaks off."""
-    if len(head) < _OGG_HEAD_BYTES or len(head) < _OGG_HEAD_BYTES + head[26]:
-        return None
-    return at + _OGG_HEAD_BYTES + head[26] + sum(head[_OGG_HEAD_BYTES : _OGG_HEAD_BYTES + head[26]])

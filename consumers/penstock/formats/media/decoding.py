@@ -1,14 +1,19 @@
 """What the decoding of recordings and of videos has in common: it checks that the libraries are
-installed, and gathers rows to runs.
+installed, has libav decode, and gathers rows to runs.
 
 Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
-which may crash. The rows come one by one, and are gathered to runs. A run is handed on when it has
-`RUN_BYTES`. Unwanted rows are counted, not made. Owner: one reading of one object.
+which may crash. libav is told to prove what it can (checksums of frames, lengths of packets) and to
+stop at the first packet that it cannot decode; else it would conceal the damage. A packet or frame
+that it marks as damaged ends the object, too. The rows come one by one, and are gathered to runs. A
+run is handed on when it has `RUN_BYTES`. Unwanted rows are counted, not made. Owner: one reading of
+one object.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -18,12 +23,21 @@ from penstock.formats.base.runs import RowOptions, Run, too_long
 from penstock.formats.base.source import Read, Source, Wanted
 from penstock.packages import missing_extra
 
+if TYPE_CHECKING:
+    from av.audio.stream import AudioStream
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
 Kind = Literal["audio", "video"]
 
-_LIBRARIES: Final[dict[Kind, tuple[str, ...]]] = {
-    "audio": ("soundfile",),
-    "video": ("av", "PIL"),
-}
+_LIBRARIES: Final[dict[Kind, tuple[str, ...]]] = {"audio": ("av",), "video": ("av", "PIL")}
+
+# libav reads this much at a time.
+BUFFER_BYTES: Final = 256 << 10
+_PROVE: Final = {"err_detect": "crccheck+bitstream+buffer+explode"}
+# Where two files were joined, libav marks a packet as damaged although it is not. The file's clock
+# begins again at most this many packets later.
+_END_PACKETS: Final = 3
 
 # Runs of this size are so few that the cost of a run itself does not matter.
 RUN_BYTES: Final = 256 << 10
@@ -60,6 +74,107 @@ def reader(kind: Kind, decode: "Decode") -> Read:
             raise
 
     return read
+
+
+@contextmanager
+def _library_errors(what: str) -> Iterator[None]:
+    """Errors that libav raises become `Poison`."""
+    import av.error  # noqa: PLC0415 (an extra, loaded when it is asked for)
+
+    try:
+        yield
+    # ZeroDivisionError: PyAV divides by the time base of a frame, which may be 0.
+    except (av.error.FFmpegError, ValueError, ZeroDivisionError, OverflowError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise Poison("bad_format", f"the {what} cannot be decoded: {said}") from error
+
+
+def opened_by_libav(
+    file: object, container: str, what: str, options: dict[str, str] | None = None
+) -> "InputContainer":
+    """The file, opened as this container and no other. `options`: of libav's demuxer."""
+    import av  # noqa: PLC0415 (an extra, loaded when it is asked for)
+
+    with _library_errors(what):
+        return av.open(
+            file,
+            "r",
+            format=container,
+            options=options,
+            buffer_size=BUFFER_BYTES,
+            metadata_errors="replace",
+        )
+
+
+def frames_of(
+    opened: "InputContainer",
+    stream: "AudioStream | VideoStream",
+    what: str,
+    missing: Callable[[], str | None],
+    holes: Sequence[int] = (),
+) -> Iterator[Any]:
+    """The frames in the order of time. They end by an error before the first that is damaged.
+    `missing`: called when all of the file was read; it returns what is missing. `holes`: places in
+    the file before which something is missing.
+    """
+    stream.codec_context.thread_count = 1
+    stream.codec_context.options = _PROVE
+    with _library_errors(what):
+        for packet in _packets(opened, stream, what, missing, holes):
+            for frame in stream.decode(packet):
+                if frame.is_corrupt:
+                    raise Poison("bad_format", f"the {what} has frames that are damaged")
+                yield frame
+
+
+def _packets(
+    opened: "InputContainer",
+    stream: "AudioStream | VideoStream",
+    what: str,
+    missing: Callable[[], str | None],
+    holes: Sequence[int],
+) -> Iterator[Any]:
+    """The packets up to the first that is damaged. If none is, None follows, for which the decoder
+    gives the frames that it still holds; after damage these may be behind frames that are missing,
+    because the order of packets is not that of frames. Where two files were joined, libav marks
+    some packets as damaged although they are not. They are recognised because the file's clock
+    begins again soon after them.
+    """
+    # The newest packet, or a packet that is marked and those after it. The newest waits, because
+    # libav may set the mark one packet late.
+    held: list[Any] = []
+    is_marked = has_begun = False
+    last = passed = 0  # `passed`: how many holes are behind us
+    try:
+        for packet in opened.demux(stream):
+            if packet.dts is None and not packet.size:
+                break  # the end: PyAV asks for the frames that the decoder still holds
+            # A recording of a broadcast may begin between two pictures that can be decoded alone.
+            has_begun |= packet.is_keyframe
+            if not has_begun:
+                continue
+            before, passed = passed, bisect_right(holes, packet.pos or 0, passed)
+            if packet.dts is not None and packet.dts < last:
+                is_marked = False
+            elif packet.is_corrupt or passed > before:
+                is_marked = True
+            if not is_marked:
+                yield from held
+                held = []
+            elif len(held) > _END_PACKETS:
+                break
+            held.append(packet)
+            last = last if packet.dts is None else packet.dts
+    # PyAV's list of streams lacks those that appear while it reads (as in a joined MPEG-TS). It
+    # reads past them, but raises this at the end.
+    except IndexError:
+        pass
+    if is_marked or passed < len(holes):
+        raise Poison("bad_format", f"the {what} has packets that are damaged or not all there")
+    yield from held
+    if (said := missing()) is not None:
+        raise Poison("bad_format", f"the {what} breaks off: {said}")
+    yield None
 
 
 class Gathered:

@@ -2,8 +2,8 @@
 
 Rule: the first bytes tell the container. Containers that name other files are not read. Time counts
 from the first frame and never goes back. If another file was joined to the first one, the file's
-clock begins again there, but our clock goes on. If a packet cannot be decoded, the object ends
-there: the frames before the packet are rows. Owner: one reading of one object.
+clock begins again there, but our clock goes on. If a packet or a frame is damaged, the object ends
+there: the frames before it are rows. Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -17,29 +17,23 @@ import numpy as np
 from penstock.core.rows.payload import BytesRows, Form, Payload
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, SourceFile
+from penstock.formats.base.source import Source
 from penstock.formats.magic import iso_media, no_such
-from penstock.formats.media.container_ends import Boxes, breaks_off, is_transport_stream
-from penstock.formats.media.decoding import Gathered, reader
+from penstock.formats.media.container_ends import FollowedFile, is_transport_stream
+from penstock.formats.media.decoding import Gathered, frames_of, opened_by_libav, reader
 from penstock.formats.pictures.image import jpeg, scaled_frame
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
 
 if TYPE_CHECKING:
     from av.container import InputContainer
-    from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.reformatter import VideoReformatter
     from av.video.stream import VideoStream
 
 EXTENSIONS: Final = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts")
 
-# libav reads this much at a time.
-BUFFER_BYTES: Final = 256 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"moof", b"styp", b"mdat", b"wide", b"free")
 _HEAD_BYTES: Final = 512
-# Where two files were joined, libav marks a packet as damaged although it is not. The file's clock
-# begins again at most this many packets later.
-_END_PACKETS: Final = 3
 _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
 # No time is above this, about 30 years, because a frame may have a nonsensical time stamp.
 _MOST_MS: Final = 10**12
@@ -67,68 +61,42 @@ def container_of(head: bytes) -> str | None:
     return "mpegts" if is_transport_stream(head) else None
 
 
-class _Followed(SourceFile):
-    """The object as an open file. All bytes that are read from this file are shown to `boxes`."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self.boxes = Boxes()
-
-    def read(self, size: int | None = -1) -> bytes:
-        start = self.tell()
-        data = super().read(size)
-        self.boxes.saw(start, data)
-        return data
-
-
 def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
-    import av  # noqa: PLC0415 (an extra, loaded when it is asked for)
-    import av.error  # noqa: PLC0415
-
     head = source.read(0, _HEAD_BYTES)
     container = container_of(head)
     if container is None:
         raise no_such("MP4, MKV, WebM or MPEG-TS", head)
-    file = _Followed(source)
-    try:
-        with av.open(
-            file, "r", format=container, buffer_size=BUFFER_BYTES, metadata_errors="replace"
-        ) as opened:
-            yield from _frames(options, opened, gathered)
-    # ZeroDivisionError: PyAV divides by the time base of a frame, which may be 0.
-    except (av.error.FFmpegError, ValueError, ZeroDivisionError, OverflowError) as error:
-        raise Poison("bad_format", f"the video cannot be decoded: {error}") from error
-    broken = breaks_off(source, file.boxes)
-    if broken is not None:
-        raise Poison("bad_format", f"the video breaks off: {broken}")
+    file = FollowedFile(source, container)
+    with opened_by_libav(file, container, "video") as opened:
+        yield from _frames(options, opened, gathered, file)
 
 
 read_video: Final = reader("video", _decode)
 
 
-def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
+def _frames(
+    options: RowOptions,
+    opened: "InputContainer",
+    gathered: Gathered,
+    file: FollowedFile,
+) -> Iterator[Run]:
     from av.video.reformatter import VideoReformatter  # noqa: PLC0415
 
     # All frames share one reformatter. If each frame had a reformatter of its own, that would start
     # threads, which live as long as the frame.
     colours = VideoReformatter()
     stream = _stream(opened)
-    stream.codec_context.thread_count = 1
     own = options.of(PictureOptions)
     _check_pixels(own, stream.codec_context.width, stream.codec_context.height)
-    due, clock, damage = _Due(options.of(VideoOptions).fps), _Clock(stream), _Damage()
-    for packet in opened.demux(stream):
-        damage.saw(packet)
-        for frame in packet.decode():
-            since = clock.since_first(frame)
-            if not due.wants(since):
-                continue
-            _check_pixels(own, frame.width, frame.height)
-            time_ms = int(min(_MOST_MS, max(0, round(since * 1000))))
-            yield from gathered.add(partial(_row, own, options.form, frame, colours), time_ms)
+    due, clock = _Due(options.of(VideoOptions).fps), _Clock(stream)
+    for frame in frames_of(opened, stream, "video", file.missing, file.holes(stream.id)):
+        since = clock.since_first(frame)
+        if not due.wants(since):
+            continue
+        _check_pixels(own, frame.width, frame.height)
+        time_ms = int(min(_MOST_MS, max(0, round(since * 1000))))
+        yield from gathered.add(partial(_row, own, options.form, frame, colours), time_ms)
     yield from gathered.rest()
-    if damage.is_there:
-        raise Poison("bad_format", "the video has packets that are damaged or not all there")
 
 
 def _stream(opened: "InputContainer") -> "VideoStream":
@@ -140,7 +108,8 @@ def _stream(opened: "InputContainer") -> "VideoStream":
             raise Poison("bad_format", "the video is of a codec that is not known")
         if "attached_pic" not in str(stream.disposition).lower():
             return stream
-    raise Poison("bad_format", "there is no video in it")
+    only = ', only sound; set its format to "audio"' if opened.streams.audio else ""
+    raise Poison("bad_format", f"there is no video in it{only}")
 
 
 def _check_pixels(own: PictureOptions, width: int, height: int) -> None:
@@ -208,31 +177,6 @@ class _Clock:
             now = self._last + self._step
         self._last = now
         return now - self._first
-
-
-class _Damage:
-    """Watches for damaged packets. Where two files were joined, libav marks some packets as damaged
-    although they are not. Such packets are recognised because the file's clock begins again soon
-    after them.
-    """
-
-    def __init__(self) -> None:
-        self.is_there = False
-        # How many packets have come since the first packet that is marked as damaged; that packet
-        # counts, too. Two files may have been joined at that packet. 0: no packet is marked.
-        self._doubtful = 0
-        self._last = 0
-
-    def saw(self, packet: "Packet[VideoStream]") -> None:
-        if packet.dts is not None and packet.dts < self._last:
-            self._doubtful = 0
-        elif self._doubtful or packet.is_corrupt:
-            self._doubtful += 1
-        # A packet without a time is the last one.
-        self.is_there |= self._doubtful > _END_PACKETS or (
-            packet.dts is None and self._doubtful > 1
-        )
-        self._last = self._last if packet.dts is None else packet.dts
 
 
 class _Due:

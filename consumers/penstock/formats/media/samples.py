@@ -1,0 +1,338 @@
+"""The samples of recordings that libav decodes, block by block.
+
+Rule: the blocks end by `Poison` where the recording is damaged or breaks off, and all samples
+before that place have been given. Of what a container states, it is proven: the pages of an Ogg
+(`ogg`), the numbers, the count and the MD5 of the frames of a FLAC (RFC 9639, 8.2), and the count
+of samples in AIFF, CAF, AU, W64 and MP3. libav itself proves the checksums of frames. Samples that
+an encoder has added at the begin or the end are left out. Owner: one reading of one object.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import Poison
+from penstock.formats.base.source import Source
+from penstock.formats.media.container_ends import FollowedFile
+from penstock.formats.media.decoding import BUFFER_BYTES, frames_of, opened_by_libav
+from penstock.formats.media.ogg import OggFile
+
+if TYPE_CHECKING:
+    from av.audio.stream import AudioStream
+    from av.container import InputContainer
+
+# Blocks have about this many samples of each channel: 1.4 s at 48 kHz.
+BLOCK_FRAMES: Final = 65_536
+# libav's names for the containers that state how many samples they have.
+_STATING: Final = ("flac", "mp4", "aiff", "caf", "au", "w64")
+# An MP3 states it in its first frame, if one of these encoders wrote it; others count differently.
+_MP3_TAG: Final = re.compile(rb"(?s)(Xing|Info).{116}(LAME|Lavf|Lavc)")
+_ID3_HEAD_BYTES: Final = 10
+_MP3_FRAME_BYTES: Final = 1_441  # of 320 kbit/s at 32 kHz, with padding
+_STREAMINFO_BYTES: Final = 34
+
+# Samples in the order of time. The shape of the array is (frames, channels); a frame has one sample
+# of each channel.
+Samples = npt.NDArray[np.float32]
+# Samples as a decoder gives them.
+Numbers = npt.NDArray[Any]
+
+
+@dataclass
+class Recording:
+    """One recording. `frames`: how many samples of each channel were given so far."""
+
+    rate: int
+    channels: int
+    blocks: Iterator[Samples]
+    frames: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if not (self.rate > 0 and self.channels > 0):
+            raise Poison("bad_format", "the recording cannot be read: it has no rate or no channel")
+
+    def __iter__(self) -> Iterator[Samples]:
+        for block in self.blocks:
+            self.frames += len(block)
+            yield block
+
+
+def breaks_off(what: str) -> Poison:
+    return Poison("bad_format", f"the recording breaks off: {what}")
+
+
+def scaled(numbers: Numbers) -> Samples:
+    """The samples as float32 from -1 to 1."""
+    if numbers.dtype.kind == "f":
+        return numbers.astype(np.float32, copy=False)
+    bits = 8 * numbers.dtype.itemsize - 1
+    found = numbers.astype(np.float32)
+    if numbers.dtype.kind == "u":
+        found -= np.float32(1 << bits)
+    found *= np.float32(2.0**-bits)
+    return found
+
+
+def decoded(source: Source, container: str, missing: str | None = None) -> Iterator[Recording]:
+    """The recordings of an object, one after the other. `container`: libav's name for it.
+    `missing`: what the caller found to be missing at the end of the object.
+    """
+    if container != "ogg":
+        proof = _Flac if container == "flac" else _Stated
+        file = FollowedFile(source, container)
+        yield from _recording(file, container, partial(proof, source, file, missing))
+        return
+    at: int | None = 0
+    while at is not None:
+        pages = OggFile(source, at)
+        yield from _recording(pages, container, partial(_Ogg, pages))
+        at = pages.at if pages.is_followed else None
+
+
+def _recording(
+    file: object, container: str, prove: "Callable[[AudioStream], _Proof]"
+) -> Iterator[Recording]:
+    # If libav makes up times for the frames of a FLAC, gaps are not seen.
+    flags = {"fflags": "+nofillin"} if container == "flac" else {}
+    try:
+        opened = opened_by_libav(file, container, "recording", flags)
+    except Poison as poison:
+        if isinstance(file, OggFile) and file.broken:
+            raise breaks_off(file.broken) from poison
+        raise
+    with opened:
+        stream = _stream(opened)
+        blocks = _blocks(opened, stream, prove(stream))
+        yield Recording(stream.rate or 0, stream.channels, blocks)
+
+
+def _stream(opened: "InputContainer") -> "AudioStream":
+    for stream in opened.streams.audio:
+        # PyAV gives None for a codec that its libraries lack, although PyAV's types exclude None.
+        context: object = stream.codec_context
+        if context is None:
+            raise Poison("bad_format", "the recording is of a codec that is not known")
+        return stream
+    raise Poison("bad_format", "there is no sound in it")
+
+
+def _blocks(opened: "InputContainer", stream: "AudioStream", proof: "_Proof") -> Iterator[Samples]:
+    rate, channels = stream.rate, stream.channels
+    parts: list[Numbers] = []
+    given = held = 0
+    failure: Poison | None = None
+    try:
+        for frame in frames_of(opened, stream, "recording", proof.missing):
+            if (frame.sample_rate, frame.layout.nb_channels) != (rate, channels):
+                raise Poison("bad_format", "the recording changes its rate or its channels")
+            parts.append(proof.proven(frame.pts, _numbers(frame, channels)))
+            held += len(parts[-1])
+            if held >= BLOCK_FRAMES and proof.sure == given + held:
+                yield scaled(np.concatenate(parts))
+                parts, given, held = [], given + held, 0
+    except Poison as poison:
+        failure = None if proof.is_over else poison
+    try:
+        if failure is None:
+            proof.end()
+    except Poison as poison:
+        failure = poison
+    if held:
+        whole = np.concatenate(parts)
+        yield scaled(whole if failure is None else whole[: proof.sure - given])
+    if failure is not None:
+        raise failure
+
+
+def _numbers(frame: Any, channels: int) -> Numbers:
+    """The samples as the decoder gives them; the shape is (frames, channels)."""
+    found: Numbers = frame.to_ndarray()
+    return found.T if frame.format.is_planar else found.reshape(-1, channels)
+
+
+class _Proof(Protocol):
+    """Holds the samples against what their container states."""
+
+    @property
+    def is_over(self) -> bool:
+        """True if all samples came that should. What cannot be decoded then is no recording."""
+        ...
+
+    @property
+    def sure(self) -> int:
+        """How many samples are proven, as far as that can be known before the end."""
+        ...
+
+    def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
+        """The samples of a frame that belong to the recording. `pts`: the time of the frame, in the
+        file's clock.
+        """
+        ...
+
+    def missing(self) -> str | None:
+        """Called when all of the file was read: what is missing, as a text for people."""
+        ...
+
+    def end(self) -> None:
+        """Raise `Poison` if the samples are not those that the container states."""
+        ...
+
+
+class _Stated:
+    """The samples of a container that may state their number."""
+
+    is_over = False
+
+    def __init__(
+        self, source: Source, file: FollowedFile, missing: str | None, stream: "AudioStream"
+    ) -> None:
+        self.count = 0
+        self.stated = _stated(source, stream)
+        self._file = file
+        self._missing = missing
+        # An MP4 states when the sound ends. It may state gaps, too, so it does not state a count.
+        self._is_exact = "mp4" not in stream.container.format.name
+
+    @property
+    def sure(self) -> int:
+        return self.count
+
+    def missing(self) -> str | None:
+        return self._missing or self._file.missing()
+
+    def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
+        if self.stated is not None:
+            numbers = numbers[: self.stated - self.count]
+        self.count += len(numbers)
+        return numbers
+
+    def end(self) -> None:
+        if self.stated is not None and self._is_exact and self.count < self.stated:
+            raise breaks_off(f"after {self.count} of {self.stated} samples")
+
+
+def _stated(source: Source, stream: "AudioStream") -> int | None:
+    """How many samples the container states. For others, libav guesses it from the size."""
+    container = stream.container.format.name
+    states = any(name in container for name in _STATING)
+    if container == "mp3":
+        first = source.read(*_mp3_begin(source))
+        states = _MP3_TAG.search(first) is not None
+    if not states or stream.duration is None or stream.time_base is None:
+        return None
+    return round(stream.duration * Fraction(stream.time_base) * (stream.rate or 0)) or None
+
+
+def _mp3_begin(source: Source) -> tuple[int, int]:
+    """Where the first frame of an MP3 begins, behind its tag (ID3v2.4, 3.1), and where it ends at
+    the latest.
+    """
+    head = source.read(0, _ID3_HEAD_BYTES)
+    begin = 0
+    if head.startswith(b"ID3"):
+        for byte in head[6:]:
+            begin = begin << 7 | byte & 0x7F
+        begin += _ID3_HEAD_BYTES
+    return begin, begin + _MP3_FRAME_BYTES
+
+
+class _Flac(_Stated):
+    """Proves the samples of a FLAC: each frame has the number of its first sample, and STREAMINFO
+    has the number and the MD5 of all samples.
+    """
+
+    def __init__(
+        self, source: Source, file: FollowedFile, missing: str | None, stream: "AudioStream"
+    ) -> None:
+        super().__init__(source, file, missing, stream)
+        info = (stream.codec_context.extradata or b"").ljust(_STREAMINFO_BYTES, b"\0")
+        self._bits = ((info[12] & 1) << 4 | info[13] >> 4) + 1
+        self._md5 = info[18:34]
+        self._found = hashlib.md5(usedforsecurity=False)
+        self._is_joined = False
+        self._sure = 0
+
+    @property
+    def is_over(self) -> bool:  # type: ignore[override]
+        return self._is_joined or self.count == self.stated
+
+    @property
+    def sure(self) -> int:
+        return self._sure
+
+    def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
+        self._is_joined |= self.is_over or (pts == 0 and self.count > 0)
+        if self._is_joined:
+            return numbers[:0]
+        if pts not in (None, self.count):
+            raise breaks_off(f"behind sample {self._sure} a frame is missing")
+        self.count += len(numbers)
+        # libav gives no number if that of the next frame does not follow on it. Then the next frame
+        # tells, or the MD5 at the end.
+        if pts is not None:
+            self._sure = self.count
+        if any(self._md5):
+            whole = numbers >> (8 * numbers.dtype.itemsize - self._bits)
+            octets = np.ascontiguousarray(whole).view(np.uint8).reshape(-1, whole.dtype.itemsize)
+            self._found.update(octets[:, : -(-self._bits // 8)].tobytes())
+        return numbers
+
+    def end(self) -> None:
+        super().end()
+        if any(self._md5) and self._found.digest() != self._md5:
+            raise Poison("bad_format", "the samples are not those whose MD5 the FLAC states")
+        self._sure = self.count
+        if self._is_joined:
+            said = "another FLAC follows the first; store each as an object of its own"
+            raise Poison("bad_format", said)
+
+
+class _Ogg:
+    """The samples of an Ogg. libav leaves out what an encoder has added, but not in a Vorbis: it
+    has no right times if all samples are in one page.
+    """
+
+    is_over = False
+
+    def __init__(self, file: OggFile, stream: "AudioStream") -> None:
+        self.sure = 0
+        self._file = file
+        self._at: int | None = None  # the position of the next sample
+        self._is_vorbis = stream.codec_context.name == "vorbis"
+        self._is_first = True
+        if self._is_vorbis:
+            from av.codec.context import Flags2  # noqa: PLC0415
+
+            stream.codec_context.flags2 |= Flags2.skip_manual
+
+    def missing(self) -> str | None:
+        while self._file.read(BUFFER_BYTES):
+            pass
+        return self._file.broken
+
+    def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
+        if self._is_vorbis:
+            numbers = self._without_overlaps(pts, numbers)
+        self.sure += len(numbers)
+        return numbers
+
+    def _without_overlaps(self, pts: int | None, numbers: Numbers) -> Numbers:
+        # The first packet of a Vorbis gives no samples, only half of an overlap (Vorbis I, 4.3.8).
+        if self._is_first:
+            self._is_first = False
+            return numbers[:0]
+        if self._at is None:
+            self._at = 0 if self._file.pages <= 1 else pts or 0
+        begin, self._at = self._at, self._at + len(numbers)
+        end = self._file.last_granule if self._file.is_at_end else self._at
+        return numbers[max(0, -begin) : max(0, end - begin)]
+
+    def end(self) -> None:
+        pass
