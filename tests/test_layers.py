@@ -101,6 +101,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("adapters/confluent/", "embedded/"),
     "av": ("formats/media/",),
     "PIL": ("formats/pictures/image.py",),
+    "simplejpeg": ("formats/pictures/image.py",),
     "pillow_heif": ("formats/pictures/image.py",),
     "faust": ("scenes/faust/",),
     "prometheus_client": ("telemetry/", "ops/", "scenes/page.py"),

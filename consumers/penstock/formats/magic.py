@@ -84,9 +84,10 @@ def _is_binary(magic: bytes) -> bool:
 
 
 # Data that begins like this is certainly not text.
-CERTAIN: Final = (*filter(_is_binary, (*_FOREIGN, *_FOREIGN_PICTURES)), b"%PDF-1.")
-# A text in UTF-8 never begins with one of these. They come from both tables above.
-NO_TEXT: Final = tuple(filter(_is_binary, (*_OURS, *_FOREIGN, *_FOREIGN_PICTURES)))
+CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
+# A text in UTF-8 never begins with one of these. They come from the tables of what is
+# read and of what is not.
+NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 # An ISO base media file (ISO/IEC 14496-12) is a picture, a film or a sound; its brands tell which.
 # Pictures: HEIF (ISO/IEC 23008-12) with HEIC and its other codecs, and AVIF. Sounds: those of

@@ -83,7 +83,7 @@ def test_a_sample_may_have_several_pictures_and_a_bad_one(key: str) -> None:
         ("2.jpg", {"cls": None, "json": None}),
     )
     assert path == "1.right.jpg"
-    assert str(said).startswith("this is no JPEG, PNG, WebP, TIFF, BMP or GIF: ")
+    assert str(said).startswith("this is no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF: ")
     chosen = RowOptions(form="bytes", keep=("cls",), member="*.left.jpg")
     assert rows_of(key, files, chosen) == [("1.left.jpg", {"cls": 1})]
 

@@ -19,7 +19,7 @@ _LONE = frozenset({0x01, *range(0xD0, 0xD9)})
 # TIFF and BigTIFF, in both orders of bytes.
 _TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _TIFF_SUBFILE, _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_DNG = 254, 256, 257, 50706
-_TIFF_NUMBERS = {3: "H", 4: "I", 16: "Q"}
+_TIFF_NUMBERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 _CR2 = b"CR"  # stands behind the head of Canon's older raw pictures
 # The sizes of the header of OS/2 1, of Windows, and of OS/2 2, which may be cut to 16 bytes.
 _BMP_HEADERS = frozenset(struct.pack("<I", size) for size in (12, 16, 40, 52, 56, 64, 108, 124))
@@ -66,13 +66,13 @@ def look_at(data: bytes) -> tuple[str, int, int]:
     return kind, width, height
 
 
-def check_whole(kind: str, data: bytes) -> None:
+def check_shown(kind: str, data: bytes) -> None:
     """Raises `BadRow` if Pillow would give another picture than the one that the file is for."""
     if kind == "AVIF" and next(_properties(data, b"clap"), None) is not None:
         raise BadRow("the AVIF says that it is to be cropped (clap), which is not read; crop it")
     if kind == "TIFF":
-        found = _tags(data, _TIFF_SUBFILE, _TIFF_DNG)
-        if found[_TIFF_SUBFILE] & 1 or found[_TIFF_DNG] or data[8:10] == _CR2:
+        found = tiff_tags(data, _TIFF_SUBFILE, _TIFF_DNG)
+        if found[_TIFF_SUBFILE][0] & 1 or found[_TIFF_DNG][0] or data[8:10] == _CR2:
             raise BadRow(
                 f"the TIFF begins with a small copy of its picture, as {RAW} does; write JPEG or "
                 "PNG, or a TIFF that begins with the picture"
@@ -99,6 +99,12 @@ def _bmp(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:
+    height, width = struct.unpack_from(">HH", data, jpeg_frame(data) + 5)
+    return width, height
+
+
+def jpeg_frame(data: bytes) -> int:
+    """Where the header of the JPEG's frame begins; the data of its pixels is behind it."""
     at = 2
     while True:
         at = data.index(b"\xff", at) if data.find(b"\xff", at) >= 0 else len(data)
@@ -108,8 +114,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
         elif marker in _LONE or marker == 0:
             at += 2
         elif marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return width, height
+            return at
         else:
             at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
 
@@ -133,27 +138,31 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 def _tiff(data: bytes) -> tuple[int, int]:
     """The size of the first page."""
-    found = _tags(data, _TIFF_WIDTH, _TIFF_HEIGHT)
-    return found[_TIFF_WIDTH], found[_TIFF_HEIGHT]
+    found = tiff_tags(data, _TIFF_WIDTH, _TIFF_HEIGHT)
+    return found[_TIFF_WIDTH][0], found[_TIFF_HEIGHT][0]
 
 
-def _tags(data: bytes, *wanted: int) -> dict[int, int]:
-    """The numbers that the first page of a TIFF has under these tags; 0 if it has none."""
+def tiff_tags(data: bytes, *wanted: int) -> dict[int, tuple[int, ...]]:
+    """The numbers that the first page of a TIFF has under these tags; (0,) if it has none."""
     order = "<" if data.startswith(b"II") else ">"
     if b"+" in data[2:4]:
-        first, place, count, entry_bytes, value_at = 8, "Q", "Q", 20, 12
+        first, place, count, entry_bytes = 8, "Q", "Q", 20
     else:
-        first, place, count, entry_bytes, value_at = 4, "I", "H", 12, 8
+        first, place, count, entry_bytes = 4, "I", "H", 12
     (at,) = struct.unpack_from(order + place, data, first)
     (entries,) = struct.unpack_from(order + count, data, at)
     begin = at + struct.calcsize(order + count)
-    found = dict.fromkeys(wanted, 0)
+    found: dict[int, tuple[int, ...]] = {}
     for start in range(begin, begin + entry_bytes * entries, entry_bytes):
-        tag, kind = struct.unpack_from(f"{order}HH", data, start)
-        if tag in found:
-            form = order + _TIFF_NUMBERS.get(kind, "I")
-            (found[tag],) = struct.unpack_from(form, data, start + value_at)
-    return found
+        tag, kind, numbers = struct.unpack_from(f"{order}HH{place}", data, start)
+        # Only the first entry of a tag counts; else a small file could ask for much work.
+        if tag in wanted and tag not in found and kind in _TIFF_NUMBERS:
+            form = f"{order}{numbers}{_TIFF_NUMBERS[kind]}"
+            value = start + 4 + struct.calcsize(order + place)
+            if struct.calcsize(form) > struct.calcsize(place):
+                (value,) = struct.unpack_from(order + place, data, value)
+            found[tag] = struct.unpack_from(form, data, value) or (0,)
+    return dict.fromkeys(wanted, (0,)) | found
 
 
 def _heif(data: bytes) -> tuple[int, int]:

@@ -1,11 +1,11 @@
 """The format `image`. An object, or a member of an archive, is one row. The row is the bytes of the
 file as they are; if `rows.image_size` is set, it is the pixels of the picture. Only this module
-uses Pillow, and pillow-heif, which adds HEIC to it.
+uses Pillow, pillow-heif, which adds HEIC to it, and simplejpeg.
 
-Rule: data that is not a picture, or that claims more than `limits.pixels`, is a bad row, and is not
-decoded. The picture's first bytes show its kind, and only Pillow's decoder for that kind is tried.
-Any exception of Pillow about a damaged picture becomes `BadRow`. If a file is an animation or has
-several pages, the pixels are those of its first picture.
+Rule: data that is no picture, that is provably damaged, or that claims more than `limits.pixels`
+is a bad row. The picture's first bytes show its kind, and only Pillow's decoder for that kind is
+tried. Any exception of Pillow about a damaged picture becomes `BadRow`. If a file is an animation
+or has several pages, the pixels are those of its first picture.
 """
 
 import io
@@ -17,7 +17,8 @@ import numpy as np
 
 from penstock.core.rows.payload import Form, Payload
 from penstock.formats.base.runs import BadRow, RowOptions
-from penstock.formats.pictures.headers import check_whole, kind_of, look_at
+from penstock.formats.pictures.damage import check_container, check_deflated, is_damage
+from penstock.formats.pictures.headers import check_shown, kind_of, look_at
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
 from penstock.formats.text.text_and_bytes import OneRowParser, opaque
 from penstock.packages import missing_extra
@@ -30,6 +31,8 @@ EXTENSIONS: Final = (
     *(".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
     *(".heic", ".heif", ".hif", ".avif"),
 )
+# The modules of the extra that a kind needs beside Pillow.
+_NEEDED: Final = {"HEIC": "pillow_heif", "JPEG": "simplejpeg"}
 # A frame of a video may become a JPEG; this is the quality of the JPEG.
 JPEG_QUALITY: Final = 95
 
@@ -41,7 +44,9 @@ def open_image(options: RowOptions) -> OneRowParser:
         if own.image is not None:
             rgb = decode(data, (own.image.width, own.image.height), own.pixels)
             return own.image.row(rgb, options.form)
-        check_pixels(*look_at(data), own.pixels)
+        kind, width, height = look_at(data)
+        check_pixels(kind, width, height, own.pixels)
+        check_container(kind, data)
         return opaque(data)
 
     return OneRowParser(options, row)
@@ -80,15 +85,19 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     check_pixels(kind, width, height, most_pixels)
     if _is_missing(kind):
         raise BadRow(str(missing_extra(kind, "images")))
+    check_container(kind, data)
     try:
-        check_whole(kind, data)
+        check_shown(kind, data)
+        if kind == "TIFF":
+            check_deflated(data, width * height)
         with _opened(kind, data) as image:
             # Check the size again, because in a forged header Pillow may find another size than our
             # own code has found.
             check_pixels(kind, *image.size, most_pixels)
-            image.load()
+            loaded = _strictly(data, image) if kind == "JPEG" else image
+            loaded.load()
             # libheif has turned a HEIC already, by what the file itself says.
-            upright = image if kind == "HEIC" else ImageOps.exif_transpose(image)
+            upright = loaded if kind == "HEIC" else ImageOps.exif_transpose(loaded)
             return scaled(_as_rgb(upright), size)
     except BadRow:
         raise
@@ -118,13 +127,32 @@ def _opened(kind: str, data: bytes) -> "Image.Image":
     return Image.open(file, formats=[kind.upper()])
 
 
+def _strictly(data: bytes, image: "Image.Image") -> "Image.Image":
+    """A JPEG as Pillow decodes it. Pillow does not tell what libjpeg says of damage, so the JPEG is
+    decoded by another library, which does. It decodes to the same pixels.
+    """
+    from PIL import Image  # noqa: PLC0415
+    from simplejpeg import decode_jpeg  # noqa: PLC0415
+
+    if image.mode not in ("RGB", "L"):
+        return image
+    try:
+        loaded = Image.fromarray(decode_jpeg(data, "RGB", strict=True))
+    except ValueError as error:
+        if is_damage(str(error)):
+            raise BadRow(f"the JPEG is damaged: {error}") from None
+        return image
+    loaded.info = image.info
+    return loaded
+
+
 def _is_missing(kind: str) -> bool:
     """True if this kind needs more than the Pillow that is installed."""
-    from PIL import features  # noqa: PLC0415
+    if kind == "AVIF":
+        from PIL import features  # noqa: PLC0415
 
-    if kind == "HEIC":
-        return find_spec("pillow_heif") is None
-    return kind == "AVIF" and not features.check("avif")
+        return not features.check("avif")
+    return kind in _NEEDED and find_spec(_NEEDED[kind]) is None
 
 
 def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
