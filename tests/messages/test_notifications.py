@@ -1,5 +1,7 @@
 """Object stores' announcements, as each of them writes them, bare and wrapped."""
 
+import gzip
+import re
 from typing import Any
 
 import orjson
@@ -66,6 +68,25 @@ def bridge_event(detail_type: str = "Object Created") -> dict[str, Any]:
     }
 
 
+def cloud_trail(**changes: Any) -> dict[str, Any]:
+    """As EventBridge hands on the calls that CloudTrail has logged."""
+    return {
+        "version": "0",
+        "detail-type": "AWS API Call via CloudTrail",
+        "source": "aws.s3",
+        "time": "2026-11-21T08:15:31Z",
+        "detail": {
+            "eventVersion": "1.08",
+            "eventTime": "2026-11-21T08:15:30Z",
+            "eventSource": "s3.amazonaws.com",
+            "eventName": "PutObject",
+            "requestParameters": {"bucketName": "cams", "key": "site 1/cam+3/ü.csv"},
+            "responseElements": {"x-amz-version-id": "v1"},
+            **changes,
+        },
+    }
+
+
 def text(document: Any) -> str:
     return orjson.dumps(document).decode()
 
@@ -85,6 +106,7 @@ FORMS = {
     "sqs api": {"MessageId": "1", "Attributes": {}, "Body": text(AWS)},
     "sqs of sns": {"body": text({"Type": "Notification", "Message": text(AWS)})},
     "sqs of eventbridge": {"body": text(bridge_event())},
+    "ceph of another zone": {"Records": [s3_event("ObjectSynced:Create")]},
     "sqs of a function": {"Records": [{"eventSource": "aws:sqs", "body": text(AWS)}]},
     "sns of a function": {"Records": [{"EventSource": "aws:sns", "Sns": {"Message": text(AWS)}}]},
 }
@@ -101,6 +123,70 @@ def test_only_eventbridge_leaves_keys_as_they_are() -> None:
     message = decode(orjson.dumps(event))
     assert isinstance(message, References)
     assert message.items[0].key == "a%2Fb+c"
+
+
+@pytest.mark.parametrize(
+    "name", ["PutObject", "PostObject", "CopyObject", "CompleteMultipartUpload"]
+)
+def test_a_call_that_wrote_bytes_announces_its_object(name: str) -> None:
+    assert decode(orjson.dumps(cloud_trail(eventName=name))) == References(
+        (
+            Reference(
+                bucket="cams",
+                key="site 1/cam+3/ü.csv",
+                event_time="2026-11-21T08:15:30Z",
+                version_id="v1",
+            ),
+        ),
+        announced=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"Records": [s3_event("Made:Up")]}, "eventName 'Made:Up'"),
+        ({"Records": [s3_event("")]}, "eventName ''"),
+        ({"detail-type": "upload finished", "source": "x", "detail": {"bucket": "b", "key": "k"}},
+         "detail-type 'upload finished'"),
+        (cloud_trail(requestParameters=None), "no bucketName and key"),
+        ({"Records": [s3_event(key="K%F6ln.csv")]}, "not UTF-8"),
+        ({"Type": "SubscriptionConfirmation", "Message": "You have chosen to subscribe",
+          "SubscribeURL": "https://sns"}, "a SubscriptionConfirmation of SNS"),
+        ({"Type": "UnsubscribeConfirmation", "Message": "You have chosen"}, "SubscribeURL"),
+        ({"Type": "Notification", "Message": "hello"}, "no JSON, but 'hello'"),
+        ({"body": "This is a test message"}, "inside SNS or SQS"),
+        ({"message": {"attributes": {"bucketId": "b", "objectId": "o", "eventType": "MINE"}}},
+         "none of Google's"),
+        ({"events": [{"eventType": "mine"}]}, "announce no object"),
+    ],
+)  # fmt: skip
+def test_an_event_that_is_not_known_is_an_error_that_names_it(document: Any, said: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(said)):
+        decode(orjson.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"\xef\xbb\xbf" + orjson.dumps(AWS), "byte order mark"),
+        (text(AWS).encode("utf-16"), "UTF-16"),
+        (text(AWS).encode("utf-16-le"), "UTF-16"),
+        (text(AWS).encode("utf-16-be"), "UTF-16"),
+        (gzip.compress(orjson.dumps(AWS)), "is gzip"),
+        (b"\0\0\0\0\x07\x02b\x02k", "schema 7"),
+        (b"\n\x01b\x12\x03\xff\xfe\xfd", "not UTF-8"),
+        (orjson.dumps(text(AWS)), "encoded twice"),
+        (b"s3://cams/a.csv", "is a URL"),
+        (b"<Event/>", "XML"),
+        (b"site,key", "JSON is malformed"),
+    ],
+)
+def test_a_value_that_is_no_message_is_named(value: bytes, said: str) -> None:
+    with pytest.raises(SchemaError, match=said):
+        decode(value)
 
 
 def test_what_a_store_leaves_out_is_left_out() -> None:
@@ -128,10 +214,20 @@ def test_a_message_of_many_events_yields_those_of_new_objects_in_order() -> None
         {"Records": [s3_event("s3:ObjectAccessed:Get")]},
         {"Records": [{"body": text({"Records": [s3_event("LifecycleTransition")]})}]},
         bridge_event("Object Deleted"),
+        *(
+            {"Records": [s3_event(f"s3:ObjectCreated:{name}")]}
+            for name in ("PutTagging", "DeleteTagging", "PutLegalHold", "PutRetention")
+        ),
+        {"Records": [s3_event("ObjectRestore:Completed")]},
+        cloud_trail(eventName="PutObjectTagging"),
+        cloud_trail(errorCode="AccessDenied"),
+        cloud_trail(eventSource="ec2.amazonaws.com", eventName="RunInstances"),
     ],
 )
 def test_other_events_are_ignored(document: Any) -> None:
-    assert decode(orjson.dumps(document)) == Ignored()
+    found = decode(orjson.dumps(document))
+    assert isinstance(found, Ignored)
+    assert len(found.ignored) == 1
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class World:
         for number, records in self.out.items():
             for key, value, _ in records:
                 assert key is not None
-                assert partition_of(key.decode()) == number
+                assert partition_of(key) == number
                 found[key.decode()].append(int(orjson.loads(value)["key"].rpartition("/")[2]))
         return found
 
@@ -203,8 +203,8 @@ class Member:
             await self.task
 
 
-def partition_of(stream: str) -> int:
-    return crc32(stream.encode()) % OUT
+def partition_of(key: bytes) -> int:
+    return crc32(key) % OUT
 
 
 async def all_passed_on(world: World) -> None:

@@ -48,7 +48,7 @@ class Topics:
     markers: bool = True
     by_stream: bool = False
     exactly_once: bool = False
-    partition_of: Callable[[int, str], int] = lambda partition, _: partition
+    partition_of: Callable[[int, bytes], int] = lambda partition, _: partition
     committed: dict[int, int] = field(default_factory=dict)
     cursors: dict[int, str] = field(default_factory=dict)
     until: dict[int, int] | None = None

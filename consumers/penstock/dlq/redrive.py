@@ -10,7 +10,7 @@ import binascii
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,6 +152,14 @@ def _message(letter: DeadLetter, latest: bool) -> bytes | None:
     return encode_reference(reference)
 
 
+def _key(letter: DeadLetter) -> bytes:
+    """The Kafka key for the letter's message: the one that it had, or the name of its stream."""
+    with suppress(binascii.Error):  # not a letter of ours
+        if isinstance(letter.key_b64, str):
+            return b64decode(letter.key_b64)
+    return letter.stream.encode()
+
+
 class _Asked:
     """Remembers what was sent lately, to recognise repeats."""
 
@@ -206,7 +214,7 @@ async def _sending(cfg: config.Config, how: Redriven, reader: Reader) -> AsyncIt
             is_there = source.partition < wide.get(source.topic, 0)
             await announcer.send(
                 value,
-                letter.stream.encode(),
+                _key(letter),
                 source.partition if is_there else None,
                 topic=source.topic if source.topic in wide else None,
             )

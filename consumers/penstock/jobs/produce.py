@@ -180,7 +180,7 @@ class _Announcing:
         announced it.
         """
         name = self._named(reference)
-        partition = self._partition_of(name)
+        partition = self._partition_of(name.encode())
         if self._position is not None:
             reached = self._position.reached.get(partition)
             if reached is not None and at <= reached:

@@ -2,7 +2,8 @@
 CloudEvents.
 
 Rule: like the announcements of S3, these are recognised by their structure alone. Only an event
-about a new object makes a reference. Names of objects are taken literally, except in Azure's URLs,
+that says that bytes were written makes a reference; of the others that are known the kind is given,
+and an unknown one is an error. Names of objects are taken literally, except in Azure's URLs,
 which are percent-encoded. A CloudEvent in binary mode has a part of its content in Kafka's headers,
 and so have some Pub/Sub messages; `structured` first puts the parts into one value.
 
@@ -11,6 +12,7 @@ Event Grid source"; Cloudflare, "R2 event notifications"; Backblaze, "Event Noti
 Guide"; CloudEvents 1.0, "Kafka protocol binding" and "JSON event format".
 """
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -32,11 +34,17 @@ _FINALIZED: Final = frozenset(
     }
 )
 _GOOGLE: Final = ("google.cloud.storage.object.", "google.storage.object.")
+_GOOGLE_OTHERS: Final = (*_GOOGLE, "OBJECT_")
 _AZURE: Final = ("Microsoft.Storage.", "Microsoft.EventGrid.")
 _BLOB_CREATED: Final = "Microsoft.Storage.BlobCreated"
+# A file of a data lake, or by SFTP, is created without bytes; these come with another event.
+_WITHOUT_BYTES: Final = frozenset({"CreateFile", "SftpCreate"})
 _R2_CREATED: Final = frozenset({"PutObject", "CopyObject", "CompleteMultipartUpload"})
 _R2_GONE: Final = frozenset({"DeleteObject", "LifecycleDeletion"})
-_B2_CREATED: Final = ("b2:ObjectCreated:",)
+_B2_CREATED: Final = frozenset(
+    f"b2:ObjectCreated:{how}"
+    for how in ("Upload", "MultipartUpload", "Copy", "Replica", "MultipartReplica")
+)
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -67,6 +75,7 @@ class _Blob(Struct, rename="camel"):
     """The `data` of Azure's events."""
 
     url: str
+    api: str | None = None
     e_tag: str | None = None
     content_length: int | None = None
 
@@ -141,15 +150,16 @@ def is_of_cloud(event: CloudEvent) -> bool:
     return event.type.startswith((*_GOOGLE, *_AZURE))
 
 
-def of_cloud_event(event: CloudEvent) -> Iterator[Reference]:
-    if event.type.startswith(_GOOGLE):
-        if event.type in _FINALIZED:
-            yield _of_google(_google.decode(event.body), event.time)
+def of_cloud_event(event: CloudEvent) -> Iterator[Reference | str]:
+    if event.type in _FINALIZED:
+        yield _of_google(_google.decode(event.body), event.time)
     elif event.type == _BLOB_CREATED:
         yield _of_blob(_blob.decode(event.body), event.time)
+    else:
+        yield event.type
 
 
-def of_google_object(value: bytes) -> Iterator[Reference]:
+def of_google_object(value: bytes) -> Iterator[Reference | str]:
     """The reference of an object resource that came alone, because a Kafka connector dropped the
     attributes of its message. The resource makes no reference if it has `timeDeleted` (the object
     is gone) or a `metageneration` above 1 (only metadata changed).
@@ -157,9 +167,11 @@ def of_google_object(value: bytes) -> Iterator[Reference]:
     resource = _google.decode(value)
     if resource.time_deleted is None and resource.metageneration in (None, "1"):
         yield _of_google(resource, resource.time_created)
+    else:
+        yield "storage#object changed or deleted"
 
 
-def of_attributes(attributes: bytes) -> Iterator[Reference]:
+def of_attributes(attributes: bytes) -> Iterator[Reference | str]:
     """The reference to the object that the attributes of a Pub/Sub message name. The payload of the
     message is not needed.
     """
@@ -172,18 +184,24 @@ def of_attributes(attributes: bytes) -> Iterator[Reference]:
             event_time=named.event_time,
             version_id=named.object_generation,
         )
+    elif named.event_type.startswith(_GOOGLE_OTHERS):
+        yield named.event_type
+    else:
+        raise SchemaError(f"the eventType {named.event_type[:80]!r} is none of Google's storage")
 
 
-def of_grid(value: bytes) -> Iterator[Reference]:
+def of_grid(value: bytes) -> Iterator[Reference | str]:
     """The reference of an event in Event Grid's own schema."""
     event = _grid.decode(value)
     if event.event_type == _BLOB_CREATED:
         yield _of_blob(_blob.decode(event.data), event.event_time)
-    elif not event.event_type.startswith(_AZURE):
+    elif event.event_type.startswith(_AZURE):
+        yield event.event_type
+    else:
         raise SchemaError(f"events of type {event.event_type[:80]!r} announce no object")
 
 
-def of_r2(value: bytes) -> Iterator[Reference]:
+def of_r2(value: bytes) -> Iterator[Reference | str]:
     event = _r2.decode(value)
     if event.action in _R2_CREATED:
         yield Reference(
@@ -193,13 +211,18 @@ def of_r2(value: bytes) -> Iterator[Reference]:
             etag=event.object.etag or None,
             size=event.object.size,
         )
-    elif event.action not in _R2_GONE:
+    elif event.action in _R2_GONE:
+        yield event.action
+    else:
         raise SchemaError(f"the action {event.action[:80]!r} is unknown")
 
 
-def of_b2(events: bytes) -> Iterator[Reference]:
+def of_b2(events: bytes) -> Iterator[Reference | str]:
     for event in _b2.decode(events):
-        if not event.event_type.startswith(_B2_CREATED):
+        if event.event_type not in _B2_CREATED:
+            if not event.event_type.startswith("b2:"):
+                raise SchemaError(f"events of type {event.event_type[:80]!r} announce no object")
+            yield event.event_type
             continue
         if event.bucket_name is None or event.object_name is None:
             raise SchemaError("an event of Backblaze names no bucketName and objectName")
@@ -227,7 +250,9 @@ def _of_google(resource: _GoogleObject, time: str | None) -> Reference:
     )
 
 
-def _of_blob(blob: _Blob, time: str | None) -> Reference:
+def _of_blob(blob: _Blob, time: str | None) -> Reference | str:
+    if blob.api in _WITHOUT_BYTES:
+        return f"{_BLOB_CREATED} by {blob.api}"
     store, bucket, key = split_url(blob.url)
     return Reference(
         store=store,
@@ -247,14 +272,24 @@ def structured(value: bytes | None, headers: Headers) -> bytes | None:
     named: dict[str, Any] = {}
     for name, text in headers:
         if is_part(name):
-            named[name.removeprefix("ce_")] = (text or b"").decode(errors="replace")
+            named[name.removeprefix("ce_")] = (text or b"").decode(errors="surrogateescape")
     if value is None or not named:
         return value
     if "eventType" in named and "objectId" in named:
-        return msgspec.json.encode({"message": {"attributes": named}})
+        return _together({"message": {"attributes": named}})
     if "type" not in named or "specversion" not in named:
         return value
-    return msgspec.json.encode(named | {"data_base64": b64encode(value).decode()})
+    return _together(named | {"data_base64": b64encode(value).decode()})
+
+
+def _together(parts: dict[str, Any]) -> bytes:
+    """The parts as JSON. Bytes of a header that are not UTF-8 stay as they are, so that `decode`
+    refuses them.
+    """
+    try:
+        return msgspec.json.encode(parts)
+    except UnicodeEncodeError:
+        return json.dumps(parts, ensure_ascii=False).encode(errors="surrogateescape")
 
 
 def is_part(header: str) -> bool:

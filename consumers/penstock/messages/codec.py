@@ -5,13 +5,15 @@ raises only `SchemaError`. A value in one of our own forms is decoded once, with
 without any field of these forms is tried as a notification.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.messages.cloud_events import cloud_event, is_of_cloud, of_cloud_event
-from penstock.messages.notifications import MAX_WRAPPINGS, created_objects
+from penstock.messages.near_messages import said_of
+from penstock.messages.notifications import MAX_WRAPPINGS, events_of
 from penstock.messages.reference import EventTime, Inline, Reference, RowRange, SchemaError
 from penstock.messages.urls import split_url
 
@@ -28,15 +30,21 @@ __all__ = [
 class References(NamedTuple):
     """The objects that one message names, in the order of their answers; there is at least one.
     `announced`: True if the store of the objects sent the message. If so, the message's Kafka key
-    is the name of an object, and not of a stream.
+    is the name of an object, and not of a stream. `ignored`: the kinds of the events in it that
+    make no work.
     """
 
     items: tuple[Reference, ...]
     announced: bool = False
+    ignored: tuple[str, ...] = ()
 
 
 class Ignored(NamedTuple):
-    """A notification that announces no new object, and so gets no answer."""
+    """A notification that announces no new object, and so gets no answer. `ignored`: the kinds of
+    its events.
+    """
+
+    ignored: tuple[str, ...] = ()
 
 
 class _Fields(Struct):
@@ -92,7 +100,8 @@ def decode(value: bytes | None) -> References | Inline | Ignored:
     except RecursionError:
         raise SchemaError("the JSON is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as error:
-        raise SchemaError(str(error)) from None
+        said = said_of(value)
+        raise SchemaError(f"the message {said}" if said else str(error)) from None
 
 
 def encode_reference(reference: Reference) -> bytes:
@@ -122,8 +131,20 @@ def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
         return References(tuple(map(_reference, message.objects)))
     if message.inline is not UNSET:
         return _inline(message, message.inline, value)
-    found = tuple(created_objects(value))
-    return References(found, announced=True) if found else Ignored()
+    return _announced(events_of(value))
+
+
+def _announced(events: Iterable[Reference | str]) -> References | Ignored:
+    found: list[Reference] = []
+    ignored: list[str] = []
+    for event in events:
+        if isinstance(event, str):
+            ignored.append(event)
+        else:
+            found.append(event)
+    if found:
+        return References(tuple(found), announced=True, ignored=tuple(ignored))
+    return Ignored(tuple(ignored))
 
 
 def _is_reference(message: _Message, value: bytes) -> bool:
@@ -135,7 +156,7 @@ def _is_reference(message: _Message, value: bytes) -> bool:
 
 def _batch(value: bytes, wrappings: int) -> References | Ignored:
     """Several events in one message: Event Grid and batches of CloudEvents come as arrays."""
-    found: list[Reference] = []
+    found: list[Reference | str] = []
     events = _batch_decoder.decode(value)
     if not events:
         raise SchemaError(
@@ -149,15 +170,15 @@ def _batch(value: bytes, wrappings: int) -> References | Ignored:
             if not inner.announced:
                 raise SchemaError('write several references as {"objects": [...]}')
             found += inner.items
-    return References(tuple(found), announced=True) if found else Ignored()
+        found += inner.ignored
+    return _announced(found)
 
 
 def _from_cloud_event(value: bytes, wrappings: int) -> References | Inline | Ignored:
     event = cloud_event(value)
     if not is_of_cloud(event):
         return _decode(event.body, wrappings + 1)
-    found = tuple(of_cloud_event(event))
-    return References(found, announced=True) if found else Ignored()
+    return _announced(of_cloud_event(event))
 
 
 def _reference(fields: _Fields) -> Reference:

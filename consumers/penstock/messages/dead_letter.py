@@ -28,7 +28,8 @@ class DeadLetter(Struct, kw_only=True):
 
     `object_index`: the index of the object in its message, from 0. `rows`: half-open ranges; None:
     all rows that were asked for. `failed_at`: epoch milliseconds. `attempts`: how often it was
-    tried. `value_b64`: the message itself. Only a letter without a `reference` has this field. If
+    tried. `key_b64`: the Kafka key of the message, if it is no text and names the stream all the
+    same. `value_b64`: the message itself. Only a letter without a `reference` has this field. If
     several such letters are about one message, only the first of them has it. The field is left out
     if it is too large for the topic.
     """
@@ -49,6 +50,7 @@ class DeadLetter(Struct, kw_only=True):
     model: str
     reference: Reference | None
     value_b64: str | UnsetType | None = UNSET
+    key_b64: str | UnsetType = UNSET
 
 
 decode_dead_letter: Callable[[bytes], DeadLetter] = decoder_of(DeadLetter, "a dead letter")
@@ -72,12 +74,14 @@ def dead_letter(
     failed_at: int,
     model: str,
     value: bytes | None,
+    key: bytes | None = None,
     again: bool = True,
 ) -> bytes:
     """A dead letter as the value of a record. `rows`: the failed rows; None: all rows that the
     reference asks for.
 
-    `value`: the original message, which is used only if `reference` is None. The letter's reference
+    `key`: the key of the stream, if it is not the stream's name. `value`: the original message,
+    which is used only if `reference` is None. The letter's reference
     names the stream, so that the object stays in that stream under any Kafka key. `again`: if it is
     False, the letter gets no reference, and `reference` only says which object and which rows
     failed.
@@ -106,6 +110,7 @@ def dead_letter(
         failed_at=failed_at,
         model=model,
         reference=reference if again else None,
+        key_b64=UNSET if key is None else b64encode(key).decode(),
     )
     if letter.reference is None:
         kept = value if reference is None else None

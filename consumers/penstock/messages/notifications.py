@@ -2,15 +2,21 @@
 wrapped by SNS or SQS. Announcements of other clouds are recognised here, and `cloud_events` reads
 them.
 
-Rule: an announcement is recognised by its structure alone, and only "object created" makes a
-reference. Senders of `Records` (AWS, MinIO, Ceph) form-encode the keys; EventBridge does not.
+Rule: an announcement is recognised by its structure alone. Only an event that says that bytes were
+written makes a reference. Of the other events of a store the kind is given, so that it is counted;
+an event that is none of a store's is an error. Senders of `Records` (AWS, MinIO, Ceph) form-encode
+the keys; EventBridge does not.
+
+Sources: AWS, "Supported event types for SQS, SNS and Lambda", "EventBridge event message structure"
+and "CloudTrail log events for S3"; MinIO, `internal/event/name.go`; Ceph, "Bucket notifications".
 """
 
 from base64 import b64decode
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import unquote_plus
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder
 
 from penstock.messages.cloud_events import (
@@ -25,6 +31,26 @@ from penstock.messages.reference import Reference, SchemaError
 # The way from S3 through SNS and SQS to a function's `Records` wraps a message three times. Each
 # wrapping doubles the escapes.
 MAX_WRAPPINGS = 4
+
+# The events in which bytes are written. MinIO gives other names under `ObjectCreated` to changes of
+# tags, of legal holds and of retention. `PutObject` and the like are those of Alibaba.
+# `ObjectSynced:Create` is Ceph's: the bytes have come from another zone. A restored object is not
+# new.
+_WRITTEN = frozenset(
+    {
+        *(f"ObjectCreated:{how}" for how in ("Put", "Post", "Copy", "CompleteMultipartUpload")),
+        *(f"ObjectCreated:{how}Object" for how in ("Put", "Post", "Copy")),
+        "ObjectSynced:Create",
+    }
+)
+# How the names of a store's events begin.
+_FAMILIES = (
+    *("Object", "Bucket", "Lifecycle", "Replication", "ReducedRedundancy", "Intelligent"),
+    *("Scanner", "ILM"),
+)
+# The calls of CloudTrail's events in which bytes are written.
+_CALLS = frozenset({"PutObject", "PostObject", "CopyObject", "CompleteMultipartUpload"})
+_S3_SOURCES = ("s3.amazonaws.com", "s3express.amazonaws.com")
 
 
 class _Bucket(Struct):
@@ -71,6 +97,17 @@ class _BridgeDetail(Struct):
     object: _BridgeObject
 
 
+class _Call(Struct, rename="camel"):
+    """The detail of a CloudTrail event. A call with an `errorCode` has failed."""
+
+    event_source: str
+    event_name: str
+    event_time: str | None = None
+    error_code: str | None = None
+    request_parameters: dict[str, Any] | None = None
+    response_elements: dict[str, Any] | None = None
+
+
 class _Notification(Struct):
     """The top-level fields of all forms of notifications. A message has only the fields of its own
     form.
@@ -79,7 +116,9 @@ class _Notification(Struct):
     records: list[_Event] | UnsetType = field(default=UNSET, name="Records")
     detail_type: str | UnsetType = field(default=UNSET, name="detail-type")
     detail: Raw | UnsetType = UNSET
+    source: str | UnsetType = UNSET
     time: str | None = None
+    type: str | UnsetType = field(default=UNSET, name="Type")
     sns_message: str | UnsetType = field(default=UNSET, name="Message")
     sqs_body: str | UnsetType = field(default=UNSET, name="body")
     sqs_api_body: str | UnsetType = field(default=UNSET, name="Body")
@@ -102,13 +141,14 @@ class _PubSub(Struct):
 
 _decoder = Decoder(_Notification)
 _detail_decoder = Decoder(_BridgeDetail)
+_call_decoder = Decoder(_Call)
 _event_decoder = Decoder(_Event)
 _pubsub_decoder = Decoder(_PubSub)
 
 
-def created_objects(value: bytes | str, wrappings: int = 0) -> Iterator[Reference]:
-    """The references to the objects whose creation `value` announces. Other events give no
-    references.
+def events_of(value: bytes | str, wrappings: int = 0) -> Iterator[Reference | str]:
+    """The events that `value` announces: for each object whose bytes were written a reference, for
+    each other event its kind.
 
     Raises `SchemaError` or a msgspec error if `value` is not a notification.
     """
@@ -118,15 +158,16 @@ def created_objects(value: bytes | str, wrappings: int = 0) -> Iterator[Referenc
     if message.records is not UNSET:
         yield from _from_records(message.records, wrappings)
     elif message.detail_type is not UNSET and message.detail is not UNSET:
-        if message.detail_type == "Object Created":
-            yield _from_bridge(_detail_decoder.decode(message.detail), message.time)
+        yield from _from_bridge(message, message.detail_type, message.detail)
     elif (inner := _unwrapped(message)) is not None:
-        yield from created_objects(inner, wrappings + 1)
-    elif message.event != "s3:TestEvent":
+        yield from _wrapped(inner, wrappings)
+    elif message.event == "s3:TestEvent":
+        yield message.event
+    else:
         yield from _from_clouds(message, value)
 
 
-def _from_clouds(message: _Notification, value: bytes | str) -> Iterator[Reference]:
+def _from_clouds(message: _Notification, value: bytes | str) -> Iterator[Reference | str]:
     text = value.encode() if isinstance(value, str) else value
     if message.s3 is not UNSET:
         yield from _from_records([_event_decoder.decode(text)], MAX_WRAPPINGS)
@@ -149,7 +190,7 @@ def _from_clouds(message: _Notification, value: bytes | str) -> Iterator[Referen
         )
 
 
-def _from_pubsub(message: _PubSub) -> Iterator[Reference]:
+def _from_pubsub(message: _PubSub) -> Iterator[Reference | str]:
     if message.attributes is not UNSET:
         yield from of_attributes(message.attributes)
     elif message.data is not None:
@@ -159,23 +200,46 @@ def _from_pubsub(message: _PubSub) -> Iterator[Reference]:
 
 
 def _unwrapped(message: _Notification) -> str | None:
+    if message.type in ("SubscriptionConfirmation", "UnsubscribeConfirmation"):
+        raise SchemaError(
+            f"this is a {message.type} of SNS, and no notification; confirm the subscription by "
+            "opening the SubscribeURL of this message"
+        )
     for inner in (message.sns_message, message.sqs_body, message.sqs_api_body):
         if inner is not UNSET:
             return inner
     return None
 
 
-def _from_records(events: list[_Event], wrappings: int) -> Iterator[Reference]:
+def _wrapped(inner: str, wrappings: int) -> Iterator[Reference | str]:
+    try:
+        yield from events_of(inner, wrappings + 1)
+    except ValidationError:
+        raise
+    except DecodeError:
+        shown = inner[:40]
+        raise SchemaError(
+            f"the message inside SNS or SQS is no JSON, but {shown!r}; only the notifications of "
+            "an object store may be wrapped"
+        ) from None
+
+
+def _from_records(events: list[_Event], wrappings: int) -> Iterator[Reference | str]:
     if not events:
         raise SchemaError("Records names no event")
     for event in events:
         if event.s3 is not UNSET:
-            if event.event_name.removeprefix("s3:").startswith("ObjectCreated"):
+            name = event.event_name.removeprefix("s3:")
+            if name in _WRITTEN:
                 yield _from_s3(event.s3, event.event_time)
+            elif name.startswith(_FAMILIES):
+                yield name
+            else:
+                raise SchemaError(f"eventName {event.event_name[:80]!r} is none of an object store")
         elif event.body is not UNSET:
-            yield from created_objects(event.body, wrappings + 1)
+            yield from _wrapped(event.body, wrappings)
         elif event.sns is not UNSET:
-            yield from created_objects(event.sns.message, wrappings + 1)
+            yield from _wrapped(event.sns.message, wrappings)
         else:
             raise SchemaError("an entry of Records has neither s3, nor body, nor Sns")
 
@@ -183,7 +247,7 @@ def _from_records(events: list[_Event], wrappings: int) -> Iterator[Reference]:
 def _from_s3(s3: _S3, event_time: str | None) -> Reference:
     return Reference(
         bucket=s3.bucket.name,
-        key=unquote_plus(s3.object.key),
+        key=_decoded(s3.object.key),
         event_time=event_time or None,
         version_id=s3.object.version_id or None,
         etag=s3.object.e_tag or None,
@@ -191,7 +255,51 @@ def _from_s3(s3: _S3, event_time: str | None) -> Reference:
     )
 
 
-def _from_bridge(detail: _BridgeDetail, event_time: str | None) -> Reference:
+def _decoded(key: str) -> str:
+    """A form-encoded key as its bytes say."""
+    try:
+        return unquote_plus(key, errors="strict")
+    except UnicodeDecodeError:
+        raise SchemaError(
+            f"the key {key[:80]!r} has bytes that are not UTF-8, so no client can ask for this "
+            "object; give it a name in UTF-8"
+        ) from None
+
+
+def _from_bridge(
+    message: _Notification, detail_type: str, detail: Raw
+) -> Iterator[Reference | str]:
+    if detail_type == "Object Created":
+        yield _of_detail(_detail_decoder.decode(detail), message.time)
+    elif detail_type == "AWS API Call via CloudTrail":
+        yield _of_call(_call_decoder.decode(detail))
+    elif message.source == "aws.s3" or detail_type.startswith("Object "):
+        yield detail_type
+    else:
+        raise SchemaError(
+            f"EventBridge's detail-type {detail_type[:80]!r} announces no object of S3; send a "
+            "reference by itself, without an event around it"
+        )
+
+
+def _of_call(call: _Call) -> Reference | str:
+    said = call.request_parameters or {}
+    if call.event_source not in _S3_SOURCES or call.event_name not in _CALLS:
+        return f"{call.event_source} {call.event_name}"
+    if call.error_code is not None:
+        return f"{call.event_name} that failed"
+    if not isinstance(said.get("bucketName"), str) or not isinstance(said.get("key"), str):
+        raise SchemaError(f"the {call.event_name} of CloudTrail has no bucketName and key")
+    version = (call.response_elements or {}).get("x-amz-version-id")
+    return Reference(
+        bucket=said["bucketName"],
+        key=said["key"],
+        event_time=call.event_time or None,
+        version_id=version if isinstance(version, str) else None,
+    )
+
+
+def _of_detail(detail: _BridgeDetail, event_time: str | None) -> Reference:
     return Reference(
         bucket=detail.bucket.name,
         key=detail.object.key,

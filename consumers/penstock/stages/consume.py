@@ -161,6 +161,9 @@ class Intake:
             why = Rejection("bad_reference", str(error), "consume")
             return [self._refused(lane, record, why)]
         self._telemetry.record_read(ignored=isinstance(message, Ignored))
+        if not isinstance(message, Inline):
+            for kind in message.ignored:
+                self._count_ignored(kind)
         # A notification that does not tell of a new object gets no answer.
         if isinstance(message, Ignored):
             return []
@@ -173,6 +176,14 @@ class Intake:
             for index, (reference, stream) in enumerate(named)
             for ticket in self._routed(lane, record, index, stream, reference, None)
         ]
+
+    def _count_ignored(self, kind: str) -> None:
+        if self._telemetry.event_ignored(kind[:80]):
+            log.info(
+                "events of the kind %s announce no new bytes; they are counted and not answered "
+                "(penstock_events_ignored_total)",
+                printable(kind[:80]),
+            )
 
     def _routed(
         self,

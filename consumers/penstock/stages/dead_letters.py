@@ -19,6 +19,7 @@ from msgspec import structs
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.records.failed_rows import ROUND_S, Failed, LoggedRejections
 from penstock.core.records.output_records import Labels
+from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import Keys, of_ticket
 from penstock.core.rows.rejections import Rejection
@@ -138,6 +139,7 @@ class Reject:
             # Several models answer this object. If the letter's reference is published again, only
             # the model that failed is to answer.
             reference = structs.replace(reference, model=model)
+        key = key_of(ticket.stream, ticket.record.key)
         whole: dict[str, Any] = {
             "code": why.code,
             "stage": why.stage,
@@ -153,6 +155,7 @@ class Reject:
             "event_time": time_of(origin),
             "failed_at": failed_ms,
             "model": model,
+            "key": None if key == ticket.stream.encode() else key,
             "value": None if ticket.value_kept else ticket.record.value,
         }
         ticket.value_kept = True

@@ -19,6 +19,7 @@ from penstock.core.order.releases import Release, Room
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Encoded, Labels, Records, ends_alone
 from penstock.core.records.partition_and_bundles import FRAME_BYTES, Blocks, bundled
+from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings.arrow_blocks import ArrowRecords
@@ -167,7 +168,8 @@ class Encode:
             out = outgoing.get(partition)
             if out is None:
                 out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
-            key, values = release.ticket.stream.encode(), made.values
+            ticket, values = release.ticket, made.values
+            key = key_of(ticket.stream, ticket.record.key)
             if self._array_rows is not None:
                 fits = partial(self._sink.fits, self._output_topic, key)
                 values = list(bundled(values, self._array_rows, fits))

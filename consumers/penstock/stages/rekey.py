@@ -71,7 +71,7 @@ class RekeyTerms:
     """
 
     topic: str
-    partition_of: Callable[[str], int]
+    partition_of: Callable[[bytes], int]
     record_bytes: int
     stream_from: str | None
     wait_s: float
@@ -229,7 +229,7 @@ class Rekeyer:
         out: dict[int, Outgoing] = {}
         for record, messages in passed:
             for one in messages:
-                partition = self._terms.partition_of(one.stream)
+                partition = self._terms.partition_of(one.key)
                 if partition not in out:
                     out[partition] = Outgoing(self._terms.topic, partition, [], [], [], [])
                 self._write(out[partition], one, record)
@@ -242,7 +242,7 @@ class Rekeyer:
         source = f"{where.topic}/{where.partition}/{record.offset}"
         ours = SOURCE, source.encode()
         # A record without a value would delete the stream's records from a compacted topic.
-        written = Keyed(one.stream, one.value or b"", [*one.headers, ours])
+        written = Keyed(one.key, one.value or b"", [*one.headers, ours])
         if (nbytes := written.nbytes) > self._terms.record_bytes:
             log.error(
                 "%s has %d bytes, more than %s takes: it is passed on cut, so it will be answered "
@@ -254,7 +254,7 @@ class Rekeyer:
             written = written._replace(value=(one.value or b"")[:CUT_BYTES])
             if written.nbytes > self._terms.record_bytes:
                 written = written._replace(headers=[ours])
-        out.keys.append(written.stream.encode())
+        out.keys.append(written.key)
         out.values.append(written.value or b"")
         out.headers.append(list(written.headers))
         out.times_ms.append(max(record.timestamp_ms, 0))
@@ -265,7 +265,7 @@ class Rekeyer:
             if len(messages) > 1:
                 self._telemetry.count("split")
             for one in messages:
-                if self._latest.is_late(one.stream, record.timestamp_ms):
+                if self._latest.is_late(one.key, record.timestamp_ms):
                     self._telemetry.count("late")
 
     def _backlog(self) -> int:

@@ -32,6 +32,9 @@ from penstock.telemetry.replicas_and_regions import RegionTelemetry, ReplicasTel
 from penstock.telemetry.status_gauges import StatusGauges
 from penstock.telemetry.streams import Streams
 
+# More kinds than the stores together have for a bucket. All others are counted as "others".
+MOST_KINDS = 40
+
 
 class SpanCounts(Protocol):
     @property
@@ -72,6 +75,9 @@ class Telemetry:
         self._records = Total("penstock_records", "Records read from the input topic", reg)
         self._ignored = Total(
             "penstock_records_ignored", "Notifications that announce no new object", reg
+        )
+        self._events = TotalBy(
+            "penstock_events_ignored", "Events that announce no new object, by kind", "kind", reg
         )
         self._objects = Total("penstock_objects", "Objects read to their end", reg)
         self._object_bytes = Total("penstock_object_bytes", "Bytes received from the store", reg)
@@ -154,6 +160,15 @@ class Telemetry:
         self._records.inc()
         if ignored:
             self._ignored.inc()
+
+    def event_ignored(self, kind: str) -> bool:
+        """Returns True at the first event of this kind. Senders choose the kinds, so only the first
+        kinds are counted by their name.
+        """
+        known = self._events.totals
+        is_new = kind not in known and len(known) < MOST_KINDS
+        self._events.inc(kind if is_new or kind in known else "others")
+        return is_new
 
     def object_read(self, nbytes: int) -> None:
         self._objects.inc()

@@ -8,6 +8,7 @@ kept, as ranges. If a record has the next row of the same object, the few lines 
 from collections.abc import Iterator, Mapping
 
 from penstock.core.progress.ranges import END
+from penstock.core.routing.stream_keys import key_of
 from penstock.verify.announced_again import AnnouncedAgain
 from penstock.verify.dead_letters import Letters
 from penstock.verify.fields import AskedFields, Fields
@@ -112,7 +113,7 @@ class Answers:
             text = f"{answer.id} answers a message that asks for {len(wants)} objects"
             self._tell("not_asked", partition, offset, text)
             return
-        if key != answer.stream.encode():
+        if key != key_of(answer.stream, key):
             self._tell("bad_key", partition, offset, f"the key is not its stream {answer.stream!r}")
         self._compare_fields(partition, offset, at, answer, said)
         name = f"{about.bucket}/{about.key}" if about else "the message"
@@ -175,7 +176,7 @@ class Answers:
             ends = answer.last or answer.row is None
             self._repeated(partition, offset, sequence, Again(at, row, ends))
             return
-        home = self._scope.partition_of(at.partition, answer.stream)
+        home = self._scope.partition_of(at.partition, key_of(answer.stream, key))
         in_order = home == partition and self._in_order(partition, offset, sequence, at, row)
         if home != partition:
             text = f"{answer.id} belongs into partition {home}"

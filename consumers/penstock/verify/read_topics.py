@@ -154,6 +154,6 @@ def scope_of(
     )
 
 
-def _by_stream(partitions: int) -> Callable[[int, str], int]:
-    of_stream = hashed(partitions)
-    return lambda _, stream: of_stream(stream)
+def _by_stream(partitions: int) -> Callable[[int, bytes], int]:
+    of_key = hashed(partitions)
+    return lambda _, key: of_key(key)

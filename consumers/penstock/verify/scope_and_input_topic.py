@@ -41,7 +41,7 @@ class Scope:
     spans: Mapping[int, tuple[int, int]]
     until: Mapping[int, int]
     committed: Mapping[int, Commit]
-    partition_of: Callable[[int, str], int]
+    partition_of: Callable[[int, bytes], int]
     by_stream: bool
     exactly_once: bool
     markers: bool

@@ -16,6 +16,7 @@ class Record(NamedTuple):
     offset: int
     timestamp_ms: int
     value: bytes | None = b""
+    key: bytes | None = None
 
 
 def times(records: list[Record]) -> list[int]:

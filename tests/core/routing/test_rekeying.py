@@ -1,11 +1,20 @@
 """What the rekeyer passes on, and that the worker finds the same streams in it."""
 
 import json
+import struct
 from typing import Any
 
 import pytest
 
-from penstock.core.routing.stream_keys import Keyed, StreamNames, fallback, keyed, streams_of
+from penstock.core.routing.stream_keys import (
+    Keyed,
+    StreamNames,
+    fallback,
+    key_of,
+    key_text,
+    keyed,
+    streams_of,
+)
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Ignored, SchemaError, decode
 
@@ -59,23 +68,45 @@ def test_a_message_of_one_stream_is_unchanged_and_the_worker_calls_it_the_same(n
     key, value = MESSAGES[name]
     (one,) = keyed(key, value, [("h", b"1")], 3, FOLDERS, MOST)
     assert (one.value, one.headers) == (value, [("h", b"1")])
-    assert set(streams_by_the_worker(key, value, 3)) == {one.stream}
+    assert set(streams_by_the_worker(key, value, 3)) == {one.key.decode()}
     # Behind the rekeyer its key is the stream, and its partition is another one.
-    assert set(streams_by_the_worker(one.stream.encode(), value, 0)) == {one.stream}
+    assert set(streams_by_the_worker(one.key, value, 0)) == {one.key.decode()}
+
+
+@pytest.mark.parametrize("key", [struct.pack(">q", 200), struct.pack(">q", 1), b"\xff", b"a\0b"])
+def test_a_key_that_is_no_text_stays_the_key_of_its_stream(key: bytes) -> None:
+    name = f"0x{key.hex()}"
+    assert key_text(key) == name
+    value = packed({"bucket": "b", "key": "a/1.csv"})
+    for sent in (value, b"no reference", packed({"inline": [[1]]})):
+        (one,) = keyed(key, sent, [], 3, FOLDERS, MOST)
+        assert (one.key, one.value) == (key, sent)
+    several = packed(
+        {"objects": [{"bucket": "b", "key": "a/1"}, {"url": "s3://b/2", "stream": "s"}]}
+    )
+    found = keyed(key, several, [], 3, FOLDERS, MOST)
+    assert [one.key for one in found] == [key, b"s"]
+    assert "stream" not in objects_of(found[0])[0], "its key names it"
+
+
+@pytest.mark.parametrize("text", ["0xff", "0x00000000000000c8", "0x5290840009852788"])
+def test_a_key_of_text_that_looks_like_digits_stays_text(text: str) -> None:
+    assert key_text(text.encode()) == text
+    assert key_of(text, text.encode()) == key_of(text, None) == text.encode()
 
 
 def test_objects_of_several_streams_become_a_message_for_each() -> None:
     value = notification("b/1.csv", "a/1.csv", "b/2.csv")
     found = keyed(b"plat/b/1.csv", value, [], 0, FOLDERS, MOST)
-    assert [one.stream for one in found] == ["b", "a"], "in the order in which they are named"
-    named = {one.stream: json.loads(one.value or b"")["objects"] for one in found}
+    assert [one.key.decode() for one in found] == ["b", "a"], "in the order in which they are named"
+    named = {one.key.decode(): json.loads(one.value or b"")["objects"] for one in found}
     assert [each["key"] for each in named["b"]] == ["b/1.csv", "b/2.csv"]
     for one in found:
         message = decode(one.value)
         assert not isinstance(message, Ignored)
-        assert set(streams_of(message, FOLDERS, one.stream.encode(), 9)) == {one.stream}
+        assert set(streams_of(message, FOLDERS, one.key, 9)) == {one.key.decode()}
     of_store = decode(value)
-    (a,) = [one for one in found if one.stream == "a"]
+    (a,) = [one for one in found if one.key.decode() == "a"]
     assert decode(a.value).items[0].etag == of_store.items[1].etag  # type: ignore[union-attr]
 
 
@@ -87,13 +118,13 @@ def test_an_event_that_makes_no_work_is_not_passed_on() -> None:
 def test_stream_from_names_the_stream() -> None:
     naming = StreamNames("(?P<stream>cam-[0-9]+)")
     (one,) = keyed(b"k", notification("site/cam-7/x/1.csv"), [], 0, naming, MOST)
-    assert one.stream == "cam-7"
+    assert one.key.decode() == "cam-7"
 
 
 def test_headers_that_are_a_part_of_the_message_stay_with_it() -> None:
     data = packed({"bucket": "b", "key": "a/1.csv"})
     headers = [("ce_type", b"t"), ("ce_specversion", b"1.0"), ("traceparent", b"00-1")]
-    assert keyed(None, data, headers, 0, FOLDERS, MOST) == [Keyed("a", data, headers)]
+    assert keyed(None, data, headers, 0, FOLDERS, MOST) == [Keyed(b"a", data, headers)]
     assert decode(structured(data, headers))
 
 
@@ -124,14 +155,16 @@ def test_a_part_is_cut_into_messages_that_the_topic_takes_in_the_order_of_its_ob
     assert max(one.nbytes for one in found) <= 1_000
     assert all(one.headers == trace for one in found)
     for stream in "ab":
-        passed = [each["key"] for one in found if one.stream == stream for each in objects_of(one)]
+        passed = [
+            each["key"] for one in found if one.key.decode() == stream for each in objects_of(one)
+        ]
         assert passed == [key for key in keys if key.startswith(stream)]
 
 
 def test_a_message_of_one_stream_that_the_topic_does_not_take_is_cut_at_its_objects() -> None:
     value = packed({"objects": [{"bucket": "b", "key": f"a/{n}.csv"} for n in range(100)]})
     found = keyed(b"k", value, [], 0, FOLDERS, 1_000)
-    assert {one.stream for one in found} == {"k"}
+    assert {one.key.decode() for one in found} == {"k"}
     assert [each["key"] for one in found for each in objects_of(one)] == [
         f"a/{n}.csv" for n in range(100)
     ]
@@ -156,5 +189,5 @@ def test_a_part_says_its_stream_only_where_its_key_does_not() -> None:
          "stream": "other"}]}
     )  # fmt: skip
     first, second = keyed(b"k", value, [], 0, naming, MOST)
-    assert (first.stream, "stream" in objects_of(first)[0]) == ("7", False)
-    assert (second.stream, objects_of(second)[0]["stream"]) == ("other", "other")
+    assert (first.key.decode(), "stream" in objects_of(first)[0]) == ("7", False)
+    assert (second.key.decode(), objects_of(second)[0]["stream"]) == ("other", "other")

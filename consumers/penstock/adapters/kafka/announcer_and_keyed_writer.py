@@ -35,14 +35,12 @@ MAX_PENDING = 10_000
 Out = tuple[str, bytes, bytes | None, int | None, int | None]
 
 
-def hashed(partitions: int) -> Callable[[str], int]:
-    """A function from a key to its partition in a topic with this many partitions. The function
-    hashes the UTF-8 bytes of the key.
-    """
+def hashed(partitions: int) -> Callable[[bytes], int]:
+    """A function from a key to its partition in a topic with this many partitions."""
 
     @lru_cache(maxsize=REMEMBERED_KEYS)
-    def partition_of(key: str) -> int:
-        return int((murmur2(key.encode()) & 0x7FFFFFFF) % partitions)
+    def partition_of(key: bytes) -> int:
+        return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
     return partition_of
 
@@ -59,7 +57,7 @@ class KeyedWriter:
         self._settings = settings
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
-        self._partition_of: dict[str, Callable[[str], int]] = {}
+        self._partition_of: dict[str, Callable[[bytes], int]] = {}
         self._batch_bytes: dict[str, int] = {}
         self._producer = producer_of(settings, enable_idempotence=True, max_batch_size=BATCH_BYTES)
 
@@ -84,7 +82,7 @@ class KeyedWriter:
         now_ms = self._clock.wall_ms()
         parts: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, (topic, key, _, chosen, _) in enumerate(records):
-            partition = self._partition_of[topic](key.decode()) if chosen is None else chosen
+            partition = self._partition_of[topic](key) if chosen is None else chosen
             parts[topic, partition].append(index)
         sent: list[tuple[asyncio.Future[Any], list[int]]] = []
         for (topic, partition), indices in parts.items():

@@ -114,9 +114,9 @@ class Latest:
 
     def __init__(self, most: int = 100_000) -> None:
         self._most = most
-        self._times: OrderedDict[str, int] = OrderedDict()
+        self._times: OrderedDict[bytes, int] = OrderedDict()
 
-    def is_late(self, stream: str, at_ms: int) -> bool:
+    def is_late(self, stream: bytes, at_ms: int) -> bool:
         """Note the time of the stream's next record. True: the stream had a record with a later
         time before.
         """

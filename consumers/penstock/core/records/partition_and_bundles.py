@@ -10,6 +10,7 @@ choose; the publish stage asks for the partition and joins the bundles.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket
 
 
@@ -20,13 +21,13 @@ def same_partition(ticket: Ticket) -> int:
     return ticket.owner.partition
 
 
-def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
-    """Returns a function from a ticket to its partition: the one that a producer would choose if
-    the stream were the key. So all answers of one stream share a partition.
+def by_stream(partition_of: Callable[[bytes], int]) -> Callable[[Ticket], int]:
+    """Returns a function from a ticket to its partition: the one that a producer would choose by
+    the key of the answers. So all answers of one stream share a partition.
     """
 
     def of_ticket(ticket: Ticket) -> int:
-        return partition_of(ticket.stream)
+        return partition_of(key_of(ticket.stream, ticket.record.key))
 
     return of_ticket
 

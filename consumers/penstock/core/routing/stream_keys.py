@@ -51,10 +51,33 @@ def folder_of(key: str) -> str:
 
 
 def key_text(key: bytes | None) -> str:
-    """A record's key as a name. If the key is too long to be repeated in every output record, the
-    name is "".
+    """A record's key as a name: its text, or `0x` and its bytes in hexadecimal digits if it is no
+    text (not UTF-8, or with a NUL, as the keys of Java's numbers and of Avro). If the key is too
+    long to be repeated in every output record, the name is "".
     """
-    return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
+    if not key or len(key) > MAX_NAME_CHARS:
+        return ""
+    try:
+        return key.decode() if b"\0" not in key else _in_hex(key)
+    except UnicodeDecodeError:
+        return _in_hex(key)
+
+
+_HEX = "0x"
+
+
+def _in_hex(key: bytes) -> str:
+    name = _HEX + key.hex()
+    return name if len(name) <= MAX_NAME_CHARS else ""
+
+
+def key_of(stream: str, key: bytes | None) -> bytes:
+    """The key of a message of this stream: the bytes of the record's own key, if it named the
+    stream; else the stream's name.
+    """
+    if key is not None and stream.startswith(_HEX) and key_text(key) == stream:
+        return key
+    return stream.encode()
 
 
 def fallback(key: bytes | None, partition: int) -> str:
@@ -80,16 +103,16 @@ _HEADER_BYTES = 6
 
 
 class Keyed(NamedTuple):
-    """A message to write. `stream`: its key."""
+    """A message to write. `key`: that of its stream."""
 
-    stream: str
+    key: bytes
     value: bytes | None
     headers: Headers
 
     @property
     def nbytes(self) -> int:
         return (
-            len(self.stream.encode())
+            len(self.key)
             + len(self.value or b"")
             + sum(
                 len(name.encode()) + len(text or b"") + _HEADER_BYTES for name, text in self.headers
@@ -117,27 +140,28 @@ def keyed(
         return []
     streams = streams_of(message, naming, key, partition)
     if isinstance(message, Inline) or len(set(streams)) == 1:
-        unchanged = Keyed(streams[0], value, headers)
+        unchanged = Keyed(key_of(streams[0], key), value, headers)
         if isinstance(message, Inline) or unchanged.nbytes <= most_bytes or len(streams) == 1:
             return [unchanged]
     # The message is divided. So each object is written anew, under the key of its own stream.
-    objects: dict[str, list[bytes]] = {}
+    objects: dict[bytes, list[bytes]] = {}
     for stream, reference in zip(streams, message.items, strict=True):
-        objects.setdefault(stream, []).append(_encoded(reference, stream, naming))
+        own = key_of(stream, key)
+        objects.setdefault(own, []).append(_encoded(reference, stream, own, naming))
     kept = _without_parts(whole, headers)
     return [
-        Keyed(stream, value, kept)
-        for stream, named in objects.items()
-        for value in _packed(named, most_bytes - Keyed(stream, b"", kept).nbytes)
+        Keyed(own, value, kept)
+        for own, named in objects.items()
+        for value in _packed(named, most_bytes - Keyed(own, b"", kept).nbytes)
     ]
 
 
-def _encoded(reference: Reference, stream: str, naming: StreamNames) -> bytes:
+def _encoded(reference: Reference, stream: str, key: bytes, naming: StreamNames) -> bytes:
     """The reference as JSON. It names its stream only if the worker would find another stream by
     the new key.
     """
     plain = structs.replace(reference, stream=None)
-    if naming.of(plain, key_text(stream.encode())) == stream:
+    if naming.of(plain, key_text(key)) == stream:
         return msgspec.json.encode(plain)
     return msgspec.json.encode(structs.replace(reference, stream=stream))
 
@@ -159,7 +183,7 @@ def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
 
 def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: int) -> Keyed:
     """The message that cannot be read, keyed by the stream that its answer will have."""
-    return Keyed(fallback(key, partition), value, headers)
+    return Keyed(key_of(fallback(key, partition), key), value, headers)
 
 
 def _without_parts(whole: bytes | None, headers: Headers) -> Headers:

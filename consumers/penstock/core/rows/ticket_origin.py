@@ -25,6 +25,9 @@ class Origin(Protocol):
     def offset(self) -> int: ...
 
     @property
+    def key(self) -> bytes | None: ...
+
+    @property
     def value(self) -> bytes | None: ...
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from penstock.adapters.http.running_worker import Way
+from penstock.core.routing.stream_keys import key_text
 from penstock.encodings.output_values import records_of
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import Prediction, decode_prediction
@@ -171,7 +172,7 @@ class DryRun:
     def _lines(self, outgoing: Outgoing) -> Iterator[str]:
         is_letter = outgoing.topic == self._letters_topic
         for key, value in zip(outgoing.keys, outgoing.values, strict=True):
-            name = None if key is None else key.decode(errors="replace")
+            name = None if key is None else key_text(key)
             for record in [value] if is_letter else records_of(value):
                 text = self._letter(record) if is_letter else self._answer(record)
                 if self._as_json:
