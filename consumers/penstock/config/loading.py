@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.config.addresses_and_files import wrong_addresses
 from penstock.config.all_sections import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
+from penstock.config.blanks import trim
 from penstock.config.regions import in_region
 from penstock.config.sections import Section, TopLevel
 from penstock.config.unknown_keys import section_shown, unknown_keys
@@ -87,7 +88,7 @@ def resolved(
     overridden = {}
     environ = os.environ if environ is None else environ
     if environ.get(REGION):
-        tree["region"], sources[".region"] = environ[REGION], REGION
+        tree["region"], sources[".region"] = environ[REGION].strip(), REGION
     for name, section, key, value in variables(environ):
         if section in SHARING:
             shared[section][key] = value
@@ -101,6 +102,10 @@ def resolved(
     for section, keys in shared.items():
         _share(tree.get(section, {}), keys)
     for section, keys in sections_of(tree).items():
+        for blank in trim(section, keys):
+            place = sources.get(f"{section}.{blank.key}", "configuration")
+            said = f"{section_shown(section, keys)}{blank.key} {blank.said}; write it without"
+            raise WrongSetting(path_of(section, blank.key), f"{place}: {said}")
         try:
             msgspec.convert(keys, _kind_of(section))
         except msgspec.ValidationError as error:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from msgspec import Struct
 
 from penstock.config.all_sections import NAMED, SECTIONS, SHARING
+from penstock.config.blanks import wrong_variable
 from penstock.config.unknown_keys import keys_of, nearest, unknown
 from penstock.errors import usage
 
@@ -49,6 +50,8 @@ def variables(
     looks like ours but sets no key, or whose text the key does not take.
     """
     for name, text in sorted(environ.items()):
+        if wrong := wrong_variable(name, text):
+            raise usage(f"environment variable {name} {wrong}")
         if not name.startswith(ENV_PREFIX) or _is_own(name, text):
             continue
         said = f"environment variable {name}"
@@ -68,7 +71,7 @@ def variables(
             raise usage(f"{said}: {wrong}")
         hint = get_type_hints(kinds[section])[key]
         try:
-            value = from_text(hint, text, is_json=f"{section}.{key}" in _JSON_TEXTS)
+            value = from_text(hint, text.strip("\r\n"), is_json=f"{section}.{key}" in _JSON_TEXTS)
         except ValueError as error:
             raise usage(f"{said}: {error}") from None
         yield Variable(name, table, key, value)

@@ -1,0 +1,74 @@
+"""Blanks and line breaks in texts of the configuration, which come from files and shells.
+
+Rule: at the ends of a text they are trimmed. Inside, a line break or another control character is
+refused, and so is a blank in the host of an address. In secrets, patterns, templates and names of
+columns each blank counts, so only line breaks are trimmed. Options of other libraries and JSON stay
+as they are. The variables of AWS's clients cannot be trimmed here, because these clients read them
+by themselves; so they are refused. Owner: `config.load`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from penstock.config.secrets import URL_KEYS, URL_LIST_KEYS
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0085\u2028\u2029]")
+_AWS: Final = "AWS_"
+# Sections and keys of names of columns, patterns and templates, and keys of secrets.
+_AS_WRITTEN: Final = frozenset({"rows", "scenes", "output", "routes"})
+_BLANKS_COUNT: Final = frozenset(
+    {"sasl_password", "secret", "token", "stream_from", "input_pattern", "allow", "route"}
+)
+_NOT_OURS: Final = frozenset({"options", "canary"})
+_ADDRESSES: Final = URL_KEYS | URL_LIST_KEYS
+_BLANK_IN_HOST: Final = re.compile(r"[^/]*//[^/]*\s")
+
+
+class Wrong(NamedTuple):
+    """A key whose text is refused, and what is said of it."""
+
+    key: str
+    said: str
+
+
+def trim(section: str, keys: dict[str, Any]) -> Iterator[Wrong]:
+    """Trim the texts of a section, in its own dictionary. Yields those that are refused."""
+    for key, value in keys.items():
+        if key in _NOT_OURS:
+            continue
+        keep = re.split(r"[.\[]", section)[0] in _AS_WRITTEN or key in _BLANKS_COUNT
+        keys[key] = trimmed = _trimmed(value, "\r\n" if keep else None)
+        for text in _texts(trimmed):
+            if _CONTROL.search(text):
+                yield Wrong(key, "has a line break or another control character in it")
+            elif key in _ADDRESSES and _BLANK_IN_HOST.match(text):
+                yield Wrong(key, "has a blank in its host")
+
+
+def wrong_variable(name: str, text: str) -> str | None:
+    """What is wrong with a variable of AWS's clients."""
+    if name.startswith(_AWS) and (text != text.strip() or _CONTROL.search(text)):
+        return (
+            "has blanks or a line break at an end, or a control character in it, and S3's clients "
+            "read it as it is; set it anew without them"
+        )
+    return None
+
+
+def _trimmed(value: Any, characters: str | None) -> Any:
+    if isinstance(value, str):
+        return value.strip(characters)
+    if isinstance(value, list):
+        return [_trimmed(one, characters) for one in value]
+    if isinstance(value, dict):
+        return {key: _trimmed(one, characters) for key, one in value.items()}
+    return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
