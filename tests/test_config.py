@@ -405,3 +405,58 @@ def test_an_error_of_one_of_several_models_or_routes_names_it(
     message = refused({}, file)
     assert words in message
     assert "$." not in message
+
+
+@pytest.mark.parametrize("key", ["key", "region", "profile", "endpoint_url", "ssl_cafile"])
+def test_blanks_and_line_breaks_at_the_ends_of_a_text_are_trimmed(key: str, tmp_path: Path) -> None:
+    plain = "http://localhost:9000" if key == "endpoint_url" else "x"
+    for text in (f"{plain}\n", f" {plain}\r\n", f"\t{plain} "):
+        cfg = load(environ={f"PENSTOCK_OBJECTS__{key.upper()}": text})
+        assert getattr(cfg.objects, key) == plain
+        path = written(tmp_path, f"[objects]\n{key} = {json.dumps(text)}\n")
+        assert getattr(load(path, {}).objects, key) == plain
+
+
+def test_where_blanks_count_only_line_breaks_are_trimmed() -> None:
+    cfg = load(
+        environ={
+            "PENSTOCK_OBJECTS__SECRET": " s \n",
+            "PENSTOCK_ROWS__COMMENT": "# \r\n",
+            "PENSTOCK_KAFKA__STREAM_FROM": "(?P<stream>a) \n",
+            "PENSTOCK_MODEL__REQUEST": "float32\n",
+            "PENSTOCK_OBJECTS__ANON": "true\n",
+        }
+    )
+    assert cfg.objects.secret == " s "
+    assert cfg.rows.comment == "# "
+    assert cfg.kafka.stream_from == "(?P<stream>a) "
+    assert (cfg.model.request, cfg.objects.anon) == ("float32", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("PENSTOCK_OBJECTS__KEY", "a\nb", "objects.key has a line break"),
+        ("PENSTOCK_OBJECTS__REGION", "us\x00east", "objects.region has a line break or another"),
+        ("PENSTOCK_OBJECTS__ENDPOINT_URL", "http://a b:9", "objects.endpoint_url has a blank"),
+        ("PENSTOCK_OBJECTS__ENDPOINT_URL", "http://a: 9", "objects.endpoint_url has a blank"),
+        ("PENSTOCK_MODEL__URL", "http://a\n:9", "model.url has a line break"),
+        ("PENSTOCK_MODEL__REPLICAS", "http://a,http://b c", "model.replicas has a blank"),
+        ("PENSTOCK_STORES__EU__REGION", "e\nu", "stores.eu.region has a line break"),
+        ("PENSTOCK_KAFKA__SASL_PASSWORD", "a\rb", "kafka.sasl_password has a line break"),
+        ("AWS_ENDPOINT_URL", "http://a:9\n", "variable AWS_ENDPOINT_URL has blanks or a line"),
+        ("AWS_SECRET_ACCESS_KEY", "hush ", "variable AWS_SECRET_ACCESS_KEY has blanks"),
+    ],
+)
+def test_a_line_break_inside_and_a_blank_in_a_host_are_refused(
+    name: str, text: str, said: str
+) -> None:
+    found = refused({"PENSTOCK_STORES__EU__URL": "s3://b", name: text})
+    assert said in found
+    assert name in found
+    assert text not in found, "it may be a secret"
+
+
+def test_a_folder_may_have_blanks_in_its_name() -> None:
+    url = "file:///srv/my folder"
+    assert load(environ={"PENSTOCK_OBJECTS__ENDPOINT_URL": url}).objects.endpoint_url == url

@@ -20,7 +20,7 @@ from penstock import config
 from penstock.adapters.s3.buckets import Buckets, s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.names import check_bucket, is_odd, pin_of, quoted, wants_etag
-from penstock.adapters.stores.obstore_errors import is_empty, translated
+from penstock.adapters.stores.obstore_errors import is_empty, settings_of_panic, translated
 from penstock.adapters.stores.refusals import Elsewhere, Renewal
 from penstock.adapters.stores.transfer import (
     CHUNK_BYTES,
@@ -84,6 +84,8 @@ class ByObstore:
             if self._is_in_other_region(location, meant):
                 return await self._exact.open(location)
             raise meant from None
+        except Exception as error:
+            raise settings_of_panic(error, location) from None
         check_pin(location, result.meta["e_tag"])
         if not result.meta["size"]:
             # Perhaps a proxy answered 204, and so this is not an object. obstore hides the status,
@@ -145,6 +147,8 @@ class ByObstore:
             if start < 0 and is_empty(error):
                 return Part(b"", 0, location.etag, location.version_id)
             raise self._meant(error, location) from None
+        except Exception as error:
+            raise settings_of_panic(error, location) from None
         meta = result.meta
         check_pin(location, meta["e_tag"])
         part = Part(data, meta["size"], pin_of(meta["e_tag"]), pin_of(meta["version"]))

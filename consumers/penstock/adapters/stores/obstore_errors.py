@@ -23,7 +23,7 @@ from penstock.adapters.stores.refusals import (
     redirected,
     refusal,
 )
-from penstock.errors import LockedOut, PenstockError, Poison, Transient
+from penstock.errors import LockedOut, PenstockError, Poison, Transient, usage
 from penstock.ports import Location
 
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -72,6 +72,20 @@ def is_empty(error: Exception) -> bool:
     said = _STATUS.search(text)
     return _EMPTY_RANGE.search(text) is not None or (
         said is not None and int(said[1]) == NO_SUCH_RANGE
+    )
+
+
+def settings_of_panic(error: Exception, location: Location) -> Exception:
+    """A panic of the Rust library as an error that says what to look at; other errors unchanged.
+    Only values that cannot stand in a request are known to cause panics: those of the settings, and
+    of credentials that the library finds by itself. The class cannot be imported.
+    """
+    if type(error).__name__ not in ("RustPanic", "PanicException"):
+        return error
+    return usage(
+        f"{name(location)}: the store's client failed while it made a request ({error}); look for "
+        f"line breaks and characters that are not ASCII in {section_of(location)} and in the "
+        "credentials of this machine"
     )
 
 
