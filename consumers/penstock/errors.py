@@ -12,6 +12,7 @@
     │   └── Undecided     an open transaction of another member may still move the position
     ├── Poison        this record, object or row can never be answered: reject it and go on
     │   ├── Rejected      the model answered that it cannot take these rows
+    │   │   └── Doubtful      the server failed at these rows, and may do so when it is busy
     │   └── Unforeseen    its handling raised any other exception: try it once more, alone
     └── Fatal         going on would do harm or is pointless: stop the process
 
@@ -138,6 +139,12 @@ class Poison(PenstockError):
 class Rejected(Poison):
     """The model refused these rows because of their content. Smaller calls may tell which row is to
     blame.
+    """
+
+
+class Doubtful(Rejected):
+    """The server answered that something went wrong, but not what. Most servers answer so if the
+    model raised, some also if they are busy with the requests of others.
     """
 
 

@@ -17,14 +17,23 @@ import numpy as np
 import orjson
 
 from penstock.calls.gate import Gate, Rank
-from penstock.calls.outage import Outage, ask_model
+from penstock.calls.outage import CANARY_TRIES, Outage, ask_model
 from penstock.calls.server_health import ServerHealth
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BytesRows, Form, JsonRows, Matrix, Payload
-from penstock.errors import Fatal, HungUp, Poison, Transient, Unforeseen, Unreachable, usage
+from penstock.errors import (
+    Doubtful,
+    Fatal,
+    HungUp,
+    Poison,
+    Transient,
+    Unforeseen,
+    Unreachable,
+    usage,
+)
 from penstock.ports import Answers, Clock, Model
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 
@@ -77,6 +86,9 @@ class ModelCalls:
         # again. Empty if there is none.
         self._witness: list[Payload] = []
         self._wants_witness = False
+        # How often, one after the other, the canary was refused. A server that does so for long is
+        # not busy, but ill.
+        self._canary_doubts = 0
         self.slowest_s: float | None = None
 
     @property
@@ -127,6 +139,10 @@ class ModelCalls:
         except Transient as error:
             if isinstance(error, HungUp):
                 self.health.probe_hung_up()
+            return False
+        except Doubtful:
+            # The rows of probes are good, so this is chance.
+            self.health.refusals_were_chance(1)
             return False
         except Poison:
             # The handler refused the probe, so its worker process lives.
@@ -187,6 +203,7 @@ class ModelCalls:
             self._gate.dropped(call)
             raise
         except Poison as error:
+            self._wants_witness = self._wants_witness or isinstance(error, Doubtful)
             self.health.answered(call, has_rows=has_rows, refusal=error)
             raise
         except Fatal as error:
@@ -224,9 +241,13 @@ class ModelCalls:
         try:
             answers = await self._predict(payloads)
         except Poison as error:
+            self._canary_doubts += 1
+            if isinstance(error, Doubtful) and self._canary_doubts < CANARY_TRIES:
+                raise
             raise Transient(f"the row of model.canary is refused: {error}") from None
         for message in answers.errors.values():
             raise Transient(f"the row of model.canary is refused: {message}")
+        self._canary_doubts = 0
         return answers
 
 

@@ -11,10 +11,11 @@ from typing import Final
 
 from penstock.calls.gate import Gate
 from penstock.calls.outage import Outage
-from penstock.core.bad_rows.lost_requests import ChanceHangUps, Odds, RowsUnanswered
+from penstock.core.bad_rows.lost_requests import ChanceFailures, Odds, RowsUnanswered
 from penstock.core.health.breaker import Call
 from penstock.errors import (
     EXIT_FATAL,
+    Doubtful,
     Fatal,
     HungUp,
     NoAnswer,
@@ -67,7 +68,11 @@ class ServerHealth:
         self.was_answered = False
         self.allowed = most_calls
         self.heard = 0
-        self._chance_hang_ups = ChanceHangUps()
+        self._chance_hang_ups = ChanceFailures()
+        self._chance_refusals = ChanceFailures()
+        # How many requests ended in a way that chance does not explain: answers, refusals that gave
+        # a reason, and refusals that were repeated often enough.
+        self._explained = 0
         self._rows = RowsUnanswered()
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
         # True if the last series of hang-ups, with no answer between them, was so long that the
@@ -103,6 +108,18 @@ class ServerHealth:
         """How likely it is that the server breaks connections of good requests."""
         return self._chance_hang_ups.odds(self.heard)
 
+    @property
+    def odds_of_refusal(self) -> Odds:
+        """How likely it is that the server refuses good rows, as a busy server may do."""
+        return self._chance_refusals.odds(self._explained)
+
+    def refusals_were_chance(self, times: int) -> None:
+        self._chance_refusals.happened(times, self._explained)
+
+    def refusals_were_earned(self, times: int) -> None:
+        """The server refused a row this many times, and the row is to blame."""
+        self._explained += times
+
     def probe_hung_up(self) -> None:
         """The server hung up on a probe. This counts as chance, unless the server turns out to be
         gone.
@@ -130,6 +147,10 @@ class ServerHealth:
             self.hang_ups_were_chance(self._probe_hang_ups)
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
         self._is_away = False
+        if isinstance(refusal, Doubtful):
+            self._chance_refusals.seen(self._explained)
+        else:
+            self._explained += 1
         if has_rows:
             self._rows.answered()
             self._look_at_answer(refusal)

@@ -14,7 +14,11 @@ from penstock.calls.model_calls import ModelCalls
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.lost_requests import KILL_PERIOD_S
 from penstock.core.rows.rejections import Rejection
-from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
+from penstock.errors import Doubtful, HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
+
+# The pauses between two trials of rows that are refused without a reason grow up to this trial, to
+# 0.4 s.
+PATIENT_TRIES = 4
 
 
 class FailedCalls:
@@ -129,6 +133,8 @@ class FailedCalls:
         self._apply_limits()
 
     async def refused(self, search: Search, error: Poison, rank: Rank | None) -> None:
+        if isinstance(error, Doubtful) and not await self._is_to_blame(search, rank):
+            return
         if search.rows > 1:
             self._calls.parted()
             if error.code == "too_large":
@@ -145,3 +151,22 @@ class FailedCalls:
             search.asked_again()
             return
         search.refused(Rejection(error.code, str(error), "predict"))
+
+    async def _is_to_blame(self, search: Search, rank: Rank | None) -> bool:
+        """The server refused rows without a reason. If chance explains it, the rows are asked
+        again. Before each further trial of a single row, a row that is known to be good must be
+        answered. The pause makes the next trial come at a random moment: a busy server may have
+        room for one call at a time, and the call for the good row has just taken it.
+        """
+        calls, odds = self._calls, self._calls.health.odds_of_refusal
+        tries, has_control = search.losses.doubtful + 1, calls.has_witness
+        if search.doubted(odds, has_control=has_control):
+            if search.rows == 1:
+                calls.health.refusals_were_earned(tries)
+            return True
+        if search.rows == 1 and has_control:
+            await calls.until_healthy(rank)
+            self._apply_limits()
+        if odds.broken or not has_control:
+            await calls.pause(min(tries, PATIENT_TRIES))
+        return False

@@ -188,6 +188,9 @@ class Predict:
             self._apply_limits()
             await self._failed.refused(search, error, rank)
         else:
+            if search.losses.doubtful:
+                # This row was refused before, so that was chance.
+                self._calls.health.refusals_were_chance(search.losses.doubtful)
             search.answered()
             # If all rows were answered in the end, the hang-ups during this search were chance. So
             # they tell how often connections break without a bad row.

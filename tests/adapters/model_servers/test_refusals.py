@@ -14,7 +14,15 @@ from penstock import config
 from penstock.adapters.model_servers.embeddings import EmbeddingsModel
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.core.rows.payload import JsonRows
-from penstock.errors import Fatal, Overloaded, PenstockError, Poison, Rejected, Transient
+from penstock.errors import (
+    Doubtful,
+    Fatal,
+    Overloaded,
+    PenstockError,
+    Poison,
+    Rejected,
+    Transient,
+)
 from penstock.ports import Model
 from tests.support.json_server import json_server
 
@@ -37,14 +45,19 @@ EMBEDDINGS = Protocol(EmbeddingsModel, "/v1/embeddings", embedded)
 REFUSALS: list[tuple[Protocol, int, bytes, type[PenstockError]]] = [
     (HTTP, 400, b'{"error":"bad shape"}', Rejected),
     (HTTP, 422, b'{"detail":"bad shape"}', Rejected),
-    (HTTP, 500, b'{"detail":"Internal server error"}', Rejected),
+    (HTTP, 500, b'{"detail":"Internal server error"}', Doubtful),
     (HTTP, 413, b"", Poison),
-    (HTTP, 429, b"", Overloaded),
-    (HTTP, 503, b"", Overloaded),
-    (HTTP, 502, b"<html>", Transient),
-    (HTTP, 504, b"", Transient),
-    (HTTP, 401, b"", Fatal),
-    (HTTP, 404, b"", Fatal),
+    *((HTTP, status, b"", Rejected) for status in (406, 409, 412, 415, 416, 418, 424)),
+    *((HTTP, status, b"", Overloaded) for status in (420, 429, 503, 509, 529)),
+    # About the connection or the service, not about rows. The servers that use the numbers that are
+    # not registered are IIS (440, 449), nginx (444, 499), AWS (460, 463, 561), Cloudflare (520 to
+    # 530) and several proxies (598, 599).
+    *((HTTP, status, b"", Transient) for status in (408, 421, 423, 425, 440, 444, 449, 460, 463)),
+    *((HTTP, status, b"", Transient) for status in (499, 506, 507, 508, 510, 511, 561, 598, 599)),
+    *((HTTP, status, b"<html>", Transient) for status in (502, 504, *range(520, 528), 530)),
+    *((HTTP, status, b"", Fatal) for status in (401, 402, 403, 407, 498)),
+    *((HTTP, status, b"", Fatal) for status in (404, 405, 410, 411, 414, 417, 426, 428, 431)),
+    *((HTTP, status, b"", Fatal) for status in (451, 494, 501, 505, 300, 304)),
     (EMBEDDINGS, 413, b'{"error":"`inputs` must have less than 512 tokens"}', Rejected),
     (EMBEDDINGS, 400, b'{"error":{"message":"maximum context length is 8192 tokens"}}', Rejected),
     (EMBEDDINGS, 413, b"<html>Request Entity Too Large", Poison),

@@ -279,8 +279,17 @@ WISHES: Final[dict[str, Callable[[float | None], bool]]] = {
     "Retry-After: \u0663": lambda wish: wish is None or wish <= 3,
     f"{DATE}\r\nRetry-After: Sat, 21 Nov 2026 03:00:09 GMT": lambda wish: wish == 9.0,
     f"{DATE}\r\nRetry-After: Sat, 21 Nov 2026 02:00:00 GMT": lambda wish: wish == 0.0,
-    "Retry-After: Sat, 21 Nov 2026 03:00:09 GMT": lambda wish: wish is None,
-    "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT": lambda wish: wish is None,
+    "Retry-After: 1.5": lambda wish: wish == 1.5,
+    "Retry-After: 1.5.1": lambda wish: wish is None,
+    "Retry-After: inf": lambda wish: wish is None,
+    # The three forms of a date in RFC 9110, 5.6.7; without a Date our own clock counts.
+    f"{DATE}\r\nRetry-After: Saturday, 21-Nov-26 03:00:09 GMT": lambda wish: wish == 9.0,
+    f"{DATE}\r\nRetry-After: Sat Nov 21 03:00:09 2026": lambda wish: wish == 9.0,
+    "Retry-After: Fri, 21 Nov 2025 03:00:09 GMT": lambda wish: wish == 0.0,
+    "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT": lambda wish: wish is not None and wish > 1e9,
+    "Date: yesterday\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT": (
+        lambda wish: wish is not None and wish > 1e9
+    ),
     "Retry-After: 1\r\nRetry-After: 2": lambda wish: wish in (1.0, 2.0),
     "X: no wish": lambda wish: wish is None,
 }

@@ -21,6 +21,8 @@ _SHOWN_BYTES: Final = 200
 
 SWITCHING: Final = 101
 OK: Final = 200
+# From this status on, an answer is not what was asked for.
+REDIRECT: Final = 300
 
 Fields = frozenset[bytes]
 
@@ -54,8 +56,8 @@ def wanting(*names: str) -> Fields:
 
 @dataclass(slots=True, eq=False)
 class AnswerReader:
-    """`most_bytes`: how many bytes the body of a 200 may have. `most_complaint_bytes`: how many
-    bytes of every other body are read. `believes_length`: True if a 200 whose Content-Length is
+    """`most_bytes`: how many bytes the body of a 2xx may have. `most_complaint_bytes`: how many
+    bytes of every other body are read. `believes_length`: True if a 2xx whose Content-Length is
     above the bound fails before its body is read. `keeps`: after an answer, True if the connection
     may be used again.
 
@@ -134,8 +136,8 @@ class AnswerReader:
         if coded is not None and coded.lower() != b"chunked":
             raise Unusable("its Transfer-Encoding is not chunked")
         self._status = status
-        self._left_bytes = self.most_bytes if status == OK else self.most_complaint_bytes
-        if self.believes_length and status == OK and int(length or 0) > self.most_bytes:
+        self._left_bytes = self.most_bytes if status < REDIRECT else self.most_complaint_bytes
+        if self.believes_length and status < REDIRECT and int(length or 0) > self.most_bytes:
             raise TooLong
         self._ends_with_connection = length is None and coded is None
         # Many servers close the connection after an error answer without announcing this; all
@@ -151,7 +153,7 @@ class AnswerReader:
         self._left_bytes -= len(piece)
         if self._left_bytes >= 0:
             self._body.append(piece)
-        elif self._status == OK:
+        elif self._status < REDIRECT:
             raise TooLong
         else:
             self._body.append(piece[: self._left_bytes])

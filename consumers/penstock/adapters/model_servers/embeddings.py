@@ -15,11 +15,11 @@ import orjson
 from yarl import URL
 
 from penstock import config
+from penstock.adapters.http.answer_reader import REDIRECT
 from penstock.adapters.model_servers.exchange import Reply, Request
 from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, read_answer
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
-    OK,
     TOO_LARGE,
     by_status,
     complaint,
@@ -85,7 +85,7 @@ class EmbeddingsModel(HttpModel):
             raise Poison("too_large", f"the server takes {self.most_rows} texts, not {len(texts)}")
         request = Request(orjson.dumps({"model": self._name, "input": texts}), _JSON)
         reply = await self._http.post(self._url, request, len(texts))
-        if reply.status != OK:
+        if not reply.is_answer:
             raise self._refusal(reply, texts, len(request.body))
         return read_answer(_vectors, reply, len(texts), request)
 
@@ -102,7 +102,7 @@ class EmbeddingsModel(HttpModel):
             return Rejected("model_rejected", message)
         if reply.status == FAILED_DEPENDENCY:
             return Transient(message)
-        return by_status(reply.status, reply.headers, message, too_large=too_large, by_model=False)
+        return by_status(reply.status, reply.headers, message, too_large=too_large)
 
     async def check(self) -> None:
         """Asks `/health`, which vLLM and TEI have. If a server has no `/health`, asks for the list
@@ -111,7 +111,7 @@ class EmbeddingsModel(HttpModel):
         reply = await self._http.look(self._health_url)
         if reply.status == NOT_FOUND:
             reply = await self._http.look(self._models_url)
-        if reply.status != OK:
+        if reply.status >= REDIRECT:
             raise of_server(self._refusal(reply, [], 0))
 
 

@@ -3,16 +3,28 @@
 Rule: a request is sent once, with one exception. If a request went over a connection that had been
 idle, and this connection was closed before a byte of the answer came, the request is sent again.
 The reason: the server had only closed an idle connection, and this says nothing about the server's
-health or the rows. The exchange owns the connections to one server; the caller limits how many
-requests are open at a time.
+health or the rows. Requests forbid packed answers; an answer that is packed all the same is
+unpacked if zlib can do it. The exchange owns the connections to one server; the caller limits how
+many requests are open at a time.
 """
 
 import asyncio
+import codecs
+import re
 import ssl
+import zlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.adapters.http.answer_reader import Answer, AnswerReader, wanting
+from penstock.adapters.http.answer_reader import (
+    OK,
+    REDIRECT,
+    Answer,
+    AnswerReader,
+    TooLong,
+    Unusable,
+    wanting,
+)
 from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.http.connections import Connection, Host
 from penstock.adapters.model_servers.refusals import excerpt
@@ -33,9 +45,19 @@ MOST_COMPLAINT_BYTES: Final = 1 << 16
 # `Reply.headers`.
 HEADERS: Final = {
     name.lower().encode(): name
-    for name in ("Retry-After", "Date", "Inference-Header-Content-Length")
+    for name in ("Retry-After", "Date", "Location", "Inference-Header-Content-Length")
 }
-_FIELDS: Final = wanting(*HEADERS.values())
+_FIELDS: Final = wanting(*HEADERS.values(), "Content-Encoding", "Content-Type")
+# The codings that zlib unpacks, with the forms to try: gzip or zlib by its head, then the deflate
+# without a head that some servers send (RFC 9110, 8.4.1.2).
+_ZLIB_FORMS: Final = {
+    b"gzip": (zlib.MAX_WBITS | 32,),
+    b"x-gzip": (zlib.MAX_WBITS | 32,),
+    b"deflate": (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS),
+}
+# JSON is UTF-8. If a server says another charset, its answer is translated.
+_CHARSET: Final = re.compile(rb"charset=\"?([\w.:-]+)", re.IGNORECASE)
+_UTF8: Final = (b"utf-8", b"utf8", b"us-ascii")
 # How many bytes of a request's body an error shows, so that a person finds the row at fault.
 SHOWN_BYTES: Final = 200
 
@@ -60,9 +82,18 @@ class Reply(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def is_answer(self) -> bool:
+        """True if rows may be answered here: by a 200, or by another 2xx with a body."""
+        return self.status == OK or (OK < self.status < REDIRECT and self.body != b"")
+
 
 class NotConnected(Exception):
     """No connection could be made, so nothing was sent."""
+
+
+class Packed(Exception):
+    """The answer is packed in a way that cannot be unpacked here; the text names it."""
 
 
 class Exchange:
@@ -140,11 +171,58 @@ def rest_of_head(method: str, request: Request) -> bytes:
 
 
 def reply_of(answer: Answer) -> Reply:
-    """Make a `Reply` from the answer. If a header came twice, its first value counts."""
-    fields = answer.fields
+    """Make a `Reply` from the answer. If a header came twice, its first value counts. Raises
+    `Packed`, `Unusable`, `TooLong` if the body is packed and cannot be unpacked.
+    """
+    status, fields, body = answer
+    if coding := fields.get(b"content-encoding", b"").lower().replace(b"identity", b""):
+        body = _unpacked(status, coding, body)
+    if (said := _CHARSET.search(fields.get(b"content-type", b""))) is not None:
+        body = _as_utf8(body, said[1])
     headers = {
         shown: fields[name].partition(b"\n")[0].decode("latin-1")
         for name, shown in HEADERS.items()
         if name in fields
     }
-    return Reply(answer.status, headers, answer.body)
+    return Reply(status, headers, body)
+
+
+def _unpacked(status: int, coding: bytes, packed: bytes) -> bytes:
+    is_wanted = status < REDIRECT
+    most_bytes = MOST_ANSWER_BYTES if is_wanted else MOST_COMPLAINT_BYTES
+    for form in _ZLIB_FORMS.get(coding, ()):
+        try:
+            body, is_whole = _inflated(packed, form, most_bytes)
+        except zlib.error:
+            continue
+        if is_wanted and len(body) > most_bytes:
+            raise TooLong
+        if is_wanted and not is_whole:
+            raise Unusable(f"its body breaks off in {coding.decode('latin-1')}")
+        return body
+    if is_wanted and coding in _ZLIB_FORMS:
+        raise Unusable(f"its body is not {coding.decode('latin-1')}, as its head says")
+    if is_wanted:
+        raise Packed(coding.decode("latin-1"))
+    return b"(packed as %b)" % coding
+
+
+def _inflated(packed: bytes, form: int, most_bytes: int) -> tuple[bytes, bool]:
+    """Unpack a little more than `most_bytes` at most. The second result: True if the end came."""
+    pieces: list[bytes] = []
+    left_bytes, is_whole = most_bytes + 1, False
+    while packed and left_bytes > 0:
+        one = zlib.decompressobj(form)
+        pieces.append(one.decompress(packed, left_bytes))
+        left_bytes -= len(pieces[-1])
+        packed, is_whole = one.unused_data, one.eof
+    return b"".join(pieces), is_whole
+
+
+def _as_utf8(body: bytes, charset: bytes) -> bytes:
+    if charset.lower() in _UTF8:
+        return body
+    try:
+        return codecs.decode(body, charset.decode()).encode()
+    except (LookupError, ValueError, AttributeError):
+        return body  # whoever reads it says what is wrong with it

@@ -8,6 +8,7 @@ predict and how to check the server. The caller limits how many calls are open a
 import base64
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -20,12 +21,13 @@ from penstock.adapters.model_servers.exchange import (
     MOST_ANSWER_BYTES,
     Exchange,
     NotConnected,
+    Packed,
     Reply,
     Request,
     reply_of,
     rest_of_head,
 )
-from penstock.adapters.model_servers.refusals import OK, TOO_LARGE
+from penstock.adapters.model_servers.refusals import TOO_LARGE
 from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
 from penstock.ports import Answers
@@ -142,7 +144,16 @@ class ModelHttp:
         if self._is_denied(reply) and await self._token.read_again():
             self._start_of.cache_clear()
             reply = await self._send(method, url, request, timeout_s)
-        return reply if reply.status == OK else reply._replace(body=self._masked(reply.body))
+        return reply if reply.is_answer else self._told(url, reply)
+
+    def _told(self, url: URL, reply: Reply) -> Reply:
+        """The refusal as errors may show it: a redirect's target as a whole address, no secrets."""
+        headers = dict(reply.headers)
+        if (location := headers.get("Location")) is not None:
+            with suppress(ValueError):  # if it is no URL, a person may still know what is meant
+                location = str(url.join(URL(location)))
+            headers["Location"] = self._masked(config.shown_url(location).encode()).decode()
+        return reply._replace(headers=headers, body=self._masked(reply.body))
 
     async def _send(self, method: str, url: URL, request: Request, timeout_s: float) -> Reply:
         head = self._start_of(method, url) + rest_of_head(method, request)
@@ -150,6 +161,12 @@ class ModelHttp:
             return reply_of(await self._exchange.ask(head, request.body, timeout_s))
         except NotConnected as error:
             raise Unreachable(self._said(url, str(error))) from None
+        except Packed as error:
+            raise usage(
+                f"{config.shown_url(str(url))} packs its answers (Content-Encoding: {error}), "
+                "which the requests do not allow; switch that off at the server, or at the proxy "
+                "before it"
+            ) from None
         except TooLong:
             raise Poison(
                 "result_too_large",
@@ -176,7 +193,12 @@ class ModelHttp:
                 "model.url, model.name or the model's token has a blank or a control character in "
                 "it, which a request cannot carry"
             )
-        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
+        lines = [
+            f"{method} {url.raw_path_qs} HTTP/1.1",
+            f"Host: {url.host_port_subcomponent}",
+            # Without this line a server may pack its answer in any way (RFC 9110, 12.5.3).
+            "Accept-Encoding: identity",
+        ]
         if self._token.text is not None:
             lines.append(f"Authorization: Bearer {self._token.text}")
         elif url.user is not None:

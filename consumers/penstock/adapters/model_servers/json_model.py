@@ -2,10 +2,8 @@
 
 Rule: each batch is sent by one POST; the answer has one element per row at a configured place. A
 preset says how a known server is called: the address, the envelope, the place of the answers. A
-preset only fills in keys that the settings leave open. A 5xx of an unknown server does not tell
-whether the rows or the server are at fault. So 500 counts as the rows' fault, because frameworks
-answer 500 if the model raises. Every other 5xx counts as the server's fault. Owner: the
-application.
+preset only fills in keys that the settings leave open. What a refusal means is told by its status
+(`refusals`). Owner: the application.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +18,6 @@ from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, rea
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
-    OK,
     by_status,
     complaint,
     of_server,
@@ -63,7 +60,7 @@ class JsonModel(HttpModel):
             raise Poison("too_large", f"{rows} rows; this request carries one")
         request = self.request(payloads)
         reply = await self._http.post(self.url, request, rows)
-        if reply.status != OK:
+        if not reply.is_answer:
             raise self._refusal(reply, len(request.body))
         return read_answer(self._parsed, reply, rows, request)
 
@@ -103,8 +100,7 @@ class JsonModel(HttpModel):
     def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
         said = f"{self._shown_url} answered {reply.status}: {complaint(reply.body)}"
         too_big = too_large(self._shown_url, sent_bytes)
-        by_model = reply.status == 500
-        return by_status(reply.status, reply.headers, said, too_large=too_big, by_model=by_model)
+        return by_status(reply.status, reply.headers, said, too_large=too_big, may_be_model=True)
 
 
 class Preset(NamedTuple):

@@ -5,13 +5,16 @@ Rule: a failing server (`Transient`), refused rows (`Poison`, `Rejected`) and a 
 adapter reads the texts. Pure functions.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 import orjson
 
 from penstock.errors import (
+    Doubtful,
     Fatal,
     Overloaded,
     PenstockError,
@@ -25,7 +28,23 @@ OK: Final = 200
 NOT_FOUND: Final = 404
 NOT_IMPLEMENTED: Final = 501
 TOO_LARGE: Final = 413
-# The most digits that are read of a Retry-After in seconds. A year, in seconds, has eight digits.
+# With these statuses a server says that it has too much to do. 420, 509 and 529 are not registered,
+# but in use.
+_BUSY: Final = frozenset({420, 429, 503, 509, 529})
+_DENIED: Final = frozenset({401, 402, 403, 407, 498})
+# These are about how every request is made: its address, method, headers or protocol. Servers
+# without versions answer 501 to a request that names a version.
+_WRONG_ADDRESS: Final = frozenset(
+    {NOT_FOUND, 405, 410, 411, 414, 417, 426, 428, 431, 451, 494, NOT_IMPLEMENTED, 505}
+)
+# Only by these a server says that it has read the rows and cannot take them. The other 4xx, such as
+# 408, 423, 425 and the 444, 460 and 499 of proxies, are about the connection or the service.
+_OF_ROWS: Final = frozenset({400, 406, 409, 412, 415, 416, 418, 422, 424})
+# Frameworks answer this if the model raised, whatever the cause was.
+_RAISED: Final = 500
+# Retry-After in seconds. RFC 9110 knows whole seconds only; some servers send fractions. Not more
+# than this many characters are read: a year, in seconds, has eight digits.
+_SECONDS: Final = re.compile(r"\d+(?:\.\d*)?", re.ASCII)
 MOST_DIGITS: Final = 8
 # How many characters of a server's own words an error shows: as many as a person wants to read.
 EXCERPT_CHARS: Final = 300
@@ -39,24 +58,34 @@ def by_status(
     said: str,
     *,
     too_large: Poison,
-    by_model: bool,
+    by_model: bool = False,
+    may_be_model: bool = False,
 ) -> PenstockError:
     """`said`: the whole error text for a person. `too_large`: the error to return for a 413.
     `by_model`: True if the model itself refused, not the server in front of it. In this case even a
-    5xx is about the rows.
+    5xx is about the rows. `may_be_model`: True if 500 can mean that the model raised.
     """
     wish_s = retry_after_s(headers)
-    if status == 429 or (status == 503 and not by_model):
+    if by_model and status >= _RAISED:
+        return Rejected("model_rejected", said)
+    if status in _BUSY:
         return Overloaded(said, retry_after_s=wish_s)
-    if status in (401, 403):
+    if status in _DENIED:
         return denied(said)
-    if status in (NOT_FOUND, 405) or status < 400:
+    if status < 400 and "Location" in headers:
+        return usage(
+            f"{said}: it redirects to {headers['Location']}, and redirects are not followed; set "
+            "model.url (or model.path) so that this is the address that is asked"
+        )
+    if status in _WRONG_ADDRESS or status < 400:
         return not_there(said)
     if status == TOO_LARGE:
         return too_large
-    if status == 408 or (status >= 500 and not by_model):
-        return Transient(said, retry_after_s=wish_s)
-    return Rejected("model_rejected", said)
+    if status in _OF_ROWS:
+        return Rejected("model_rejected", said)
+    if may_be_model and status == _RAISED:
+        return Doubtful("model_rejected", said)
+    return Transient(said, retry_after_s=wish_s)
 
 
 def not_there(said: str) -> Fatal:
@@ -79,16 +108,25 @@ def too_large(url: str, sent_bytes: int) -> Poison:
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Retry-After in seconds. If the header holds a date, the result is the time from the answer's
-    own Date until then.
+    own Date until then; if there is no Date, the time from now.
     """
     wish = headers.get("Retry-After", "").strip()
-    if wish.isdecimal():
+    if _SECONDS.fullmatch(wish):
         return float(wish[:MOST_DIGITS])
+    until = _moment(wish)
+    if until is None:
+        return None
+    now = _moment(headers.get("Date", "")) or datetime.now(UTC)
+    return max(0.0, (until - now).total_seconds())
+
+
+def _moment(date: str) -> datetime | None:
+    """Reads each of HTTP's forms of a date (RFC 9110, 5.6.7); all of them mean UTC."""
     try:
-        until, now = (parsedate_to_datetime(text) for text in (wish, headers.get("Date", "")))
-        return max(0.0, (until - now).total_seconds())
+        found = parsedate_to_datetime(date)
     except (ValueError, TypeError):
         return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def complaint(raw: bytes) -> str:

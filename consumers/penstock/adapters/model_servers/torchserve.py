@@ -75,7 +75,7 @@ class TorchServeModel(HttpModel):
             raise Poison("too_large", f"{rows} rows; this request carries one")
         request = self.request(payloads)
         reply = await self._http.post(self.url, request, rows)
-        if reply.status != OK:
+        if not reply.is_answer:
             raise refusal(*reply, self._shown_url, len(request.body))
         parse = row_answers.parse_single if self._form.single else row_answers.parse
         return read_answer(parse, reply, rows, request)

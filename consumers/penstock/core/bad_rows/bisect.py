@@ -237,6 +237,16 @@ class Search:
             self.hang_ups = 0
         return rejected
 
+    def doubted(self, odds: Odds, *, has_control: bool) -> bool:
+        """The rows were refused without a reason. Returns True if the rows are to blame, so that
+        `refused` is called next; otherwise they are asked again.
+        """
+        if self.losses.doubted(self.rows, odds, has_control=has_control):
+            return True
+        self._refusals += 1
+        self.again()
+        return False
+
     def broke(self, error: WorkerDied | NoAnswer) -> list[Block]:
         """The connection broke while one row above the usual size limit was sent, and the server
         was healthy right after. So the row may be too large.

@@ -4,7 +4,7 @@ A request is lost if the server dies while it has the rows, hangs up on them, or
 Rule: a loss counts against several rows only when it repeats, and against a single row only when
 chance would explain its losses less than once in a million times. Any answer or refusal clears the
 count, but the search stays careful. Pure. Owners: one search for bad rows (`LostRequests`); the
-health of one model server (`ChanceHangUps`, `RowsUnanswered`).
+health of one model server (`ChanceFailures`, `RowsUnanswered`).
 """
 
 import math
@@ -38,6 +38,12 @@ HANG_UPS = 2
 LEAST_PROOF = 0.5
 
 
+# If nothing was answered yet, no good row is known. Then a row that is refused without a reason is
+# blamed after this many tries: a server that is busy for three quarters of the time refuses all of
+# them once in 300 times.
+UNCONTROLLED_TRIES = 20
+
+
 class _HangUp(NamedTuple):
     """One hang-up on the rows. Chance can explain it in two ways: `broken` requests one after the
     other broke at random; or another cause, which kills the server every five seconds, hit the
@@ -53,7 +59,8 @@ class LostRequests:
     the other, the worker process died; or how many times the server hung up. `hang_ups`: how often
     the connection broke under a row that may be too large. `kills_workers`: the worker process died
     twice during this search, so only one such search asks at a time. `breaks_connections`: the
-    server hung up twice during this search, which does not harm other rows.
+    server hung up twice during this search, which does not harm other rows. `doubtful`: how often,
+    one after the other, the rows were refused without a reason.
     """
 
     __slots__ = (
@@ -63,6 +70,7 @@ class LostRequests:
         "_hung",
         "breaks_connections",
         "count",
+        "doubtful",
         "hang_ups",
         "kills_workers",
     )
@@ -72,7 +80,7 @@ class LostRequests:
         self.forgive()
 
     def forgive(self) -> None:
-        self.count = self.hang_ups = 0
+        self.count = self.hang_ups = self.doubtful = 0
         # How many requests the server had answered when these rows last got no answer.
         self._heard = -1
         self._doubt = 1.0
@@ -107,6 +115,19 @@ class LostRequests:
         if hung is not self._hung:
             self._hung, self.count, self._doubt, self._hang_ups = hung, 0, 1.0, []
         self.count += 1
+
+    def doubted(self, rows: int, odds: "Odds", *, has_control: bool) -> bool:
+        """The rows were refused without a reason, maybe only because the server was busy. Returns
+        True if that counts as a refusal. `has_control`: rows that are known to be good can be asked
+        in between.
+        """
+        self.doubtful += 1
+        tries = self.doubtful
+        if rows > 1:
+            return odds.share**tries <= SPLIT_DOUBT
+        return odds.are_against(tries, odds.usual**tries) or (
+            not has_control and tries >= UNCONTROLLED_TRIES
+        )
 
     def broke(self) -> bool:
         """The connection broke while one row above the usual limit was sent, and the server was
@@ -180,6 +201,11 @@ class Odds(NamedTuple):
         """
         return doubt <= MOST_DOUBT and self.of_late(times) <= MOST_DOUBT_OF_LATE
 
+    @property
+    def share(self) -> float:
+        """The share of good requests that broke since the server began to break them."""
+        return self.broken / max(1, self.broken + self.answered)
+
     def of_late(self, times: int) -> float:
         """The chance that `times` requests break one after the other, if the server began to break
         connections at random when it first hung up. The share of connections that it then breaks is
@@ -191,9 +217,10 @@ class Odds(NamedTuple):
         )
 
 
-class ChanceHangUps:
-    """How often connections break under good rows. The more often they break, the more losses it
-    takes until a row is blamed. `heard`: how many requests were answered in all.
+class ChanceFailures:
+    """How often connections break under good rows, or good rows are refused without a reason. The
+    more often that happens, the more failures it takes until a row is blamed. `heard`: how many
+    requests were answered in all.
     """
 
     __slots__ = ("_began", "_count", "_last", "_of_late", "_since")
@@ -203,7 +230,7 @@ class ChanceHangUps:
         self._last = -QUIET_ANSWERS
 
     def seen(self, heard: int) -> None:
-        """Call this each time the server hangs up, whether on good rows or on bad ones."""
+        """Call this at each failure, whether it comes under good rows or under bad ones."""
         if heard - self._last >= QUIET_ANSWERS:
             self._began, self._of_late = heard, 0
         self._last = heard
@@ -212,7 +239,7 @@ class ChanceHangUps:
         return Odds(self.chance(heard), self._of_late, heard - self._began)
 
     def happened(self, times: int, heard: int) -> None:
-        """`times` connections broke under good rows."""
+        """`times` requests with good rows failed."""
         self._of_late += times
         self._count += times
         if heard - self._since > REMEMBERED:

@@ -18,6 +18,7 @@ from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import (
     EXIT_USAGE,
+    Doubtful,
     Fatal,
     HungUp,
     NoAnswer,
@@ -59,7 +60,7 @@ async def connected(
 
 # How each fault is told, over REST and over gRPC.
 FAULTS: dict[Fault, tuple[type[PenstockError], type[PenstockError] | None]] = {
-    "model_raised": (Rejected, Rejected),
+    "model_raised": (Doubtful, Rejected),
     "unavailable": (Overloaded, Overloaded),
     "loading": (Transient, Transient),
     "no_model": (Fatal, Fatal),

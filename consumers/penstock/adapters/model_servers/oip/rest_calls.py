@@ -17,6 +17,7 @@ import orjson
 from yarl import URL
 
 from penstock import config
+from penstock.adapters.http.answer_reader import REDIRECT
 from penstock.adapters.model_servers.exchange import Reply, Request
 from penstock.adapters.model_servers.http_calls import ModelHttp
 from penstock.adapters.model_servers.oip.columns import Column, Filled, fit_for_json
@@ -36,9 +37,6 @@ from penstock.errors import PenstockError, Poison, Rejected, Transient, Unreacha
 
 BINARY: Final = "binary_tensor_data"
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
-# This status has two meanings: servers without versions answer it to a request that names a
-# version, and all servers answer it to an unknown method.
-NOT_IMPLEMENTED: Final = 501
 # Triton's error text while Triton is still loading the model. The status is then 404.
 LOADING: Final = "has no available versions"
 _RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception)\b.*$", re.MULTILINE)
@@ -69,7 +67,7 @@ class RestWire:
 
     async def check_ready(self) -> None:
         reply = await self._http.look(self._url / "ready")
-        if reply.status != OK:
+        if reply.status >= REDIRECT:
             raise of_server(refusal(reply, self._shown_url, 0))
 
     async def infer(
@@ -107,7 +105,7 @@ class RestWire:
 
     async def _infer(self, request: Request, filled: Filled) -> list[Output]:
         reply = await self._http.post(self.url, request, filled.sent)
-        if reply.status != OK:
+        if not reply.is_answer:
             raise refusal(reply, self._shown_url, len(request.body))
         try:
             return read_outputs(reply)
@@ -196,15 +194,12 @@ def read_outputs(reply: Reply) -> list[Output]:
 
 
 def refusal(reply: Reply, url: str, sent_bytes: int) -> PenstockError:
-    """The error that an answer other than 200 means. 500 counts as an exception of the model,
-    because the protocol has no other way to report a bad row.
-    """
+    """The error that an answer other than 200 means."""
     said = f"{url} answered {reply.status}: {_said(reply.body)}"
     if reply.status == NOT_FOUND and LOADING in said:
         return Transient(said)
-    status = NOT_FOUND if reply.status == NOT_IMPLEMENTED else reply.status
     too_big = too_large(url, sent_bytes)
-    return by_status(status, reply.headers, said, too_large=too_big, by_model=status == 500)
+    return by_status(reply.status, reply.headers, said, too_large=too_big, may_be_model=True)
 
 
 def _described(column: Column) -> dict[str, Any]:
