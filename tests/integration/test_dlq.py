@@ -1,5 +1,6 @@
 """Dead letters on the real services: a stopped line that goes on, and rows that are sent back."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -156,3 +157,40 @@ async def test_a_stopped_line_goes_on_by_a_word_without_a_restart(
     assert offsets == [0, 1, 2, 3, 4, 5, 6]
     judged = await penstock("verify", environ=environ)
     assert judged.code == 0, judged.stdout.decode()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_words_that_are_said_at_once_are_all_heard_though_the_commit_names_few_of_the_stops(
+    services: Services, make_topics: Any, bucket: str, broker: Broker, client: Client
+) -> None:
+    streams = [f"s{number}" for number in range(20)]
+    topics = await make_topics(1)
+    bad = [
+        {"bucket": bucket, "key": f"bad-{stream}.csv", "stream": stream}
+        for _ in range(3)
+        for stream in streams
+    ]
+    await broker.publish(topics.input, [Message(each, 0) for each in bad])
+    environ = environment(
+        services, topics, LIMITS__DLQ_CONSECUTIVE=2, OUTPUT__ORDER="stream", KAFKA__CLIENT=client
+    )
+    async with running_worker(environ) as worker:
+
+        async def all_stand() -> bool:
+            return all(f"stream {stream!r} at" in worker.said for stream in streams)
+
+        await until(all_stand, lambda: worker.said)
+        shown = await penstock("dlq", "list", environ=environ)
+        assert "names 16 stopped streams at most" in shown.stdout.decode()
+        said = await asyncio.gather(
+            *(penstock("dlq", "skip", stream, environ=environ) for stream in streams[::3])
+        )
+        assert [ended.code for ended in said] == [0] * 7, [ended.stderr for ended in said]
+
+        async def all_are_skipped() -> bool:
+            found = await answers(broker, topics, 0)
+            skipped = {one["stream"] for one in found if one["source"]["offset"] >= 40}
+            return skipped >= set(streams[::3])
+
+        await until(all_are_skipped, lambda: worker.said)
+        assert await worker.stop() == 0, worker.said

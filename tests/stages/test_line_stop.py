@@ -372,6 +372,46 @@ async def test_a_word_that_nobody_heard_is_there_for_the_next_worker() -> None:
     assert len(world.dead_letters()) == 5
 
 
+@ORDERS
+@GUARANTEES
+def test_a_word_that_was_obeyed_is_not_heard_again_by_another_worker(
+    *, order_by_stream: bool, exactly_once: bool
+) -> None:
+    """Not even if the group's position was moved back to where the line had stopped."""
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(partitions=2, exactly_once=exactly_once)
+        world.with_settings(line=THREE, order_by_stream=order_by_stream)
+        announce_missing(world, 5)
+        world.announce("good.csv", csv(1), stream="good")
+        async with running(world) as pipeline:
+            await until(lambda: len(pipeline.stopped) == 1)
+            say(world, Word("skip", 3, stream_digest("bad"), 1))
+            await until(lambda: world.next_offset() == 6)
+            await until(lambda: world.source.said[0].endswith("+"))
+        assert len(world.dead_letters()) == 5
+        world.source.committed[0] = Commit(0)
+        async with running(world) as pipeline:
+            await until(lambda: len(pipeline.stopped) == 1)
+            await asyncio.sleep(60.0)
+            assert len(world.dead_letters()) == 8, "it stops again, and stands"
+
+    scenario()
+
+
+@virtual_time
+async def test_a_word_about_wherever_a_stream_stands_is_obeyed_once() -> None:
+    world = World(partitions=2).with_settings(line=THREE, order_by_stream=True)
+    announce_missing(world, 9)
+    async with running(world) as pipeline:
+        await until(lambda: len(pipeline.stopped) == 1)
+        say(world, Word("skip", None, stream_digest("bad"), 1))
+        await until(lambda: [stop.offset for stop in pipeline.stopped] == [7])
+        await asyncio.sleep(60.0)
+        assert len(world.dead_letters()) == 7
+
+
 @virtual_time
 async def test_words_that_cannot_be_read_end_no_worker() -> None:
     world = World(partitions=2).with_settings(line=THREE)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.adapters.memory.topics import MemorySink, PartitionReader, behind
+from penstock.core.order.line_stop import Word, decode_words, encode_words, obeyed
 from penstock.errors import Fenced, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Outgoing, Rebalance, Record, Span, Where
 
@@ -103,6 +104,9 @@ class MemorySource:
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         return {number: self.said[number] for number in partitions if number in self.said}
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        self.said[partition] = encode_words(obeyed(decode_words(self.said[partition]), words))
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         if self.on_commit is not None:

@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock import config
-from penstock.adapters.kafka.positions_from_outside import tell_stopped_lines
+from penstock.adapters.kafka.operator_words import tell_stopped_lines
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
 from penstock.core.order.line_stop import Verb, Word, stream_digest
+from penstock.core.progress.cursor import STOPS
 from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
 from penstock.dlq.letters import Choice, Filed, Seen, letters, rows_text
 from penstock.errors import usage
@@ -145,6 +146,11 @@ def _stop_lines(group: str, topic: str, stopped: dict[int, list[int]]) -> Iterab
                 "the cause, then start its worker again, or say penstock dlq resume STREAM: it "
                 "goes on there"
             )
+        if len(offsets) >= STOPS:
+            yield (
+                f"{topic}/{partition}: a commit names {STOPS} stopped streams at most, and there "
+                "may be more; /api/status of the worker tells all of them"
+            )
 
 
 def as_json_line(filed: Filed) -> bytes:
@@ -154,27 +160,40 @@ def as_json_line(filed: Filed) -> bytes:
 
 
 async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
-    """Tell the stopped lines of this stream to go on. Returns the offsets at which these lines have
-    stopped, as texts. Raises `Fatal` if no line of the stream has stopped.
+    """Tell the stopped lines of this stream to go on. Returns where these lines have stopped, as
+    texts. Raises `Fatal` if no line of the stream has stopped.
+
+    A commit names only so many of a partition's stopped streams. In such a partition the stream may
+    have stopped, too, and its worker is told to let it go on wherever it stands.
     """
-    found: dict[Where, int] = {}
+    found: dict[Where, int | None] = {}
+    full: set[Where] = set()
     others: set[str] = set()
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
         for topic in await reader.inputs():
             stopped = await reader.stopped(topic, await reader.spans(topic))
             for partition, offsets in stopped.items():
+                if len(offsets) >= STOPS:
+                    full.add(Where(topic, partition))
                 for offset in offsets:
                     streams = await _streams_at(cfg, reader, Where(topic, partition), offset)
                     others |= streams
                     if stream in streams:
                         found[Where(topic, partition)] = offset
+    found = found or dict.fromkeys(full)
     if not found:
         known = f"; these do: {', '.join(sorted(others))}" if others else ""
         raise usage(f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}")
     number = SystemClock().wall_ms()
     words = {where: Word(verb, at, stream_digest(stream), number) for where, at in found.items()}
     await tell_stopped_lines(cfg.kafka, words)
-    return [f"{where.topic}/{where.partition}/{at}" for where, at in found.items()]
+    return [
+        f"{where.topic}/{where.partition}/{at}"
+        if at is not None
+        else f"{where.topic}/{where.partition}, if it is one of the stopped streams that the "
+        "group's commit has no room for"
+        for where, at in found.items()
+    ]
 
 
 async def _streams_at(cfg: config.Config, reader: Reader, where: Where, offset: int) -> set[str]:

@@ -43,6 +43,10 @@ class Pipeline:
         self._line_stops = asyncio.Event()
         # The operators' words that were acted on, each with the partition that it is about.
         self._heard: set[tuple[int, Word]] = set()
+        # Those of them that are not marked yet, with the stop that each was about; and those whose
+        # stop was answered already, or stood again, at the last look.
+        self._obeyed: dict[tuple[int, Word], LineStop] = {}
+        self._settled: set[tuple[int, Word]] = set()
 
     def __repr__(self) -> str:
         windows = "; ".join(repr(track.microbatch) for track in self.wiring.tracks.values())
@@ -157,8 +161,9 @@ class Pipeline:
         while True:
             await self._line_stops.wait()
             self._line_stops.clear()
-            while self.stopped:
-                if not await self._act_on_words():
+            while self.stopped or self._obeyed:
+                await self._mark_obeyed()
+                if self.stopped and not await self._act_on_words():
                     self._end_if_all_stopped()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(WORDS_S):
@@ -194,12 +199,36 @@ class Pipeline:
         found: list[str] = []
         for stop in lane.stops:
             for word in words:
-                if word.is_about(stop) and (lane.number, word) not in self._heard:
-                    self._heard.add((lane.number, word))
+                heard = (lane.number, word)
+                if word.is_about(stop) and not word.is_done and heard not in self._heard:
+                    self._heard.add(heard)
+                    self._obeyed[heard] = stop
                     found.append(f"{word.verb} stream {stop.stream!r} at offset {stop.offset}")
                     if word.verb == "skip":
                         self.assignments.let_pass(lane.number, stop.stream, stop.offset)
         return found
+
+    async def _mark_obeyed(self) -> None:
+        """Mark the words that are obeyed, so that no other worker obeys them, not even if somebody
+        moves the group's position back. A word is obeyed if its record is answered or its line has
+        stopped there again. It is marked one look later: by then the answer is committed. If a
+        worker dies before, its successor hears the word.
+        """
+        for heard, stop in list(self._obeyed.items()):
+            number, word = heard
+            lane = self._lanes.get(number)
+            if lane is None:
+                continue  # the partition is about to begin again, or another worker has it
+            if heard in self._settled:
+                try:
+                    await self._source.mark_obeyed(number, [word])
+                except PenstockError as error:
+                    log.warning("a word about a stopped line cannot be marked: %s", error)
+                    continue
+                del self._obeyed[heard]
+                self._settled.discard(heard)
+            elif stop.offset in lane.ledger.progress or any(map(word.is_about, lane.stops)):
+                self._settled.add(heard)
 
     def _end_if_all_stopped(self) -> None:
         """End the worker if all partitions are stopped. The source is asked for the number of

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.health.other_groups import RegionState
+from penstock.core.order.line_stop import Word
 
 
 class Record(NamedTuple):
@@ -141,6 +142,12 @@ class Source(Polled, Protocol):
         """For each of these partitions: what operators have said about stops of the partition or of
         its streams, as text for `core.order.line_stop.decode_words`. Raises `Transient`, or `Fatal`
         if reading these texts is not allowed.
+        """
+        ...
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        """Mark these words about the partition, so that no worker obeys them again. Raises
+        `Transient`, or `Fatal` if writing them is not allowed.
         """
         ...
 

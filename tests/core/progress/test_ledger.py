@@ -1,4 +1,6 @@
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -225,3 +227,26 @@ def test_no_more_records_are_opened_than_fit_if_every_second_completes() -> None
     for completed in range(1, offset, 2):
         ledger.deliver(completed, 0)
     assert len(encode(ledger.progress)) <= MAX_CHARS
+
+
+def test_the_page_tells_how_many_messages_fit_behind_one_that_waits() -> None:
+    """One object a message: each second of those behind the first is owed until the end, which
+    takes the most marks. Two objects: one of each message waits.
+    """
+    counts = {}
+    for objects in (1, 2):
+        ledger, offset = Ledger(Progress(0)), 0
+        while ledger.has_room_for(None) and (objects == 1 or not offset or ledger.spare_marks()):
+            ledger.open(offset, objects)
+            if objects == 2:
+                ledger.deliver(offset, 1)
+            elif offset % 2:
+                ledger.deliver(offset, 0)
+            offset += 1
+        counts[objects] = offset
+    page = (Path(__file__).parents[3] / "docs" / "guarantees.md").read_text()
+    one, two = re.findall(
+        r"some ([0-9,]+) messages behind the first\s+incomplete|some (\d+) of them", page
+    )
+    assert counts[1] == pytest.approx(int(one[0].replace(",", "")), rel=0.05)
+    assert counts[2] == pytest.approx(int(two[1]), rel=0.05)

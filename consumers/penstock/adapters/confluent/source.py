@@ -35,8 +35,10 @@ from penstock.adapters.kafka.group.membership import (
     JoinDeadline,
     instance_of,
 )
+from penstock.adapters.kafka.operator_words import mark_obeyed
 from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.source import MAX_RECORDS
+from penstock.core.order.line_stop import Word
 from penstock.errors import Fatal, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.process.asyncio_additions import stopped_after
@@ -248,6 +250,9 @@ class ConfluentSource:
         return await self._places.starts(partitions)
 
     # The end.
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        await mark_obeyed(self._settings, self.where(partition), words)
 
     async def stop(self) -> None:
         if self.has_stopped:

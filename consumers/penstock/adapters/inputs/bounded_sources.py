@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from penstock.adapters.inputs.urls import Groupless
 from penstock.adapters.kafka.reader import Reader, Spans
+from penstock.core.order.line_stop import Word
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Rebalance, Record, Source, Where
 
@@ -74,6 +75,9 @@ class BoundedSource:
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         return await self._source.words(partitions)
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        await self._source.mark_obeyed(partition, words)
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         return await self._source.rewind(partitions)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.core.health.other_groups import RegionState
+from penstock.core.order.line_stop import Word
 from penstock.ports import Commit, Rebalance, Record, Source, Where
 
 
@@ -76,6 +77,10 @@ class RegionalSource:
         for member, numbers in self._by_member(partitions).items():
             said |= await member.words(numbers)
         return said
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        for member in self._by_member([partition]):
+            await member.mark_obeyed(partition, words)
 
     def pause(self, partition: int) -> None:
         for member in self._by_member([partition]):

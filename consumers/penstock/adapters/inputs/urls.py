@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
+from penstock.core.order.line_stop import Word
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
 from penstock.messages.codec import SchemaError, encode_reference
@@ -70,6 +71,9 @@ class Groupless:
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         return {}
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        return
 
     def pause(self, partition: int) -> None:
         return

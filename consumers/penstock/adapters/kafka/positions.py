@@ -107,9 +107,9 @@ async def words(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, str]:
     """The operator's words about each partition, undecoded. Partitions without such words are left
-    out.
+    out. `group`: the second group, whose commits hold the words.
     """
-    found = await positions(client, lines_group(group), partitions)
+    found = await positions(client, group, partitions)
     return {where: commit.metadata for where, commit in found.items() if commit is not None}
 
 
@@ -155,7 +155,7 @@ class GroupPositions:
             await self._abandoned.look(client_of(self._admin))
 
     async def words(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        return await words(client_of(self._admin), self._settings.group, partitions)
+        return await words(client_of(self._admin), lines_group(self._settings.group), partitions)
 
     async def partitions(self, topics: Collection[str]) -> int:
         """How many partitions the topics have together."""
@@ -245,7 +245,7 @@ class SourceQuestions:
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
         client = client_of(self._consumer)
         async with answered_within("a question about stopped lines", QUESTION_S):
-            said = await words(client, self._settings.group, wanted)
+            said = await words(client, lines_group(self._settings.group), wanted)
         return {self._numbers.number(where): text for where, text in said.items()}
 
     async def span(self, partition: int) -> tuple[int, int]:

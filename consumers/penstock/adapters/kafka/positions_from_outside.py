@@ -15,8 +15,7 @@ from aiokafka.structs import OffsetAndMetadata
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened, within
 from penstock.adapters.kafka.inside.consumers import client_of
-from penstock.adapters.kafka.positions import lines_group, positions
-from penstock.core.order.line_stop import Word, decode_words, encode_words
+from penstock.adapters.kafka.positions import positions
 from penstock.errors import usage
 from penstock.ports import Commit, Where
 
@@ -57,7 +56,7 @@ class Groups:
             return
         said = {TopicPartition(*part): OffsetAndMetadata(*one) for part, one in commits.items()}
         what = f"the beginning of group {group}"
-        async with opened(_member_of_none(self._settings, group), self._settings, what) as consumer:
+        async with opened(member_of_none(self._settings, group), self._settings, what) as consumer:
             consumer.assign(list(said))
             async with answered_within(what, QUESTION_S):
                 try:
@@ -125,7 +124,7 @@ class KeptPositions:
 async def open_positions(
     settings: config.Kafka, group: str, topic: str, partitions: Collection[int]
 ) -> AsyncIterator[KeptPositions]:
-    consumer = _member_of_none(settings, group)
+    consumer = member_of_none(settings, group)
     parts = [TopicPartition(topic, number) for number in partitions]
     async with opened(consumer, settings, "the position of a listing"):
         consumer.assign(parts)
@@ -133,30 +132,7 @@ async def open_positions(
         yield KeptPositions(consumer, group, parts, settings.timeout_ms / 1000)
 
 
-async def tell_stopped_lines(settings: config.Kafka, words: Mapping[Where, Word]) -> None:
-    """Tell the group's workers what to do with partitions, or single streams, that have stopped.
-    Each word is added to the operator's former words about its partition.
-
-    The words about a partition are the metadata of a commit of a second group, which has no
-    members. So the words survive restarts. If no worker acts on a word, it expires together with
-    the second group's positions, after the broker's `offsets.retention.minutes` (a week).
-    """
-    group = lines_group(settings.group)
-    consumer = _member_of_none(settings, group)
-    parts = [TopicPartition(*where) for where in words]
-    async with opened(consumer, settings, "a word about stopped lines"):
-        consumer.assign(parts)
-        async with within("what was said of stopped lines", settings.timeout_ms / 1000):
-            before = await positions(client_of(consumer), group, parts)
-            said = {}
-            for part, word in zip(parts, words.values(), strict=True):
-                known = before[part]
-                old = decode_words(known.metadata) if known is not None else []
-                said[part] = OffsetAndMetadata(word.offset, encode_words([*old, word]))
-            await consumer.commit(said)
-
-
-def _member_of_none(settings: config.Kafka, group: str) -> AIOKafkaConsumer:
+def member_of_none(settings: config.Kafka, group: str) -> AIOKafkaConsumer:
     """A consumer that may commit for the group without joining it, because the consumer assigns
     itself partitions.
     """

@@ -56,8 +56,10 @@ from penstock.adapters.kafka.inside.consumers import (
     member_of,
 )
 from penstock.adapters.kafka.inside.naming_the_member import name_each_request, watch_topics
+from penstock.adapters.kafka.operator_words import mark_obeyed
 from penstock.adapters.kafka.positions import SourceQuestions
 from penstock.adapters.kafka.topics import ask_for_inputs
+from penstock.core.order.line_stop import Word
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
@@ -256,6 +258,9 @@ class KafkaSource(SourceQuestions):
         # needed.
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(self._numbers.of(partition))
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        await mark_obeyed(self._settings, self.where(partition), words)
 
     async def stop(self) -> None:
         if not self.has_stopped:

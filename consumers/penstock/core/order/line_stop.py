@@ -9,16 +9,17 @@ record that names a hundred missing objects would otherwise stop its line after 
 no restart would get past the record. If there are more than `MAX_STREAMS` streams, the stream that
 was silent longest is forgotten. Owner of the account: the lane.
 
-An operator says a `Word` about one stop, which the word names by stream and offset. Each word has
-its own number, so that the worker obeys it only once. The words of a partition are one short text
-with the newest word last; if there are too many, the oldest are dropped. Owners of the words:
-`penstock dlq`, which writes them, and the pipeline, which obeys them.
+An operator says a `Word` about one stop, which the word names by stream and offset. A word is
+obeyed once: when the record at which the line had stopped is answered, or the line has stopped
+there again, the worker marks the word. The words of a partition are one short text with the newest
+word last. Owners of the words: `penstock dlq`, which writes them, and the pipeline, which obeys
+them.
 """
 
 import hashlib
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 # `ratio` is the share of failed objects among this many last objects of a stream. Fewer objects are
@@ -172,10 +173,10 @@ class LetterAccount:
 
 
 WORDS_PREFIX = "l1:"
-# A commit's metadata takes 4,096 characters, and a word has at most 56 characters. So this many
+# A commit's metadata takes 4,096 characters, and a word has at most 57 characters. So this many
 # words always fit.
 MOST_WORDS = 50
-_WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
+_WORD = re.compile(r"(resume|skip)\.(-|[0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})(\+?)")
 
 # What is to happen to the object at which the line stopped. `resume`: the object is tried again;
 # `skip`: the object is answered by its error.
@@ -183,17 +184,19 @@ Verb = Literal["resume", "skip"]
 
 
 class Word(NamedTuple):
-    """What an operator says about one stop. `stream`: the digest of the stream's name. `number` is
-    unique among the words of a partition.
+    """What an operator says about one stop. `offset`: where the line has stopped; None: wherever it
+    stands when the word is heard. `stream`: the digest of the stream's name. `number` is unique
+    among the words about a stream. `is_done`: a worker has obeyed it.
     """
 
     verb: Verb
-    offset: int
+    offset: int | None
     stream: str
     number: int
+    is_done: bool = False
 
     def is_about(self, stop: LineStop) -> bool:
-        return (self.offset, self.stream) == (stop.offset, stream_digest(stop.stream))
+        return self.offset in (None, stop.offset) and self.stream == stream_digest(stop.stream)
 
 
 def stream_digest(stream: str) -> str:
@@ -201,16 +204,37 @@ def stream_digest(stream: str) -> str:
 
 
 def encode_words(words: Sequence[Word]) -> str:
-    """The newest words as one text: as many of them as fit."""
-    said = (f"{one.verb}.{one.offset:x}.{one.stream}.{one.number:x}" for one in words[-MOST_WORDS:])
-    return f"{WORDS_PREFIX}{';'.join(said)}"
+    """The words as one text. If they are too many, the oldest are left out, those first that were
+    obeyed.
+    """
+    spare = [word for word in words if word.is_done][: max(0, len(words) - MOST_WORDS)]
+    kept = [word for word in words if word not in spare][-MOST_WORDS:]
+    return f"{WORDS_PREFIX}{';'.join(map(_encoded, kept))}"
+
+
+def _encoded(word: Word) -> str:
+    where = "-" if word.offset is None else f"{word.offset:x}"
+    return f"{word.verb}.{where}.{word.stream}.{word.number:x}{'+' if word.is_done else ''}"
 
 
 def decode_words(text: str) -> list[Word]:
     """The words of a text. Parts that cannot be read are left out."""
-    found = map(_WORD.fullmatch, text.removeprefix(WORDS_PREFIX).split(";"))
+    parts = map(_WORD.fullmatch, text.removeprefix(WORDS_PREFIX).split(";"))
     return [
-        Word(one[1], int(one[2], 16), one[3], int(one[4], 16))  # type: ignore[arg-type]
-        for one in found
-        if one is not None
+        Word(
+            part[1],  # type: ignore[arg-type]
+            None if part[2] == "-" else int(part[2], 16),
+            part[3],
+            int(part[4], 16),
+            part[5] == "+",
+        )
+        for part in parts
+        if part is not None
     ]
+
+
+def obeyed(words: Iterable[Word], done: Collection[Word]) -> list[Word]:
+    """The words, with those in `done` marked. A mark stays for a while, because a word that were
+    only removed could be said a second time by a command that has read the words before.
+    """
+    return [word._replace(is_done=True) if word in done else word for word in words]

@@ -82,6 +82,10 @@ class Progress:
     objects: dict[int, Ranges] = field(default_factory=dict)
     rows: dict[tuple[int, int], Cursor] = field(default_factory=dict)
 
+    def __contains__(self, offset: int) -> bool:
+        """True if the record is delivered whole."""
+        return offset < self.next_offset or offset in self.completed
+
     @property
     def stop(self) -> int:
         """The offset after the last record of which something is delivered."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic
 
 from penstock.adapters.memory.topics import PartitionReader, behind
+from penstock.core.order.line_stop import Word, decode_words, encode_words, obeyed
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.simulation.checks.history import History
@@ -277,6 +278,14 @@ class SimulatedSource(Generic[W]):
         if self._injector.happens(self._injector.faults.commit_fails):
             raise Transient("what is said of lines was not answered")
         return {number: self._group.said.get(number, "") for number in partitions}
+
+    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+        await self._process.gate()
+        await self._injector.delay()
+        if self._injector.happens(self._injector.faults.commit_fails):
+            raise Transient("a word about lines was not written")
+        said = obeyed(decode_words(self._group.said.get(partition, "")), words)
+        self._group.said[partition] = encode_words(said)
 
     def pause(self, partition: int) -> None:
         self._reader.positions.pop(partition, None)
