@@ -11,18 +11,29 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.formats.csv.dialect import Dialect, passed_over
-from penstock.formats.text.lines import patterns
+from penstock.formats.csv import finder, grammar
+from penstock.formats.csv.dialect import Dialect, Quoting
 from tests.support.backtracking import SUSPECT, growth
 
 ROOT = Path(penstock.__file__).parents[2]
 FILES = sorted((ROOT / "consumers" / "penstock").rglob("*.py"))
 # Those that are put together while the program runs, as they are then.
 MADE = {
-    "consumers/penstock/formats/text/lines.py": patterns(b",;|"),
-    "consumers/penstock/formats/csv/dialect.py": (
-        Dialect(b";", b",", b"#").comments,
-        passed_over(b"#"),
+    "consumers/penstock/formats/csv/grammar.py": (
+        *grammar.patterns(b",", grammar.DOUBLED),
+        *grammar.patterns(b",", grammar.ESCAPED),
+        *grammar.QUOTED_CELLS.values(),
+    ),
+    "consumers/penstock/formats/csv/dialect.py": (Dialect(b";", b",", b"#").comments,),
+    "consumers/penstock/formats/csv/finder.py": (
+        finder.passed_over(b"#"),
+        *(
+            pattern
+            for quote in (b'"', b"'", b"")
+            for escapes in (False, True)
+            for width in (0, 3)
+            for pattern in finder.patterns(Quoting(quote, escapes), b";,", width, b"#")
+        ),
     ),
 }
 # Patterns and globs that the operator configures, or texts of our own that are taken as they are.

@@ -144,6 +144,8 @@ class Rows(Section, frozen=True):
     delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = "auto"
     decimal: Literal[".", ","] = "."
     comment: Annotated[str, Meta(min_length=1)] | None = None
+    quote: Literal["auto", '"', "'", "none"] = "auto"
+    escape: Literal["auto", "none", "backslash"] = "auto"
     missing: Literal["reject", "nan"] | float = "reject"
     dtype: Literal["float32"] = "float32"
     member: str | None = None

@@ -134,7 +134,7 @@ def not_as_stream(format: str) -> Poison:
 
 
 def check_text(format: str, head: bytes) -> None:
-    """Raises `Poison` if the first bytes cannot be UTF-8."""
+    """Raises `Poison` if the first bytes cannot be text in UTF-8."""
     magic = next(filter(head.startswith, _NO_UTF8), None)
     if magic in _OTHER_BOMS:
         raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
@@ -142,6 +142,9 @@ def check_text(format: str, head: bytes) -> None:
         # The error shows only the magic, and not all first bytes, because the number of first bytes
         # depends on whether there was a byte order mark.
         raise no_such(f"text, as {format} is", magic)
+    if b"\0" in head:
+        said = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
+        raise Poison("bad_format", f"the text has NUL bytes: it {said}; write it as UTF-8")
 
 
 def sniff_text(head: bytes) -> str:
@@ -149,7 +152,9 @@ def sniff_text(head: bytes) -> str:
     data.
     """
     if b"\0" in head or head.startswith(CERTAIN):
-        unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
+        unknown = (
+            "binary data of an unknown format, or text in UTF-16; known: csv, ndjson, json, tar"
+        )
         raise Poison("bad_format", named_by_magic(head) or unknown)
     # A JSON text sequence (RFC 7464) begins with the sign 1e.
     return "json" if head.lstrip(b" \t\r\n\x1e")[:1] in (b"[", b"{") else "csv"

@@ -132,11 +132,6 @@ def helping(cfg: config.Config) -> dict[str, HelpTerms]:
 def row_options(cfg: config.Config) -> RowOptions:
     """The options of the formats. Raises `Fatal` if settings contradict each other."""
     header, missing = cfg.rows.header, cfg.rows.missing
-    if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
-        raise usage(
-            'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
-            "decimal comma cells are separated by semicolon, tab or pipe"
-        )
     if cfg.rows.path is not None and not is_pointer(cfg.rows.path):
         raise usage(
             f"rows.path = {cfg.rows.path!r} is no JSON Pointer: begin it with a slash, as in "
@@ -175,6 +170,8 @@ def row_options(cfg: config.Config) -> RowOptions:
                 cfg.rows.delimiter,
                 cfg.rows.decimal,
                 cfg.rows.comment,
+                cfg.rows.quote,
+                cfg.rows.escape,
             ),
             TextOptions(cfg.rows.text),
             JsonOptions(cfg.rows.path),

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import config
-from penstock.config.sections import Rows
-from penstock.errors import Fatal, Poison
+from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import DELIMITERS, TEXTS_ONLY, CsvOptions, Decimal, Delimiter
-from penstock.settings.inputs import row_options
+from penstock.formats.csv.dialect import TEXTS_ONLY, CsvOptions, Decimal, Delimiter
+from penstock.formats.csv.finder import DELIMITERS
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")
@@ -78,10 +76,28 @@ def test_a_sign_that_means_nothing_is_no_part_of_a_number(
         assert "is not a number" in errors(runs)[0]
 
 
-def test_one_sign_cannot_separate_cells_and_decimals() -> None:
-    rows = Rows(delimiter="comma", decimal=",")
-    with pytest.raises(Fatal, match="cannot be both"):
-        row_options(config.Config(rows=rows))
+@pytest.mark.parametrize("rows", [2, 300])
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_comma_may_separate_cells_and_decimals_if_numbers_are_quoted(
+    rows: int, quote: str
+) -> None:
+    text = f"a,b\n{quote}1,5{quote},3\n".encode() + f"{quote}-2,25{quote},4\n".encode() * rows
+    assert matrix(decode(text, options=GERMAN)) == [[1.5, 3]] + [[-2.25, 4]] * rows
+    assert elements(decode(text, options=replace(GERMAN, form="json")))[:2] == [
+        [1.5, 3],
+        [-2.25, 4],
+    ]
+    assert errors(decode(b'a,b\n"1,5",1.5\n', options=GERMAN)) == [
+        'cell 1 of column "b" "1.5" is not a number'
+    ]
+
+
+def test_a_comma_that_may_be_both_is_refused_without_a_delimiter() -> None:
+    text = b"a,b\n1,5\n"
+    with pytest.raises(Poison, match=r"set rows\.delimiter"):
+        decode(text, options=GERMAN)
+    told = CsvOptions(delimiter="comma", decimal=",")
+    assert matrix(decode(text, options=RowOptions(own=(told,)))) == [[1, 5]]
 
 
 @pytest.mark.parametrize("comment", ["#", "//", ";"])

@@ -28,10 +28,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_cell() -> None:
 
 
 def test_quoted_cells_may_hold_commas_newlines_and_doubled_quotes() -> None:
-    data = b'"a, b","c\n\r\nd","say ""x""",1\n"","plain"tail,5" pipe,2\n'
+    data = b'"a, b","c\n\r\nd","say ""x""",1\n"","plain",5" pipe,2\n'
     assert elements(decode(data, options=JSON)) == [
         ["a, b", "c\n\r\nd", 'say "x"', 1],
-        [None, "plaintail", '5" pipe', 2],
+        [None, "plain", '5" pipe', 2],
     ]
 
 

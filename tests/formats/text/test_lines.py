@@ -4,13 +4,16 @@ import csv as stdlib_csv
 import io
 import json
 import random
+from functools import partial
 
 import pytest
 
 from penstock.core.rows.payload import Form
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.text.lines import LineEnds, RowEnds
+from penstock.formats.csv.grammar import DOUBLED, ESCAPED, EscapedLineEnds, RowEnds
+from penstock.formats.text.lines import LineEnds, RowSplitter
+from penstock.formats.text.lines import rows_of as lines_of
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 LONE = b"100,5,6\r100,5,6"
@@ -85,19 +88,26 @@ def test_a_decimal_comma_is_told_and_other_texts_are_not() -> None:
         assert "see rows.decimal" not in errors(decode(b"a,b\n1,2\n3," + text + b"\n"))[0]
 
 
-PIECES = [b'"', b'""', b",", b"\n", b"a", b"\r\n", b'"x', b'y"', b';"', b"1"]
+PIECES = [b'"', b'""', b",", b"\n", b"a", b"\r\n", b'"x', b'y"', b';"', b"1", b"\\", b'\\"']
+# None of these breaks the grammar.
+CELLS = [b"", b"a", b'""', b'"x,\n"', b'"a""b"', b'5" pipe', b"1\r", b'"\r\n"']
+
+
+def text_of(draw: random.Random, kind: type[LineEnds]) -> bytes:
+    if kind is not RowEnds:
+        return b"".join(draw.choices(PIECES, k=60)) + b'"\n\n'
+    cells = [draw.choice(CELLS) + draw.choice([b",", b",", b"\n", b"\r\n"]) for _ in range(40)]
+    return b"".join(cells) + b"\n\n"
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("kind", [RowEnds, LineEnds])
-def test_no_byte_of_an_unfinished_row_is_looked_at_twice(
-    seed: int, kind: type[RowEnds] | type[LineEnds]
-) -> None:
+@pytest.mark.parametrize("kind", [RowEnds, LineEnds, EscapedLineEnds])
+def test_no_byte_of_an_unfinished_row_is_looked_at_twice(seed: int, kind: type[LineEnds]) -> None:
     """What was seen is replaced by newlines and quotes: only a second look would find them. The
     last byte seen may be half of a doubled quote.
     """
     draw = random.Random(seed)
-    text = b"".join(draw.choices(PIECES, k=60)) + b'"\n\n'
+    text = text_of(draw, kind)
     whole = kind()
     start, expected = 0, []
     while (end := whole.find(text, start)) >= 0:
@@ -116,3 +126,69 @@ def test_no_byte_of_an_unfinished_row_is_looked_at_twice(
             found.append(end)
             start = end + 1
     assert found == expected
+
+
+def by_hand(text: bytes, *, escapes: bool) -> list[bytes]:
+    """The rows, each byte looked at alone and each row for itself."""
+    rows, start = [], 0
+    while start < len(text):
+        end = _end_by_hand(text, start, escapes=escapes) or text.index(b"\n", start)
+        rows.append(text[start:end].removesuffix(b"\r"))
+        start = end + 1
+    return [row for row in rows if row.strip(b" \t")]
+
+
+def _end_by_hand(text: bytes, start: int, *, escapes: bool) -> int | None:
+    """None: the row breaks the grammar, or its quote is never closed."""
+    at, is_open, is_cell = start, False, True
+    while at < len(text):
+        sign = text[at : at + 1]
+        if is_open:
+            if text[at : at + 2] == b'""' or (escapes and sign == b"\\"):
+                at += 1
+            elif sign == b'"':
+                is_open = False
+                behind = text[at + 1 : at + 3]
+                if not (behind.startswith((b",", b"\n")) or behind == b"\r\n"):
+                    return None
+        elif sign == b"\n":
+            return at
+        elif is_cell and sign == b'"':
+            is_open = True
+        is_cell = sign == b"," and not is_open
+        at += 1
+    return None
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("inside", [DOUBLED, ESCAPED])
+def test_a_broken_row_ends_at_its_line_and_swallows_no_other(seed: int, inside: bytes) -> None:
+    draw = random.Random(seed)
+    text = b"".join(draw.choices(PIECES, k=draw.choice([10, 60, 300]))) + b"\n"
+    expected = by_hand(text, escapes=inside == ESCAPED)
+    for steps in (len(text), 1, 7):
+        splitter = RowSplitter(10_000, sign=ord('"'), ends=partial(RowEnds, inside))
+        found: list[bytes] = []
+        for start in range(0, len(text), steps):
+            for block in splitter.feed(text[start : start + steps]):
+                assert block is not None
+                found += lines_of(block)
+        for block in splitter.close():
+            assert block is not None
+            found += lines_of(block)
+        assert found == expected
+
+
+def test_a_quote_that_is_never_closed_costs_its_own_row() -> None:
+    """Whether the file ends, or the limit of a row comes first."""
+    rows = [b"%d,%d" % (row, row) for row in range(2_000)]
+    rows[700] = b'700,"x'
+    text = b'a,b\n"1",2\n' + b"\n".join(rows) + b"\n"
+    for limit_bytes in (6_000_000, 1_000):
+        options = RowOptions(row_bytes=limit_bytes, own=(CsvOptions(quote='"'),))
+        for cuts in ((), range(0, len(text), 333)):
+            found = [row for _, row in rows_of(decode(text, options=options, cuts=cuts))]
+            assert len(found) == 2_001
+            (bad,) = (row for row in found if isinstance(row, str))
+            assert found.index(bad) == 701
+            assert bad.startswith("cell 1 opens a quote that is never closed (see rows.quote")

@@ -1,10 +1,9 @@
-"""Finds out how a CSV separates its cells and writes its numbers, and whether its first row is a
-header.
+"""What differs between CSV files: separators, quotes, escapes, decimal signs, comments, a header.
 
-Rule: the first row tells all this. Before text of another dialect is read, single bytes are
-exchanged, so that the text has commas and points. If a piece of text is kept or shown, its bytes
-are exchanged back. So one reader reads all dialects, and the usual text passes unchanged. The
-dialect is found in the text outside quotes. `split_cells` divides a row after the exchange.
+Rule: before text of another dialect is read, single bytes are exchanged, so that the text has
+commas, points and double quotes. If a piece of text is kept or shown, its bytes are exchanged back.
+So one reader reads all dialects, and the usual text passes unchanged. `Dialect.cells` divides a row
+after the exchange.
 
 If `rows.header` is "auto", a first line without any number is a header. If the rows become JSON,
 the second line must have a number, too, because in a file of texts nothing tells a header from a
@@ -15,18 +14,33 @@ configuration, there is a header. Cells are numbered from 0. Owner: the CSV pars
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from itertools import islice
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison
 from penstock.formats.base.runs import BadRow, RowOptions
-from penstock.formats.text.lines import LineEnds, RawRows, RowEnds, split_first
+from penstock.formats.csv.grammar import (
+    DOUBLED,
+    ESCAPED,
+    ESCAPES,
+    Cells,
+    EscapedLineEnds,
+    RowEnds,
+    TooManyCells,
+    escaped_cells,
+    patterns,
+    plain_cells,
+    quoted_and_escaped_cells,
+    quoted_cells,
+)
+from penstock.formats.text.lines import LineEnds, RawRows, RowSplitter, split_first
 from penstock.formats.text.numbers_in_bulk import is_number
 
 Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
 Decimal = Literal[".", ","]
-
+Quote = Literal["auto", '"', "'", "none"]
+Escape = Literal["auto", "none", "backslash"]
 Header = Literal["auto", "yes", "no"]
 
 
@@ -38,168 +52,129 @@ class CsvOptions:
     delimiter: Delimiter = "auto"
     decimal: Decimal = "."
     comment: str | None = None
+    quote: Quote = "auto"
+    escape: Escape = "auto"
 
 
-DELIMITERS: Final[dict[str, bytes]] = {
-    "comma": b",",
-    "semicolon": b";",
-    "tab": b"\t",
-    "pipe": b"|",
-}
-_OTHERS: Final = (b";", b"\t", b"|")
-# The signs are integers and not bytes, because at each `b"," in line` Python would internally raise
+# The signs are integers and not bytes, because at each `b'"' in text` Python would internally raise
 # an exception and drop it.
-_COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
-# At most this many bytes of the first row are looked at.
-LOOK_BYTES: Final = 64 << 10
-# A line that has only characters that `bytes.strip` removes.
-_BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
+_QUOTE, _BACKSLASH = b'"\\'
 # This byte takes the place of a comma or point that neither separates cells nor belongs to a
 # number. Text files do not have this byte. For our readers it is neither a blank nor a part of a
 # number.
 _ASIDE: Final = b"\x1f"
-# One cell with the comma before it; the literal comma makes the search fast. A quote that is not
-# closed takes the rest of the text.
-_QUOTED_CELLS: Final = re.compile(rb'(?s),(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|(".*+|[^,]*+))')
 TEXTS_ONLY: Final = (
     "the first line of a CSV is taken for a row, since the second has no number either; "
     'if it is a header, set rows.header = "yes"'
 )
-_QUOTED: Final = re.compile(rb'(\A|[,;\t|])"[^"]*+(?:""[^"]*+)*+"')
+
+
+class Quoting(NamedTuple):
+    """`quote`: the sign around cells; empty: no cell is quoted. `escapes`: True if a backslash
+    takes away the meaning of the next sign.
+    """
+
+    quote: bytes = b'"'
+    escapes: bool = False
+
+
+RFC: Final = Quoting()
 
 
 class Dialect:
-    """Exchanges the bytes of a dialect for commas and points. `read` does so with a chunk; `back`
-    undoes the exchange in a piece of text.
+    """Exchanges the bytes of a dialect for commas, points and double quotes. `read` does so with a
+    chunk; `back` undoes the exchange in the text of a cell.
     """
 
-    def __init__(self, delimiter: bytes, decimal: bytes, comment: bytes) -> None:
-        self._table: bytes | None = None
-        self._back: bytes | None = None
-        # The pattern of a comment line with its newline, after the exchange.
-        self.comments: re.Pattern[bytes] | None = None
+    def __init__(
+        self,
+        delimiter: bytes = b",",
+        decimal: bytes = b".",
+        comment: bytes = b"",
+        quoting: Quoting = RFC,
+    ) -> None:
+        quote, escapes = quoting
+        self._escapes = escapes
+        self._has_quotes = bool(quote)
+        before, after = (b"'\"", b"\"'") if quote == b"'" else (b"", b"")
+        # If commas separate cells and are decimal signs, too, numbers are quoted, and the signs in
+        # a cell are exchanged when the row is divided.
+        self._swapped: bytes | None = None
+        self._table = bytes.maketrans(before, after) if before else None
         if delimiter != b"," or decimal != b".":
-            ours = delimiter + decimal
+            is_both = delimiter == decimal
+            ours = decimal if is_both else delimiter + decimal
+            usual = b"." if is_both else b",."
             # The signs are exchanged in a circle, so that the exchange can be undone. In a CSV of
             # `;` and points, `;` becomes `,`, a comma becomes `_ASIDE`, and `_ASIDE` becomes `;`.
             left_out = bytes(sign for sign in b",." if sign not in ours)
-            freed = bytes(sign for sign in ours if sign not in b",.")
-            before, after = ours + left_out + _ASIDE, b",." + _ASIDE + freed
-            self._table = bytes.maketrans(before, after)
-            self._back = bytes.maketrans(after, before)
+            freed = bytes(sign for sign in ours if sign not in usual)
+            signs, theirs = ours + left_out + _ASIDE, usual + _ASIDE + freed
+            if is_both:
+                self._swapped = bytes.maketrans(signs, theirs)
+            else:
+                self._table = bytes.maketrans(signs + before, theirs + after)
+            before, after = before + signs, after + theirs
+        self._back = bytes.maketrans(after, before) if before else None
+        # The pattern of a comment line with its newline, after the exchange.
+        self.comments: re.Pattern[bytes] | None = None
         if comment:
-            self.comments = re.compile(rb"(?m)^%b[^\n]*+\n" % re.escape(self.read(comment)))
+            comment = self.read(comment)
+            self.comments = re.compile(rb"(?m)^%b[^\n]*+\n" % re.escape(comment))
+        self._cells: Cells = plain_cells
+        self._sign: int | None = None  # a text without this byte has a row in each line
+        self._ends: type[LineEnds] | partial[RowEnds] = LineEnds
+        if quote:
+            self._cells = quoted_and_escaped_cells if escapes else quoted_cells
+            self._sign = _QUOTE
+            self._ends = partial(RowEnds, ESCAPED if escapes else DOUBLED, comment)
+        elif escapes:
+            self._cells = escaped_cells(
+                {letter: self.read(sign) for letter, sign in ESCAPES.items()}
+            )
+            self._sign, self._ends = _BACKSLASH, EscapedLineEnds
 
     def read(self, data: bytes) -> bytes:
-        """The text with commas and points."""
+        """The text with commas, points and double quotes."""
         return data if self._table is None else data.translate(self._table)
 
     def back(self, text: bytes) -> bytes:
         return text if self._back is None else text.translate(self._back)
 
+    def splitter(self, limit_bytes: int) -> RowSplitter:
+        return RowSplitter(limit_bytes, sign=self._sign, ends=self._ends)
 
-# The dialect of nearly all files. All parsers can share this object, because it has no state.
-COMMON: Final = Dialect(b",", b".", b"")
-
-
-@cache
-def passed_over(comment: bytes) -> re.Pattern[bytes]:
-    """The pattern of the blank lines and comments before the first row."""
-    lines = rb"|%b[^\n]*+\n" % re.escape(comment) if comment else b""
-    return re.compile(rb"(?:%b%b)*+" % (_BLANK_LINE, lines))
-
-
-class Finder:
-    """Finds the dialect in the first bytes of a file."""
-
-    def __init__(self, options: CsvOptions) -> None:
-        self._held = bytearray()
-        self._delimiter = options.delimiter
-        self._decimal = options.decimal.encode()
-        self._comment = options.comment.encode() if options.comment else b""
-        self._rows = RowEnds(b"".join(_OTHERS) + (b"," if options.decimal == "." else b""))
-        self._comments = LineEnds()
-        # The blank lines and comments at the beginning end here, as far as they are known.
-        self._start = 0
-
-    def find(self, data: bytes, *, is_all: bool) -> Dialect | None:
-        """Take the next bytes of the file, and return its dialect. None: more bytes are needed.
-        `is_all`: True if no more bytes will come.
-        """
-        self._held += data
-        if self._delimiter != "auto":
-            return Dialect(DELIMITERS[self._delimiter], self._decimal, self._comment)
-        row = self._first_row(is_all=is_all)
-        return None if row is None else Dialect(self._separator(row), self._decimal, self._comment)
+    def cells(self, row: bytes, max_cells: int) -> list[bytes]:
+        """The cells of one complete row. Raises `BadRow` if the row breaks the grammar."""
+        cells = self._cells(row, max_cells)
+        return cells if self._swapped is None else [cell.translate(self._swapped) for cell in cells]
 
     @property
-    def rest(self) -> bytes:
-        """All bytes that have come so far, without the blank lines and comments at the
-        beginning.
-        """
-        return bytes(memoryview(self._held)[self._start :])
+    def is_plain(self) -> bool:
+        """True if rows without quotes and escapes are numbers with commas between them."""
+        return self._swapped is None
 
-    def _first_row(self, *, is_all: bool) -> bytes | None:
-        """The first row, or its beginning. At most `LOOK_BYTES` are searched for the row, so that
-        chunks of any size lead to the same dialect. None: more bytes are needed.
-        """
-        held = self._held
-        text = held if len(held) <= LOOK_BYTES else held[:LOOK_BYTES]
-        while True:
-            start = self._start
-            is_comment = bool(self._comment) and text.startswith(self._comment, start)
-            end = (self._comments if is_comment else self._rows).find(text, start)
-            if end < 0:
-                return bytes(text[start:]) if is_all or len(text) == LOOK_BYTES else None
-            if not is_comment and text[start:end].strip():
-                return bytes(text[start:end])
-            self._rows.forget()
-            # A single step passes over all the comments that follow. One by one, 64 KiB of them
-            # would take 50 ms.
-            found = passed_over(self._comment).match(text, end + 1)
-            assert found is not None
-            self._start = found.end()
-
-    def _separator(self, row: bytes) -> bytes:
-        """The sign that separates the cells of the first row. If the row has commas that are not
-        decimal signs, it is the comma; if not, it is the most frequent of the other signs. The
-        commas are decimal signs if the configuration says so, or if the most frequent other sign
-        divides the row into numbers, as in `1,5;2,5`.
-        """
-        bare = _QUOTED.sub(rb"\1", row) if b'"' in row else row
-        others = [sign for sign in _OTHERS if sign in bare]
-        if not others:
-            return b"," if self._decimal == b"." else b";"
-        best = max(others, key=bare.count)
-        if self._decimal == b"." and b"," in bare and not all(map(_is_number, bare.split(best))):
-            return b","
-        return best
+    def is_for_arrow(self, text: bytes) -> bool:
+        """True if pyarrow divides the rows as `cells` does, and refuses none of them."""
+        if not self.is_plain or (self._escapes and _BACKSLASH in text) or 0 in text:
+            return False
+        if _QUOTE not in text:
+            return True
+        return self._has_quotes and patterns(b",", DOUBLED).rows.fullmatch(text) is not None
 
 
-def _is_number(cell: bytes) -> bool:
+# The dialect of nearly all files. All parsers can share this object, because it has no state.
+COMMON: Final = Dialect()
+
+
+def is_any_number(cell: bytes) -> bool:
     """True if the cell is a number, with a decimal point or a decimal comma."""
     return is_number(cell.replace(b",", b"."))
 
 
 def is_decimal_comma(cell: bytes) -> bool:
     """True if the cell is a number in which a comma is the decimal sign."""
-    return b"," in cell and _is_number(cell)
-
-
-def is_common(options: CsvOptions, head: bytes) -> bool:
-    """True if the options or the first line prove that the dialect is the common one. If not, the
-    caller must ask a `Finder`, which takes some 5 us.
-    """
-    if options.decimal != "." or options.comment is not None:
-        return False
-    if options.delimiter == "comma":
-        return True
-    line = head[: head.find(b"\n") + 1]
-    return (
-        options.delimiter == "auto"
-        and _COMMA in line
-        and not (_SEMICOLON in line or _TAB in line or _PIPE in line or _QUOTE in line)
-    )
+    return b"," in cell and is_any_number(cell)
 
 
 def is_header(
@@ -223,31 +198,17 @@ def is_header(
         return True
     if not rest:
         return None
-    second = split_cells(split_first(rest)[0], options.max_columns)
-    has_number = any(map(is_number, second))
+    second, _ = split_first(rest)
+    try:
+        found = dialect.cells(second, options.max_columns)
+    except TooManyCells:
+        raise
+    except BadRow:  # it will be answered as such
+        found = second.split(b",")
+    has_number = any(map(is_number, found))
     if not has_number:
         options.notices.once(TEXTS_ONLY)
     return has_number
-
-
-class TooManyCells(BadRow):
-    """Raised if a row has more cells than `limits.columns`. The row is not divided, because its
-    cells would take fifty times as much memory as the row.
-    """
-
-
-def split_cells(row: bytes, max_cells: int) -> list[bytes]:
-    """The cells of one complete row, unquoted."""
-    if len(row) >= max_cells and row.count(b",") >= max_cells:
-        raise TooManyCells(f"row has more than {max_cells} cells (limits.columns)")
-    if _QUOTE not in row:
-        return row.split(b",")
-    cells: list[bytes] = []
-    for quoted, tail, plain in _QUOTED_CELLS.findall(b"," + row):
-        if plain.startswith(b'"'):  # only the last row of a file may end inside quotes
-            raise BadRow(f"cell {len(cells)} opens a quote that is never closed")
-        cells.append(plain or quoted.replace(b'""', b'"') + tail)
-    return cells
 
 
 def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:

@@ -8,24 +8,18 @@ the first row fixes this. Owner: the reading of one object.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, shown, too_long
-from penstock.formats.csv.dialect import (
-    COMMON,
-    CsvOptions,
-    Finder,
-    TooManyCells,
-    is_common,
-    is_header,
-    split_cells,
-)
+from penstock.formats.csv.dialect import COMMON, CsvOptions, Dialect, is_header
+from penstock.formats.csv.finder import Finder, is_common
+from penstock.formats.csv.grammar import TooManyCells
 from penstock.formats.csv.row_reader import CsvRows
 from penstock.formats.magic import named_by_magic
-from penstock.formats.text.lines import RawRows, RowSplitter, join_blocks, split_first
+from penstock.formats.text.lines import RawRows, join_blocks, split_first
 
 LONE_LINE: Final = (
     "the only line of a CSV is taken for a header, since it has no number; if it is a row, set "
@@ -47,39 +41,54 @@ class CsvParser(Parser):
     def __init__(self, options: RowOptions) -> None:
         self._options = options
         self._own = options.of(CsvOptions)
-        self._dialect, self._is_settled = COMMON, False
-        self._finder: Finder | None = None  # until the dialect is settled
-        self._splitter = RowSplitter(options.row_bytes, quotes=True)
+        self._dialect = COMMON
+        self._splitter = COMMON.splitter(options.row_bytes)
+        self._finder: Finder | None = None
+        self._is_settled = False  # the dialect will not change any more
         self._waiting: RawRows = b""  # a first row that may be a header or not
         self._rows: CsvRows | None = None  # made when the columns are known
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        return self._read(self._splitter.feed(self._translated(data, is_all=False)))
+        data = self._translated(data, is_all=False)
+        return self._read(self._splitter.feed(data))
 
     def whole(self, data: bytes) -> Iterator[Run]:
-        return self._read(self._splitter.whole(self._translated(data, is_all=True)))
+        data = self._translated(data, is_all=True)
+        return self._read(self._splitter.whole(data))
 
     def close(self) -> Iterator[Run]:
         if not self._is_settled:
-            yield from self._read(self._splitter.feed(self._translated(b"", is_all=True)))
+            data = self._translated(b"", is_all=True)
+            yield from self._read(self._splitter.feed(data))
         yield from self._read(self._splitter.close())
         if self._waiting and self._rows is None:
-            check_text(self._dialect.back(split_first(self._waiting)[0]))
+            first, _ = split_first(self._waiting)
+            check_text(self._dialect, self._dialect.cells(first, self._options.max_columns))
             self._options.notices.once(LONE_LINE)
 
     def _translated(self, data: bytes, *, is_all: bool) -> bytes:
-        """The text with commas and points; empty as long as the file's dialect is unknown."""
+        """The text with commas, points and double quotes; empty as long as the file's dialect is
+        unknown.
+        """
         if not self._is_settled:
-            if self._finder is None and is_common(self._own, data):
+            if self._finder is None and is_common(self._own, data, is_all=is_all):
                 self._is_settled = True
                 return data
-            self._finder = self._finder or Finder(self._own)
-            found = self._finder.find(data, is_all=is_all)
-            if found is None:
-                return b""
-            self._dialect, self._is_settled = found, True
-            data, self._finder = self._finder.rest, None
+            finder = self._finder = self._finder or Finder(self._own)
+            data = finder.take(data, is_all=is_all)
+            self._is_settled = finder.is_done
+            if finder.dialect not in (None, self._dialect):
+                self._set(finder.dialect)
         return self._dialect.read(data)
+
+    def _set(self, dialect: Dialect) -> None:
+        """Read on in this dialect. So far, only complete lines were read, which are the same in all
+        dialects with this separator.
+        """
+        self._dialect = dialect
+        self._splitter = dialect.splitter(self._options.row_bytes)
+        if self._rows is not None:
+            self._rows.dialect = dialect
 
     def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
         for block in blocks:
@@ -108,7 +117,7 @@ class CsvParser(Parser):
         if _RETURN in first and is_old_mac(first):
             raise Poison("bad_format", OLD_MAC)
         try:
-            cells = split_cells(first, self._options.max_columns)
+            cells = self._dialect.cells(first, self._options.max_columns)
             header = is_header(cells, rest, self._options, self._dialect)
         except TooManyCells as bad:
             raise Poison("too_large", f"the first {bad}") from None
@@ -118,18 +127,25 @@ class CsvParser(Parser):
             self._waiting = block
             return b""
         if header:
-            check_text(self._dialect.back(first))
+            check_text(self._dialect, cells)
         self._rows = CsvRows(self._options, self._dialect, cells if header else [], len(cells))
         return rest if header else block
 
 
-def check_text(header: bytes) -> None:
-    """Raises `Poison` if the header is binary data. Without this check, binary data could pass for
-    a header without rows.
+def check_text(dialect: Dialect, names: Sequence[bytes]) -> None:
+    """Raises `Poison` if the header is binary data, or has two equal names. Without this check,
+    binary data could pass for a header without rows.
     """
+    header = dialect.back(b" ".join(names))
     if _BINARY.search(header):
         unknown = f'binary data begins with "{shown(header)}": is this CSV?'
         raise Poison("bad_format", named_by_magic(header) or unknown)
+    seen: set[bytes] = set()
+    for name in map(bytes.strip, names):
+        if name and name in seen:  # columns without names may be many
+            text = shown(dialect.back(name))
+            raise Poison("bad_format", f'two columns of the CSV have the name "{text}"')
+        seen.add(name)
 
 
 def is_old_mac(row: bytes) -> bool:

@@ -31,7 +31,6 @@ from penstock.formats.csv.dialect import (
     Dialect,
     index_of,
     is_decimal_comma,
-    split_cells,
 )
 from penstock.formats.text.lines import RawRows, count_rows, rows_of
 from penstock.formats.text.numbers_in_bulk import (
@@ -52,9 +51,9 @@ MISSING_CELLS = frozenset(text.encode() for text in MISSING)
 _JSON_NUMBER = re.compile(
     rb"[ \t\r]*+-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[ \t\r]*+"
 )
-# The sign is an integer and not bytes, because at each `b"\r" in text` Python would internally
+# The signs are integers and not bytes, because at each `b"\r" in text` Python would internally
 # raise an exception and drop it.
-_RETURN = ord(b"\r")
+_RETURN, _NUL = b"\r\0"
 # At most this many cells are read one by one in a turn; a cell takes up to 1 us.
 _MOST_EXACT_CELLS = 2_048
 
@@ -68,8 +67,7 @@ class CsvRows:
         self, options: RowOptions, dialect: Dialect, header: list[bytes], columns: int
     ) -> None:
         self._options = options
-        # A function that gives a piece of text as it stands in the file.
-        self._original = dialect.back
+        self.dialect = dialect
         self._header = header
         self._columns = columns
         self._most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_EXACT_CELLS // columns))
@@ -88,9 +86,7 @@ class CsvRows:
     def _choose(self, names: list[str]) -> None:
         """Look up the columns that the model gets, and those that stay with the row."""
         options, columns = self._options, self._columns
-        places: dict[str, int] = {}
-        for at, name in enumerate(names):
-            places.setdefault(name, at)  # if two columns have the same name, the first one counts
+        places = {name: at for at, name in enumerate(names)}
         if options.columns is not None:
             self._chosen = [index_of(column, places, columns) for column in options.columns]
         if not options.stays:
@@ -102,6 +98,7 @@ class CsvRows:
             ],
             None if options.time is None else index_of(options.time, places, columns),
             options,
+            self._row_cells,
             self._json_cell,
             self._original,
         )
@@ -123,15 +120,14 @@ class CsvRows:
     def _bulk_matrix(self, block: RawRows) -> Run | None:
         missing = self._options.missing
         values = None
-        if isinstance(block, bytes) and self._chosen is None:
+        if isinstance(block, bytes) and self._chosen is None and self.dialect.is_plain:
             values = parse_table(block, self._columns)
         if values is None and count_rows(block) > EXACT_ROWS and self._is_for_columns(block):
             text = block if isinstance(block, bytes) else b"\n".join(block) + b"\n"
             chosen = range(self._columns) if self._chosen is None else self._chosen
             nulls = () if missing is None else MISSING
-            values = parse_columns(text, self._columns, chosen, nulls)
-            if values is not None and len(values) != count_rows(block):
-                return None  # pyarrow has divided the text into other rows than we do
+            if self.dialect.is_for_arrow(text):
+                values = parse_columns(text, self._columns, chosen, nulls)
             if values is not None and missing is not None:
                 values[np.isnan(values)] = missing
         return None if values is None else Run(len(values), Matrix(values))
@@ -154,7 +150,7 @@ class CsvRows:
             yield from read_rows(rows_of(block), self._element, JsonRows.of, self._most_rows)
 
     def _bulk_json(self, block: RawRows) -> Run | None:
-        if isinstance(block, list) or self._chosen is not None:
+        if isinstance(block, list) or self._chosen is not None or not self.dialect.is_plain:
             return None
         if parse_table(block, self._columns) is None:
             return None
@@ -211,10 +207,19 @@ class CsvRows:
 
     def _cells(self, row: bytes) -> list[bytes]:
         """The chosen cells of a row. Raises `BadRow` if the number of cells is wrong."""
-        cells = split_cells(row, self._options.max_columns)
+        cells = self._row_cells(row)
+        if _NUL in row:
+            raise BadRow("row has a NUL byte, so it is no text")
         if len(cells) != self._columns:
             raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")
         return cells if self._chosen is None else [cells[index] for index in self._chosen]
+
+    def _row_cells(self, row: bytes) -> list[bytes]:
+        return self.dialect.cells(row, self._options.max_columns)
+
+    def _original(self, text: bytes) -> bytes:
+        """The text as it stands in the file."""
+        return self.dialect.back(text)
 
     def _numbered(self, cells: list[bytes]) -> Iterator[tuple[int, bytes]]:
         """The chosen cells of a row, each with its number in the whole row."""
@@ -255,17 +260,19 @@ class CsvKept:
     """A function that takes good rows and returns the cells that stay with them (`rows.keep`,
     `rows.time`). If a cell cannot be kept, it becomes null, and its row stays good. `kept`: for
     each kept column, its name as JSON and the place of its cells. `time`: the place of the cells
-    with the time. `original`: a function that gives a cell as it stands in the file.
+    with the time. `cells`: a function that divides a row. `original`: a function that
+    gives a cell as it stands in the file.
     """
 
     kept: Sequence[tuple[bytes, int]]
     time: int | None
     options: RowOptions
+    cells: Callable[[bytes], list[bytes]]
     json_cell: Callable[[bytes], bytes]
     original: Callable[[bytes], bytes]
 
     def __call__(self, rows: Sequence[bytes]) -> Kept:
-        found = [split_cells(row, self.options.max_columns) for row in rows]
+        found = list(map(self.cells, rows))
         at = self.time
         texts = None if at is None else [self._text(cells[at]) for cells in found]
         times = None if texts is None else moments(texts, self.options)

@@ -2,8 +2,9 @@
 an archive.
 
 Rule: a line ends at a newline, or at a carriage return and a newline; empty lines are passed over.
-In `text`, a row is a JSON string or opaque bytes, as the request to the model takes it. A row that
-becomes a JSON string must be UTF-8. Opaque bytes are handed on unchanged, as in `bytes`.
+In `text`, a row is a JSON string or opaque bytes, as the request to the model takes it. A row with
+NUL bytes is no text, so it is bad. A row that becomes a JSON string must be UTF-8. Opaque bytes
+are handed on unchanged, as in `bytes`.
 
 If a whole object is larger than `limits.row_bytes`, it is one bad row, and is not held. An empty
 member of an archive is a bad row, because it stands for a missing frame. As in every format, an
@@ -23,6 +24,9 @@ from penstock.formats.text.lines import RawRows, RowSplitter, rows_of
 
 # A function that makes the row from all bytes of an object, or raises `BadRow`.
 MakeRow = Callable[[bytes], Payload]
+# The sign is an integer and not bytes, because at each `b"\0" in line` Python would internally
+# raise an exception and drop it.
+_NUL = 0
 
 
 class OneRowParser(Parser):
@@ -104,7 +108,7 @@ class LinesParser(Parser):
     ) -> None:
         """`blanks`: True if a line that holds nothing but blanks is a row."""
         self._limit_bytes = options.row_bytes
-        self._splitter = RowSplitter(options.row_bytes, quotes=False, blanks=blanks)
+        self._splitter = RowSplitter(options.row_bytes, blanks=blanks)
         self._read_block = read
 
     def feed(self, data: bytes) -> Iterator[Run]:
@@ -128,7 +132,7 @@ def open_text(options: RowOptions) -> Parser:
     as_json = options.form == "json"
     if options.of(TextOptions).text == "line":
         return LinesParser(options, _json_lines if as_json else _opaque_lines, blanks=True)
-    return OneRowParser(options, _json_row if as_json else opaque)
+    return OneRowParser(options, _json_row if as_json else _opaque_text)
 
 
 def _json_lines(block: RawRows) -> Iterator[Run]:
@@ -137,15 +141,28 @@ def _json_lines(block: RawRows) -> Iterator[Run]:
 
 def _opaque_lines(block: RawRows) -> Iterator[Run]:
     lines = rows_of(block)
-    yield Run(len(lines), BytesRows.of(lines))
+    if any(_NUL in line for line in lines):
+        yield from read_rows(lines, _text, BytesRows.of)
+    else:
+        yield Run(len(lines), BytesRows.of(lines))
+
+
+def _text(data: bytes) -> bytes:
+    if _NUL in data:
+        raise BadRow("row has a NUL byte, so it is no text in UTF-8")
+    return data
 
 
 def _json_text(line: bytes) -> bytes:
     try:
-        return orjson.dumps(line.decode())
+        return orjson.dumps(_text(line).decode())
     except UnicodeDecodeError:
         raise BadRow("row is not UTF-8 text") from None
 
 
 def _json_row(data: bytes) -> Payload:
     return JsonRows.of([_json_text(data)])
+
+
+def _opaque_text(data: bytes) -> Payload:
+    return opaque(_text(data))
