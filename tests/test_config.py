@@ -141,7 +141,6 @@ def test_penstock_config_shows_where_each_value_comes_from(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[rows]\ndecimal = ","\ndelimiter = "comma"\n', "one sign cannot be both"),
         ('[kafka]\nstream_from = "("\n', "kafka.stream_from = '(' is no regular expression"),
         ('[kafka]\ninput_pattern = "["\n', "kafka.input_pattern = '[' is no regular expression"),
         ('[rows]\nimage_scale = "0-255"\n', "rows.image_scale = '0-255' is not known; write none"),

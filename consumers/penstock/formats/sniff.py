@@ -142,7 +142,7 @@ def check_text(format: str, head: bytes) -> None:
         # The error shows only the magic, and not all first bytes, because the number of first bytes
         # depends on whether there was a byte order mark.
         raise no_such(f"text, as {format} is", magic)
-    if b"\0" in head:
+    if len(head) // 2 <= head.count(0) < len(head):
         said = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
         raise Poison("bad_format", f"the text has NUL bytes: it {said}; write it as UTF-8")
 
