@@ -23,6 +23,8 @@ BOM = b"\xef\xbb\xbf"
 # The byte order marks of UTF-16, and of UTF-32 with its low byte first. A text in UTF-8 never has
 # these bytes.
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
+# Where NUL bytes (1) are at the beginning of text in UTF-16 or UTF-32 without a byte order mark.
+_WIDE = (b"\0\1", b"\1\0", b"\1\1\1\0")
 # A text in UTF-8 never begins like this.
 _NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
 _MAGICS = (GZIP_MAGIC, BOM, *_NO_UTF8, *PACKED_MAGICS)
@@ -113,13 +115,18 @@ class SniffingParser:
 
 
 def is_open(head: bytes) -> bool:
-    """True if further bytes may still show that the data is packed, or that it begins with a byte
-    order mark. If it is False, the parser is chosen at once, so that these bytes are read even if
+    """True if further bytes may still show that the data is packed, begins with a byte order mark,
+    or is UTF-16. If it is False, the parser is chosen at once, so that these bytes are read even if
     no more bytes come.
     """
     is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
     text = head.removeprefix(BOM)
-    return is_bz2 or any(magic.startswith((head, text)) for magic in _MAGICS)
+    is_wide = any(wide.startswith(_zeros(text)) for wide in _WIDE)
+    return is_bz2 or is_wide or any(magic.startswith((head, text)) for magic in _MAGICS)
+
+
+def _zeros(head: bytes) -> bytes:
+    return bytes(not byte for byte in head[:4])
 
 
 def not_as_stream(format: str) -> Poison:
@@ -142,7 +149,7 @@ def check_text(format: str, head: bytes) -> None:
         # The error shows only the magic, and not all first bytes, because the number of first bytes
         # depends on whether there was a byte order mark.
         raise no_such(f"text, as {format} is", magic)
-    if len(head) // 2 <= head.count(0) < len(head):
+    if _zeros(head).startswith(_WIDE):
         said = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
         raise Poison("bad_format", f"the text has NUL bytes: it {said}; write it as UTF-8")
 
