@@ -23,6 +23,13 @@ _BOX_HEAD_BYTES: Final = 16
 _TS_PACKET_BYTES: Final = 188
 _EBML: Final = b"\x1a\x45\xdf\xa3"
 _SEGMENT: Final = b"\x18\x53\x80\x67"
+# The elements at the top: head of EBML, segment; in it the seek head, info, tracks, clusters, cues,
+# attachments, chapters, tags; and padding and a checksum anywhere.
+_TOP_ELEMENTS: Final = (
+    _EBML, _SEGMENT, b"\x11\x4d\x9b\x74", b"\x15\x49\xa9\x66", b"\x16\x54\xae\x6b",
+    b"\x1f\x43\xb6\x75", b"\x1c\x53\xbb\x6b", b"\x19\x41\xa4\x69", b"\x10\x43\xa7\x70",
+    b"\x12\x54\xc3\x67", b"\xec", b"\xbf",
+)  # fmt: skip
 # An element with a checksum begins with this (RFC 8794, 11.3.1), and 4 bytes of a CRC-32. libav
 # writes clusters of 5 MB. Larger ones than this are not proven, because they are held in memory.
 _CRC: Final = b"\xbf\x84"
@@ -74,6 +81,7 @@ class _Elements:
         self.at = 0
         self.broken: str | None = None
         self._source = source
+        self._stop = 1 << 64  # where the segment says that it ends
 
     def step(self) -> None:
         """Move `at` behind the element that begins there, or to the begin of its content."""
@@ -83,10 +91,16 @@ class _Elements:
             length, begin = _vint(head, sized)
         except struct.error:
             length, begin, sized = 0, self._source.size, 0
+        stop = self.at + begin + length
+        is_unknown = length == (1 << 7 * (begin - sized)) - 1
         if head[:sized] == _SEGMENT:
+            self._stop = self._stop if is_unknown else stop
             length = 0
-        if length == (1 << 7 * (begin - sized)) - 1:  # unknown
+        elif is_unknown:
             length = self._source.size
+        elif sized and (head[:sized] not in _TOP_ELEMENTS or stop > self._stop):
+            self.broken = f"at byte {self.at} there is no element"
+            return
         if head[begin:].startswith(_CRC) and length <= _MOST_PROVEN_BYTES:
             body = self._source.read(self.at + begin, self.at + begin + length)
             stated = int.from_bytes(body[len(_CRC) : _CRC_BYTES], "little")

@@ -34,6 +34,11 @@ BLOCK_FRAMES: Final = 65_536
 _STATING: Final = ("flac", "mp4", "aiff", "caf", "au", "w64")
 # An MP3 states it in its first frame, if one of these encoders wrote it; others count differently.
 _MP3_TAG: Final = re.compile(rb"(?s)(Xing|Info).{116}(LAME|Lavf|Lavc)")
+# libav's names for the numbers of decoded samples.
+_TYPES: Final = {"u8": "u1", "s16": "i2", "s32": "i4", "s64": "i8", "flt": "f4", "dbl": "f8"}
+# Options of libav's demuxers. If it makes up times for the frames of a FLAC, gaps are not seen. The
+# head of an Ogg says all, so no frame is decoded to find out more; of a second, that is a tenth.
+_OPTIONS: Final = {"flac": {"fflags": "+nofillin"}, "ogg": {"analyzeduration": "0"}}
 _ID3_HEAD_BYTES: Final = 10
 _MP3_FRAME_BYTES: Final = 1_441  # of 320 kbit/s at 32 kHz, with padding
 _STREAMINFO_BYTES: Final = 34
@@ -99,10 +104,8 @@ def decoded(source: Source, container: str, missing: str | None = None) -> Itera
 def _recording(
     file: object, container: str, prove: "Callable[[AudioStream], _Proof]"
 ) -> Iterator[Recording]:
-    # If libav makes up times for the frames of a FLAC, gaps are not seen.
-    flags = {"fflags": "+nofillin"} if container == "flac" else {}
     try:
-        opened = opened_by_libav(file, container, "recording", flags)
+        opened = opened_by_libav(file, container, "recording", _OPTIONS.get(container))
     except Poison as poison:
         if isinstance(file, OggFile) and file.broken:
             raise breaks_off(file.broken) from poison
@@ -153,8 +156,11 @@ def _blocks(opened: "InputContainer", stream: "AudioStream", proof: "_Proof") ->
 
 def _numbers(frame: Any, channels: int) -> Numbers:
     """The samples as the decoder gives them; the shape is (frames, channels)."""
-    found: Numbers = frame.to_ndarray()
-    return found.T if frame.format.is_planar else found.reshape(-1, channels)
+    if frame.format.is_planar:
+        planes: Numbers = frame.to_ndarray()
+        return planes.T
+    count = frame.samples * channels
+    return np.frombuffer(frame.planes[0], _TYPES[frame.format.name], count).reshape(-1, channels)
 
 
 class _Proof(Protocol):
@@ -279,9 +285,10 @@ class _Flac(_Stated):
         if pts is not None:
             self._sure = self.count
         if any(self._md5):
-            whole = numbers >> (8 * numbers.dtype.itemsize - self._bits)
-            octets = np.ascontiguousarray(whole).view(np.uint8).reshape(-1, whole.dtype.itemsize)
-            self._found.update(octets[:, : -(-self._bits // 8)].tobytes())
+            nbytes = numbers.dtype.itemsize
+            whole = numbers >> 8 * nbytes - self._bits if self._bits < 8 * nbytes else numbers
+            octets = np.ascontiguousarray(whole).view(np.uint8).reshape(-1, nbytes)
+            self._found.update(np.ascontiguousarray(octets[:, : -(-self._bits // 8)]).data)
         return numbers
 
     def end(self) -> None:
