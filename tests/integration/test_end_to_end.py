@@ -70,6 +70,49 @@ async def test_a_file_put_into_the_bucket_is_predicted_with_no_further_step(
     )
 
 
+async def test_changes_of_tags_and_legal_holds_are_no_new_objects(
+    services: Services, topics: Topics, s3: Any, broker: Broker
+) -> None:
+    bucket = f"locked-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+    events = [{"QueueArn": services.events_arn, "Events": ["s3:ObjectCreated:*"]}]
+    s3.put_bucket_notification_configuration(
+        Bucket=bucket, NotificationConfiguration={"QueueConfigurations": events}
+    )
+    wired = topics._replace(input=services.input_topic)
+    group = f"tags-{uuid.uuid4().hex[:12]}"
+    await broker.skip_to_the_end(group, services.input_topic)
+    named = {"Bucket": bucket, "Key": "site 1/a.csv"}
+
+    async def ours() -> list[dict[str, Any]]:
+        found = (await broker.records(topics.output)).values()
+        documents = [record.document for records in found for record in records]
+        return [one for one in documents if (one["object"] or {}).get("bucket") == bucket]
+
+    async def is_last_answered() -> bool:
+        return any(one["object"]["key"] == "last.csv" for one in await ours())
+
+    async with running_worker(environment(services, wired, group)) as worker:
+        await worker.ready()
+        s3.put_object(**named, Body=csv(random_rows(1)))
+        s3.put_object_tagging(**named, Tagging={"TagSet": [{"Key": "scan", "Value": "clean"}]})
+        s3.delete_object_tagging(**named)
+        s3.put_object_legal_hold(**named, LegalHold={"Status": "ON"})
+        s3.put_object_legal_hold(**named, LegalHold={"Status": "OFF"})
+        s3.copy_object(Bucket=bucket, Key="last.csv", CopySource=named)
+        await until(is_last_answered, lambda: worker.said)
+        metrics, said = (await worker.get("/metrics"))[1], worker.said
+        assert await worker.stop() == 0, worker.said
+    assert [one["object"]["key"] for one in await ours()] == ["site 1/a.csv", "last.csv"]
+    for kind in ("PutTagging", "DeleteTagging", "PutLegalHold"):
+        assert f'penstock_events_ignored_total{{kind="ObjectCreated:{kind}"}}' in metrics
+        assert said.count(f"ObjectCreated:{kind} announce no new bytes") == 1
+    s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
+    for listed in s3.list_object_versions(Bucket=bucket)["Versions"]:
+        s3.delete_object(Bucket=bucket, Key=listed["Key"], VersionId=listed["VersionId"])
+    s3.delete_bucket(Bucket=bucket)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -58,9 +58,10 @@ def key_text(key: bytes | None) -> str:
     if not key or len(key) > MAX_NAME_CHARS:
         return ""
     try:
-        return key.decode() if b"\0" not in key else _in_hex(key)
+        text = key.decode()
     except UnicodeDecodeError:
         return _in_hex(key)
+    return _in_hex(key) if "\0" in text else text
 
 
 _HEX = "0x"
