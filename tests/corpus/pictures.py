@@ -66,7 +66,7 @@ def _odd() -> Iterator[Stored]:
         "x.tar",
         tar_of({"1.png": png, "2.png": bomb, "3.png": png}),
         "row bad_row row",
-        "end",
+        "end:bad_format",
         _PIXELS,
     )
 

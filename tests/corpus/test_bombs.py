@@ -14,7 +14,7 @@ from penstock.errors import ErrorCode, Poison
 from penstock.formats.archives.compression import Expansion
 from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.unpacking import GzipParser
-from penstock.formats.base.parser_chain import Parser
+from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.simulation.virtual_time import virtual_time
 from tests.corpus.archives import BOMBS, MIB, archive_of_bombs, member, packed, zeros
@@ -73,7 +73,7 @@ def test_no_more_is_inflated_than_is_free_of_the_ratio(mib: int) -> None:
     assert inflated_until_refused(parser, counting, zeros(mib)) <= 16 * MIB
 
 
-class Packed:
+class Packed(Members):
     """Members that are all packed."""
 
     def __init__(self, inner: Parser, expansion: Expansion) -> None:
@@ -82,7 +82,7 @@ class Packed:
     def open(self, path: str) -> Parser:
         return GzipParser(self._inner, self._expansion, limit_bytes=None)
 
-    def rest(self) -> Iterator[Run]:
+    def end(self) -> Iterator[Run]:
         return iter(())
 
 

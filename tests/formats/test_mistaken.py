@@ -19,7 +19,7 @@ from penstock.formats.magic import iso_media
 from penstock.formats.registry import ranged_format
 from penstock.formats.sniff import BOM
 from tests.formats.picture_bodies import png
-from tests.formats.support import decode, errors, gzipped, rows_of, tar_of
+from tests.formats.support import decode, decode_until_failure, errors, gzipped, rows_of, tar_of
 
 CSV = b"1,2,3\n4,5,6\n"
 PNG = png(4, 4)
@@ -114,10 +114,11 @@ def test_text_named_as_something_else(key: str, words: str) -> None:
 
 
 def test_a_member_of_another_kind_is_named_with_its_archive() -> None:
-    with pytest.raises(
-        Poison, match=r'member "x/1\.csv": this is no text, as csv is: it begins as'
-    ):
-        decode(tar_of({"x/1.csv": PNG}), "a.tar")
+    runs, failure = decode_until_failure(tar_of({"x/1.csv": PNG}), "a.tar", RowOptions())
+    [(member, said)] = rows_of(runs)
+    assert member == "x/1.csv"
+    assert str(said).startswith("this is no text, as csv is: it begins as")
+    assert "none of the archive's 1 members can be read: 1 *.csv" in str(failure)
 
 
 def test_packed_data_behind_a_byte_order_mark_is_no_text() -> None:
@@ -202,3 +203,57 @@ def test_the_brands_tell_a_picture_from_a_film_and_a_sound(
     if done.returncode:
         pytest.skip(f"this {writer[0]} cannot write it: {done.stderr.decode()[-200:]}")
     assert iso_media((tmp_path / name).read_bytes()[:512]) == found
+
+
+BINARY = {
+    b"7z\xbc\xaf\x27\x1c\0\4": "this is 7-Zip",
+    b"Rar!\x1a\x07\1\0": "this is RAR",
+    b"PK\x07\x08PK\3\4": "this is a part of a zip that was split",
+    b"LZIP\x01\x0c": "this is packed by lzip",
+    b"\x1f\x9d\x90\0": "this is packed by compress",
+    b"\x89HDF\r\n\x1a\n": "this is HDF5",
+    b"CDF\x01\0\0\0\0": "this is NetCDF",
+    b"SQLite format 3\0": "this is SQLite",
+    b"\x80\x04\x95\0": "this is a Python pickle",
+    b'\x40\0\0\0\0\0\0\0{"a":': "this is safetensors",
+    b"\0\0\0\x01\x2a\x02\x04\x06": "a topic with a schema registry (schema 298)",
+}
+TEXTS = {
+    b"!<arch>\ndebian-binary   ": "this is an archive of ar",
+    b"Salted__\1\2\3\xff": "this is encrypted by OpenSSL",
+    b"<!DOCTYPE html>\n<html>": "this is an HTML page",
+    b"\n <HTML><body>": "this is an HTML page",
+    b'<?xml version="1.0"?>\n<Error><Code>NoSuchKey': "this is XML, perhaps the error of a store",
+    b"version https://git-lfs.github.com/spec/v1\noid": "this is a pointer of Git LFS",
+    b"/annex/objects/MD5E-s1--x": "this is a pointer of git-annex",
+    b"{\\rtf1\\ansi hello}": "this is RTF",
+    b"-----BEGIN PGP MESSAGE-----": "this is PEM or PGP",
+}
+CPIO = b"070701" + b"0" * 104 + b"name\0"
+
+
+@pytest.mark.parametrize(("data", "words"), {**BINARY, **TEXTS}.items())
+def test_what_nobody_reads_here_is_refused_by_its_name(data: bytes, words: str) -> None:
+    keys = ["a", "a.csv", "a.ndjson", "a.json"]
+    if data in TEXTS:
+        keys = keys[: 1 if data.startswith((b"!<", b"Salt")) else 4]
+    elif data.startswith((b"@", b"CDF", b"SQ")):
+        keys, data = keys[:1], data + bytes(40)
+    for key in keys:
+        assert words in str(refused(data, key))
+    for key in ("a.parquet", "a.arrow", "a.npy", "a.zip"):
+        assert words in str(refused_ranged(data, key))
+
+
+def test_tables_and_archives_that_are_texts_by_their_first_bytes_are_named() -> None:
+    for data, words in ((b"PARE", "with an encrypted footer"), (CPIO, "cpio"), (b"GRIB", "GRIB")):
+        assert words in str(refused(data + bytes(500), "a"))
+
+
+def test_other_archives_and_pointers_are_no_bytes_for_a_model_but_documents_are() -> None:
+    options = RowOptions(form="bytes")
+    archives = [b"7z", b"Rar!", b"PK", b"LZIP", b"!<arch", b"Salted", b"version", b"/annex"]
+    for data in (*BINARY, *TEXTS, CPIO):
+        _, failure = decode_until_failure(data, "a", options)
+        assert (failure is not None) == data.startswith((*archives, CPIO)), data
+        assert rows_of(decode(data, "a", options, format="bytes")) == [(None, data)]

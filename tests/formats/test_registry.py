@@ -2,9 +2,13 @@
 
 import pytest
 
+from penstock.core.rows.payload import Form
 from penstock.errors import Poison
+from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
-from tests.formats.support import decode, elements, gzipped, matrix, tar_of
+from penstock.formats.base.source import AtHand
+from tests.formats.picture_bodies import PNG
+from tests.formats.support import decode, elements, gzipped, matrix, rows_of, tar_of
 
 CSV = b"1,2\n3,4\n"
 LINES = b"[1,2]\n[3,4]\n"
@@ -74,9 +78,73 @@ def test_without_compression_gzip_data_stays_as_it_is() -> None:
         decode(gzipped(CSV * 500), "x", compression="none")
 
 
-@pytest.mark.parametrize("key", ["x.csv", "x.csv.gz", "x.json", "x.ndjson", "x.tar", "x"])
-def test_an_empty_object_has_no_rows(key: str) -> None:
+@pytest.mark.parametrize("key", ["x.csv", "x.json", "x.ndjson", "x", "folder/"])
+def test_an_empty_object_of_text_has_no_rows(key: str) -> None:
     assert decode(b"", key) == []
+    assert decode(gzipped(b""), key + ".gz") == []
+    assert list(read_object(AtHand(b""), RowOptions(), key=key)) == []
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        ".parquet",
+        ".arrow",
+        ".feather",
+        ".avro",
+        ".npy",
+        ".npz",
+        ".zip",
+        ".tar",
+        ".tgz",
+        ".png",
+        ".jpg",
+        ".wav",
+        ".flac",
+        ".mp4",
+    ],
+)
+def test_an_empty_object_of_what_is_never_empty_is_refused(ending: str) -> None:
+    for key in (f"x{ending}", f"x{ending}.gz"):
+        with pytest.raises(Poison) as failure:
+            list(read_object(AtHand(b""), RowOptions(form="bytes"), key=key))
+        assert failure.value.code == "bad_format"
+
+
+@pytest.mark.parametrize("key", ["x.csv.gz", "x.json.zst", "x.gz", "x.csv.br", "x.bin.xz"])
+def test_packed_data_is_never_empty(key: str) -> None:
+    with pytest.raises(Poison, match="empty"):
+        decode(b"", key)
+    assert decode(b"", "x.csv", compression="none") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [
+        ("x.bin.gz", b"\x01\x02\x03"),
+        ("x.gz", b"any text"),
+        ("x.png.xz", b"hello"),
+        ("x.csv.zst", b"1,2\n\xff\xfe\n"),
+        ("x.csv.gz", b"\x1f"),
+        ("x.csv.br", bytes(range(128, 256))),
+        ("x.lzma", b"\x5d\0\0\x80\0"),
+    ],
+)
+def test_a_name_that_promises_a_codec_is_held_to_it(key: str, data: bytes) -> None:
+    form: Form = "matrix" if ".csv" in key else "bytes"
+    for cuts in ((), range(1, len(data))):
+        with pytest.raises(Poison) as failure:
+            decode(data, key, RowOptions(form=form), cuts=cuts)
+        assert failure.value.code == "bad_format"
+
+
+def test_bytes_that_prove_what_they_are_may_have_been_unpacked_on_the_way() -> None:
+    assert matrix(decode(CSV, "x.csv.br")) == ROWS
+    assert matrix(decode(CSV, "x.csv", compression="gzip")) == ROWS
+    assert rows_of(decode(PNG, "x.png.gz", RowOptions(form="bytes"))) == [(None, PNG)]
+    for key in ("x.bin", "x"):
+        with pytest.raises(Poison, match="data of gzip"):
+            decode(b"\x01\x02", key, RowOptions(form="bytes"), compression="gzip")
 
 
 def test_one_line_of_scalars_without_a_name_is_one_row() -> None:

@@ -64,14 +64,25 @@ class _Notes(logging.Handler):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += "\n" + "".join(traceback.format_exception(record.exc_info[1]))
-        self._notes.append(Note(record.levelno, text, is_notice=False))
+        self._notes.append(Note(record.levelno, text))
 
-    def notice(self, text: str) -> None:
-        self._notes.append(Note(logging.WARNING, text, is_notice=True))
+    def once(self, text: str, about: str) -> None:
+        self._notes.append(Note(logging.WARNING, text, about))
 
     def taken(self) -> list[Note]:
         notes, self._notes = self._notes, []
         return notes
+
+
+class _ToWorker(Notices):
+    """All notices go to the worker, which knows which notices it has logged already."""
+
+    def __init__(self, notes: _Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def once(self, text: str, *, about: str = "") -> None:
+        self._notes.once(text, about or text)
 
 
 class _Line:
@@ -118,8 +129,7 @@ def serve(end: socket.socket, memory: int) -> None:
 
 
 def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
-    # All notices go to the worker, which knows which notices it has logged already.
-    object.__setattr__(task.options, "notices", Notices(notes.notice))
+    object.__setattr__(task.options, "notices", _ToWorker(notes))
     try:
         decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))
     except Poison as poison:

@@ -131,8 +131,8 @@ class Decoder:
 
     def _note(self, notes: list[Note]) -> None:
         for note in notes:
-            if note.is_notice:
-                self._notices.once(note.text)
+            if note.about:
+                self._notices.once(note.text, about=note.about)
             else:
                 log.log(note.level, "%s", note.text)
 

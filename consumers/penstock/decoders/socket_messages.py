@@ -34,13 +34,13 @@ _PARTS: Final = 512
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A line for the worker's log. `is_notice`: True if the line is to be logged only once, not for
-    each object.
+    """A line for the worker's log. `about`: if it is not empty, only the first line about the same
+    thing is logged, and not one for each object.
     """
 
     level: int
     text: str
-    is_notice: bool
+    about: str = ""
 
 
 class End(msgspec.Struct, frozen=True):

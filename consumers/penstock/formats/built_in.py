@@ -22,7 +22,7 @@ from penstock.formats.text.json_array import open_json
 from penstock.formats.text.text_and_bytes import open_bytes, open_text
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
-_text = partial(Format, is_plain=always, is_text=True)
+_text = partial(Format, is_plain=always, is_text=True, may_be_empty=True)
 
 
 def ours(read_zip: Read) -> tuple[Format, ...]:
@@ -97,5 +97,5 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
             looks=video.looks,
         ),
         _text("text", makes("bytes", "json"), open_text),
-        Format("bytes", makes("bytes"), open_bytes, is_plain=always),
+        Format("bytes", makes("bytes"), open_bytes, is_plain=always, may_be_empty=True),
     )

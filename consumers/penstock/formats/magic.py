@@ -2,33 +2,86 @@
 
 Rule: only error texts use these names. They do not decide which reader is chosen; but the brands of
 ISO media files, which tell pictures, sounds and films apart, do. `named_by_magic` is asked only
-about data that is known to be binary, because `ORC` may well be the first cell of a CSV.
+about data that is known to be binary, because `ORC` may well be the first cell of a CSV;
+`named_text` tells what is certainly neither CSV nor JSON.
 """
 
+import re
 from codecs import utf_8_decode
 from typing import Final, Literal
 
 from penstock.errors import ErrorCode, Poison
 
-_FOREIGN: Final[dict[bytes, str]] = {
-    b"ORC": "ORC",
-    b"\x89HDF\r\n": "HDF5",
+# Archives and packed data. Even a model that takes any bytes does not want them: other archives are
+# opened, and other packed data is unpacked.
+_CONTAINERS: Final[dict[bytes, str]] = {
     b"7z\xbc\xaf\x27\x1c": "7-Zip",
     b"Rar!\x1a\x07": "RAR",
-    b"RIFF": "RIFF (as AVI)",
-    b"%PDF": "PDF",
-    b"SQLite format 3\x00": "SQLite",
-    b"\xd0\xcf\x11\xe0": "an old Office document (xls)",
-    b"\x80\x02": "a Python pickle",
-    b"\x80\x04": "a Python pickle",
-    b"\x80\x05": "a Python pickle",
+    b"!<arch>\n": "an archive of ar (as .deb and .a)",
+    b"\xc7\x71": "cpio",
+    b"PK\x07\x08": "a part of a zip that was split",
+    b"MSCF\0\0": "a cabinet file (CAB)",
+    b"xar!\0": "xar (as .pkg)",
     b"\x1f\x9d": "packed by compress (.Z)",
+    b"\x1f\xa0": "packed by compress (.Z)",
     b"LZIP\x01": "packed by lzip",
+    b"\x89LZO\0\r\n": "packed by lzop",
     b"\x5d\0\0": "packed by lzma (.lzma), not xz",
     b"\xff\x06\0\0sNaPpY": "packed by snappy",
     b"\x02\x21\x4c\x18": "packed by an old lz4",
     **{bytes([old]) + b"\xb5\x2f\xfd": "packed by an old zstd" for old in range(0x22, 0x28)},
+    b"Salted__": "encrypted by OpenSSL",
+    b"age-encryption.org/": "encrypted by age",
 }
+# Any data may begin with two or three bytes by chance.
+_CERTAIN_CONTAINERS: Final = tuple(magic for magic in _CONTAINERS if len(magic) > 3)
+_FOREIGN: Final[dict[bytes, str]] = {
+    **_CONTAINERS,
+    b"ORC": "ORC",
+    b"PARE": "Parquet with an encrypted footer",
+    b"FEA1": "Feather of version 1",
+    b"\x89HDF\r\n": "HDF5",
+    **{b"CDF" + bytes([kind]): "NetCDF" for kind in (1, 2, 5)},
+    b"\x0e\x03\x13\x01": "HDF4",
+    b"GRIB": "GRIB",
+    b"MATLAB 5.0 MAT": "a file of MATLAB",
+    **{b"RDX%d\n" % kind: "a file of R" for kind in (2, 3)},
+    b"$FL2": "a file of SPSS",
+    b"RIFF": "RIFF (as AVI)",
+    b"%PDF": "PDF",
+    b"SQLite format 3\x00": "SQLite",
+    b"\xd0\xcf\x11\xe0": "an old Office document (xls)",
+    **{b"\x80" + bytes([kind]): "a Python pickle" for kind in (2, 3, 4, 5)},
+    b"GGUF": "a model (GGUF)",
+    b"LASF": "LAS (points of a laser scanner)",
+    b"\0\0\x27\x0a": "a shapefile",
+    b"\x7fELF": "a program (ELF)",
+    b"MZ": "a program (of Windows)",
+    b"\xca\xfe\xba\xbe": "a class of Java",
+    b"\0asm": "WebAssembly",
+}
+# Texts in lower case that stand where an object should be. None of them begins a CSV or JSON.
+_PLACEHOLDERS: Final[dict[bytes, str]] = {
+    b"version https://git-lfs": "a pointer of Git LFS, and not the file; upload the file itself, "
+    "after git lfs pull",
+    b"/annex/objects/": "a pointer of git-annex, and not the file; upload the file itself",
+}
+TEXTS: Final[dict[bytes, str]] = {
+    **_PLACEHOLDERS,
+    b"<!doctype html": "an HTML page, perhaps of an error or a login; store the data itself",
+    b"<html": "an HTML page, perhaps of an error or a login; store the data itself",
+    b"<error>": "the XML of an error, perhaps of a store; store the data itself",
+    b"<?xml": "XML, perhaps the error of a store; store the data itself, as csv or json",
+    b"{\\rtf": "RTF; store its text as csv or json",
+    b"-----begin ": "PEM or PGP, which is not read here; store the data itself",
+}
+TEXT_BYTES: Final = 32
+# The portable formats of cpio begin with numbers of a fixed length in octal or hexadecimal digits.
+_CPIO: Final = re.compile(rb"0707(?:07[0-7]{69}|0[12][0-9A-Fa-f]{104})[^\0]+\0")
+# A quick look, because each text is looked at.
+_NO_ROWS: Final = re.compile(rb"\s*+(?:<|version |/annex|\{\\|-----|0707)", re.IGNORECASE)
+# Confluent's registry numbers its schemas from 1 on. This many are more than any registry has.
+_MOST_SCHEMAS: Final = 1 << 24
 RAW: Final = "a raw picture of a camera"
 _FOREIGN_PICTURES: Final[dict[bytes, str]] = {
     b"\xff\x0a": "JPEG XL",
@@ -84,9 +137,15 @@ def _is_binary(magic: bytes) -> bool:
 
 
 # Data that begins like this is certainly not text.
-CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
-# A text in UTF-8 never begins with one of these. They come from the tables of what is
-# read and of what is not.
+CERTAIN: Final = (
+    *filter(_is_binary, _FOREIGN),
+    b"%PDF-1.",
+    b"!<arch>\n",
+    b"Salted__",
+    b"age-encryption.org/",
+)
+# A text in UTF-8 never begins with one of these. They come from the tables of what is read and of
+# what is not.
 NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 # An ISO base media file (ISO/IEC 14496-12) is a picture, a film or a sound; its brands tell which.
@@ -142,7 +201,42 @@ def named_by_magic(head: bytes) -> str | None:
         found = ["DICOM"]
     elif _brands(head)[:1] == (_CANON_RAW,):
         found = [RAW]
-    return f"this is {found[0]}, which is not read here; write JPEG or PNG" if found else None
+    if found:
+        return f"this is {found[0]}, which is not read here; write JPEG or PNG"
+    if head[4:10] == b'\0\0\0\0{"':
+        return "this is safetensors, which is not read here; write npy or Parquet"
+    schema = int.from_bytes(head[1:5], "big")
+    if head[:1] == b"\0" and 0 < schema < _MOST_SCHEMAS and not _brands(head):
+        return (
+            f"this is the message of a topic with a schema registry (schema {schema}), and no "
+            "file; write what the message holds as Avro, Parquet or JSON"
+        )
+    return None
+
+
+def named_text(head: bytes) -> str | None:
+    """What a text is that is neither CSV nor JSON; None: it may be one of them. cpio is a text by
+    its first bytes, too.
+    """
+    if _NO_ROWS.match(head) is None:
+        return None
+    begin = head[:TEXT_BYTES].lstrip().lower()
+    for beginning, name in TEXTS.items():
+        if begin.startswith(beginning):
+            return f"this is {name}"
+    return "this is cpio, which is not read here; write tar" if _CPIO.match(head) else None
+
+
+def named_container(head: bytes) -> str | None:
+    """What archive or packed data this is that is not read, or which pointer to the real object;
+    None: the data may be an object of any kind.
+    """
+    begin = head[:TEXT_BYTES].lower()
+    if head.startswith(_CERTAIN_CONTAINERS):
+        return named_by_magic(head)
+    if begin.startswith(tuple(_PLACEHOLDERS)) or _CPIO.match(head):
+        return named_text(head)
+    return None
 
 
 def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
@@ -156,6 +250,9 @@ def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Po
 
 def _seen(head: bytes) -> str:
     start = head.lstrip()
+    text = named_text(head)
+    if text is not None:
+        return text
     for magic, (name, ours) in _OURS.items():
         if start.startswith(magic):
             return f'it begins as {name} does; read it as "{ours}" ({_MEND})'
@@ -167,8 +264,8 @@ def _seen(head: bytes) -> str:
     format = iso_media(head)
     if format is not None:
         return f'it begins as {_ISO_MEDIA[format]} does; read it as "{format}" ({_MEND})'
-    text = _decoded(start[:_SHOWN_BYTES])
-    shown = None if text is None else " ".join(text.split())
+    begun = _decoded(start[:_SHOWN_BYTES])
+    shown = None if begun is None else " ".join(begun.split())
     if shown is not None and shown.isprintable():
         return f'it is text and begins with "{shown}"; read it as "csv" or "text" ({_MEND})'
     begin = start[:_SHOWN_BYTES].hex(" ")

@@ -20,17 +20,17 @@ from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
 from penstock.formats.archives.unpacking import GzipParser, PackedParser
 from penstock.formats.archives.webdataset import Samples
 from penstock.formats.archives.zip import read_zip
-from penstock.formats.base.format import Format, WantsRanges
+from penstock.formats.base.format import KINDS, Format, WantsRanges
 from penstock.formats.base.parser_chain import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
     Members,
     Parser,
 )
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run, shown
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.built_in import ours
-from penstock.formats.magic import is_text, no_such
+from penstock.formats.magic import is_text, named_container, no_such
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.plugins_checked import guarded
 from penstock.formats.sniff import (
@@ -53,7 +53,7 @@ JSON: Final = "json"
 def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of a zip, whose members are read by the other formats."""
     expansion = Expansion(options)
-    members = _members(options, Expansion(options, outer=expansion))
+    members = _members(options, Expansion(options, outer=expansion), "a zip")
     return read_zip(source, options, members, expansion)
 
 
@@ -62,8 +62,13 @@ def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[R
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
+# Endings of data that is packed by what is not unpacked here.
+_UNREAD_PACKED: Final = (".br", ".z", ".lzma", ".lz", ".lzo", ".sz", ".snappy", ".zz", ".deflate")
 # Only this many last characters of a name are searched for an extension.
 _EXTENSION_CHARS: Final = 64
+# So many kinds of members that are not read are told apart, by so many characters of their names.
+_MOST_KINDS: Final = 8
+_ENDING_CHARS: Final = 16
 _TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
@@ -108,7 +113,25 @@ def open_parser(
     format = _known("format", format, known_formats())
     compression = _known("compression", compression, _COMPRESSIONS)
     expansion = Expansion(options)
-    return _open(options, format, key, expansion, packed=compression != "none", member=False)
+    is_packed = compression != "none"
+    promised = is_packed and (compression is not None or _is_packed(key))
+    return _open(options, format, key, expansion, packed=is_packed, promised=promised)
+
+
+def check_nothing(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> None:
+    """Raises `Poison` if an object of no bytes cannot be of the format or the packing that its
+    reference or name says.
+    """
+    named = _known("format", format, known_formats()) or _format_of(key)
+    found = formats().get(named or "")
+    what = named
+    if compression != "none" and (compression in _CODECS or _is_packed(key)):
+        what = "packed data"
+    elif named is None or (found is not None and found.may_be_empty):
+        return
+    raise Poison("bad_format", f"the object is empty, which {what} never is; write it again")
 
 
 def ranged_format(
@@ -154,12 +177,14 @@ def _open(
     expansion: Expansion,
     *,
     packed: bool,
-    member: bool,
+    promised: bool,
+    member: bool = False,
 ) -> Parser:
+    """`promised`: True if the reference or the name says that the data is packed."""
     named = format or _format_of(key)
-    is_packed = packed and key.lower().endswith(_PACKED)
-    # True if the name says that the data is packed, but nothing was unpacked yet
-    is_bare = is_packed
+    # True if the data should be packed, but nothing was unpacked yet. Some clients unpack on the
+    # way; then the bytes themselves must prove what they are.
+    is_bare = promised
 
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
@@ -167,10 +192,10 @@ def _open(
             if member:
                 return Chosen(UnreadParser("an archive in an archive is not read"))
             of_members = Expansion(options, outer=expansion)
-            return Chosen(TarParser(options, _members(options, of_members)))
+            return Chosen(TarParser(options, _members(options, of_members, key)))
         found = formats()[chosen]
-        if found.is_text and is_bare and (is_begun(head) or not is_text(head)):
-            raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
+        if is_bare and not (_is_plain_text(head) if found.is_text else found.looks(head)):
+            raise no_such(f"data of {', '.join(_CODECS)}, as it should be", head)
         if found.is_text and not packed and codec_of(head) is not None:
             raise no_such(f"text, as {chosen} is", head)
         found.check_fits(options)
@@ -198,16 +223,31 @@ def _open(
         wrap: Callable[..., Parser] = partial(PackedParser, codec) if codec else GzipParser
         return lambda inside: wrap(inside, expansion, limit_bytes=limit_bytes)
 
-    plain = named in formats() and not is_packed
+    plain = named in formats() and not promised
+
+    def check_empty(inside_packed: bool) -> None:
+        if not member:
+            is_none = not packed or inside_packed
+            check_nothing(options, key=key, format=format, compression="none" if is_none else None)
+
     return SniffingParser(
         choose,
-        head_bytes=BLOCK_BYTES if named is None or is_packed else 0,
+        head_bytes=BLOCK_BYTES if named is None or promised else 0,
         inside_bytes=BLOCK_BYTES if named is None else 0,
         unpack=unpack if packed else None,
         step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
         damage="bad_archive" if named == TAR else "bad_format",
+        check_empty=check_empty,
         empty_is_settled=member,
     )
+
+
+def _is_plain_text(head: bytes) -> bool:
+    return is_text(head) and not is_begun(head)
+
+
+def _is_packed(key: str) -> bool:
+    return key.lower().endswith((*_PACKED, *_UNREAD_PACKED))
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:
@@ -217,12 +257,17 @@ def sniff_format(head: bytes, options: RowOptions) -> str:
     for format in formats().values():
         if format.looks(head):
             return format.name
-    # A model that takes bytes takes any object.
-    return "bytes" if options.form == "bytes" else sniff_text(head)
+    if options.form != "bytes":
+        return sniff_text(head)
+    # A model that takes bytes takes any object, but for archives and packed data.
+    container = named_container(head)
+    if container is not None:
+        raise Poison("bad_format", container)
+    return "bytes"
 
 
-def _members(options: RowOptions, expansion: Expansion) -> Members:
-    members = _Members(options, expansion)
+def _members(options: RowOptions, expansion: Expansion, key: str) -> Members:
+    members = _Members(options, expansion, key)
     # If a member is one row, its kept values come from other members, which lie beside it. If a
     # member is a table, its kept values come from its own columns.
     is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
@@ -231,24 +276,101 @@ def _members(options: RowOptions, expansion: Expansion) -> Members:
 
 class _Members(Members):
     """The members of an archive. The name of a member tells its format, and no rows are held back.
-    A member whose name tells no format is read only if `rows.member` selects it.
+    A member whose name tells no format is read only if `rows.member` selects it. `key`: the name of
+    the archive.
     """
 
-    def __init__(self, options: RowOptions, expansion: Expansion) -> None:
+    def __init__(self, options: RowOptions, expansion: Expansion, key: str) -> None:
         self._options = options
         self._expansion = expansion
+        self._key = key
+        self._opened = self._lost = 0
+        self._passed = _Passed()
 
     def open(self, path: str) -> Parser | None:
         glob = self._options.member
-        if glob is not None and not fnmatchcase(path, glob):
-            return None
+        format = formats().get(_format_of(path) or "")
+        fits = format is not None and format.fits(self._options)
+        # The tar and the zip of macOS add a file of attributes, "._name", beside each file.
+        is_side = path.rpartition("/")[2].startswith("._") or path.startswith("__MACOSX/")
         if glob is None:
-            # The tar of macOS adds a file of attributes, "._name", beside each file.
-            hidden = path.rpartition("/")[2].startswith("._")
-            format = formats().get(_format_of(path) or "")
-            if hidden or format is None or not format.fits(self._options):
-                return None
-        return _open(self._options, None, path, self._expansion, packed=True, member=True)
+            is_read = fits and not is_side
+        else:
+            is_read = fnmatchcase(path, glob) and (fits or format is None)
+        if not is_read:
+            # Without `rows.member`, members whose names begin with a dot are nobody's rows.
+            is_hidden = is_side or path.rpartition("/")[2].startswith(".")
+            told = not is_hidden if glob is None else fnmatchcase(path, glob)
+            self.pass_over(path, told=told)
+            return None
+        self._opened += 1
+        return _open(
+            self._options,
+            None,
+            path,
+            self._expansion,
+            packed=True,
+            promised=_is_packed(path),
+            member=True,
+        )
+
+    def pass_over(self, path: str, kind: str = "", *, told: bool = True) -> None:
+        self._passed.add(path, kind, told=told)
+
+    def lose(self, path: str) -> None:
+        self._lost += 1
+        self.pass_over(path)
+
+    def end(self) -> Iterator[Run]:
+        passed, glob = self._passed, self._options.member
+        chosen = "" if glob is None else f" and rows.member = {glob!r}"
+        why = f"model.request takes {KINDS[self._options.form]}{chosen}"
+        if self._opened == self._lost and passed.members:
+            raise Poison(
+                "bad_archive" if self._lost else "bad_format",
+                f"none of the archive's {passed.members} members can be read: {passed.shown()}; "
+                f"{why}; choose members by rows.member, or correct their names",
+            )
+        if passed.told:
+            self._options.notices.once(
+                f"{self._key}: {passed.told} members of the archive are passed over: "
+                f"{passed.shown()}; {why}",
+                about=f"members passed over: {', '.join(sorted(passed.kinds))}",
+            )
+        return iter(())
+
+
+class _Passed:
+    """The members of an archive that are not read. `told`: how many of them one might expect to be
+    read. The other attributes count only these, or all if there are none.
+    """
+
+    def __init__(self) -> None:
+        self.members = self.told = 0
+        self.kinds: dict[str, int] = {}
+        self._first = ""
+
+    def add(self, path: str, kind: str, *, told: bool) -> None:
+        self.members += 1
+        if told and not self.told:
+            self.kinds.clear()
+            self._first = ""
+        self.told += told
+        if told or not self.told:
+            kind = kind or _ending(path)
+            kind = kind if kind in self.kinds or len(self.kinds) < _MOST_KINDS else "others"
+            self.kinds[kind] = self.kinds.get(kind, 0) + 1
+            self._first = self._first or path
+
+    def shown(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
+        return f"{kinds}; the first is {shown(self._first.encode())}"
+
+
+def _ending(path: str) -> str:
+    """The kind of a file by its name: `*.txt`."""
+    dot = path.rfind(".", path.rfind("/") + 2, len(path))
+    return f"*{path[dot : dot + _ENDING_CHARS]}" if dot > 0 else "without extension"
 
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:
@@ -265,7 +387,8 @@ def _format_of(key: str, *, packed: bool = True) -> str | None:
 def _format_of_extension(extension: str, packed: bool) -> str | None:
     name = extension.lower()
     if packed:
-        name = next((name.removesuffix(end) for end in _PACKED if name.endswith(end)), name)
+        packers = (*_PACKED, *_UNREAD_PACKED)
+        name = next((name.removesuffix(end) for end in packers if name.endswith(end)), name)
     if name.endswith(_TARS):
         return TAR
     for format in formats().values():

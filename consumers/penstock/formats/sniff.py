@@ -12,12 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.archives.compression import GZIP_MAGIC, LONGEST_MAGIC_BYTES
+from penstock.formats.archives.compression import BZ2_BYTES, GZIP_MAGIC
 from penstock.formats.archives.compression import MAGICS as PACKED_MAGICS
 from penstock.formats.base.format import WantsRanges
 from penstock.formats.base.parser_chain import Parser, feed_whole
 from penstock.formats.base.runs import Run
-from penstock.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
+from penstock.formats.magic import (
+    CERTAIN,
+    NO_TEXT,
+    TEXT_BYTES,
+    TEXTS,
+    named_by_magic,
+    named_text,
+    no_such,
+)
 
 BOM = b"\xef\xbb\xbf"
 # The byte order marks of UTF-16, and of UTF-32 with its low byte first. A text in UTF-8 never has
@@ -50,8 +58,9 @@ class SniffingParser:
     `unpack`: a function that recognises packed data; None: packed data is left as it is. `choose`
     is called when `head_bytes` bytes have come; if the data is packed, it is called when
     `inside_bytes` bytes were unpacked. If this number is 0, `choose` is called as soon as it is
-    known whether the bytes are packed. `empty_is_settled`: True if a parser is chosen even for an
-    object without bytes. `step_bytes` and `damage` are those of `Parser`; these values are used
+    known whether the bytes are packed. `check_empty`: a function that raises `Poison` if there may
+    not be no bytes; it is told whether they were unpacked. `empty_is_settled`: True if a parser is
+    chosen even for no bytes. `step_bytes` and `damage` are those of `Parser`; these values are used
     until the parser is chosen.
     """
 
@@ -61,6 +70,7 @@ class SniffingParser:
     unpack: Unpack | None
     step_bytes: int
     damage: ErrorCode
+    check_empty: Callable[[bool], None]
     empty_is_settled: bool = False
     inside_packed: bool = False
     _head: bytes = field(default=b"", init=False)
@@ -70,7 +80,7 @@ class SniffingParser:
         parser = self._parser
         if parser is None:
             data = self._head + data
-            most_bytes = self.head_bytes or LONGEST_MAGIC_BYTES
+            most_bytes = self.head_bytes or TEXT_BYTES
             if len(data) < most_bytes and (self.head_bytes or is_open(data)):
                 self._head = data
                 return
@@ -84,8 +94,10 @@ class SniffingParser:
     def close(self) -> Iterator[Run]:
         parser = self._parser
         if parser is None:
-            if not (self._head or self.empty_is_settled):
-                return
+            if not self._head:
+                self.check_empty(self.inside_packed)
+                if not self.empty_is_settled:
+                    return
             parser, data = self._settle(self._head)
             yield from parser.feed(data)
         yield from parser.close()
@@ -101,7 +113,7 @@ class SniffingParser:
         else:
             # Whatever the size of the chunks, `choose` gets the same first bytes.
             try:
-                shown = head[: self.head_bytes or LONGEST_MAGIC_BYTES]
+                shown = head[: self.head_bytes or TEXT_BYTES]
                 parser, is_text = self.choose(shown.removeprefix(BOM))
             except WantsRanges as wants:
                 if self.inside_packed:
@@ -116,13 +128,18 @@ class SniffingParser:
 
 def is_open(head: bytes) -> bool:
     """True if further bytes may still show that the data is packed, begins with a byte order mark,
-    or is UTF-16. If it is False, the parser is chosen at once, so that these bytes are read even if
-    no more bytes come.
+    is UTF-16, or is no text of rows. If it is False, the parser is chosen at once, so that these
+    bytes are read even if no more bytes come.
     """
-    is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
+    if head.startswith(b"\0"):
+        return True
+    if head.startswith(b"BZh"):
+        return len(head) < BZ2_BYTES
     text = head.removeprefix(BOM)
+    begin = text.lstrip().lower()
     is_wide = any(wide.startswith(_zeros(text)) for wide in _WIDE)
-    return is_bz2 or is_wide or any(magic.startswith((head, text)) for magic in _MAGICS)
+    is_magic = any(magic.startswith((head, text)) for magic in _MAGICS)
+    return is_wide or is_magic or any(foreign.startswith(begin) for foreign in TEXTS)
 
 
 def _zeros(head: bytes) -> bytes:
@@ -141,14 +158,21 @@ def not_as_stream(format: str) -> Poison:
 
 
 def check_text(format: str, head: bytes) -> None:
-    """Raises `Poison` if the first bytes cannot be text in UTF-8."""
-    magic = next(filter(head.startswith, _NO_UTF8), None)
-    if magic in _OTHER_BOMS:
+    """Raises `Poison` if the first bytes cannot be text in UTF-8, or, unless any text is wanted, if
+    they are those of a text that is certainly neither CSV nor JSON.
+    """
+    if head.startswith(_OTHER_BOMS):
         raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
-    if magic is not None:
+    if head.startswith(_NO_UTF8):
+        magic = next(filter(head.startswith, _NO_UTF8))
         # The error shows only the magic, and not all first bytes, because the number of first bytes
         # depends on whether there was a byte order mark.
         raise no_such(f"text, as {format} is", magic)
+    named = named_text(head) if format != "text" else None
+    if named is None and head.startswith(b"\0"):
+        named = named_by_magic(head)
+    if named is not None:
+        raise Poison("bad_format", named)
     if _zeros(head).startswith(_WIDE):
         said = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
         raise Poison("bad_format", f"the text has NUL bytes: it {said}; write it as UTF-8")
@@ -158,6 +182,9 @@ def sniff_text(head: bytes) -> str:
     """The format of a text, if no format has recognised its first bytes. Raises `Poison` for binary
     data.
     """
+    named = named_text(head)
+    if named is not None:
+        raise Poison("bad_format", named)
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = (
             "binary data of an unknown format, or text in UTF-16; known: csv, ndjson, json, tar"

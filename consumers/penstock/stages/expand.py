@@ -24,7 +24,7 @@ from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
 from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.registry import ranged_format
+from penstock.formats.registry import check_nothing, ranged_format
 from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.times import LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
@@ -78,6 +78,11 @@ class Expand:
         """True if the object needs a decoder because of the size that its reference says."""
         reference = ticket.reference
         return reference is not None and (reference.size or 0) > self.inline_bytes
+
+    def check_nothing(self, ticket: Ticket) -> None:
+        """Raises `Poison` if an object of no bytes cannot be what its name says."""
+        with self._guard:
+            check_nothing(self._options, **self._how_to_read(ticket)._asdict())
 
     def begin_inline(self, ticket: Ticket, data: bytes) -> "InlineReading | None":
         """Begin to read a whole object in this process. None: the object needs a decoder."""

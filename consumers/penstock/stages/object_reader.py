@@ -176,6 +176,8 @@ class ObjectReader:
             await supply.open()
         else:
             await supply.tail()
+        if not supply.size and not supply.is_answered and ticket.inline is None:
+            self._expand.check_nothing(ticket)
         return bool(supply.size) and not supply.is_answered
 
     async def is_away(self, ticket: Ticket, error: Transient) -> bool:

@@ -77,13 +77,60 @@ def test_a_name_that_climbs_out_is_a_name_and_nothing_else() -> None:
     assert [run.member for run in runs] == ["../../etc/a.csv", "C:\\b.csv"]
 
 
-def test_an_encrypted_member_is_refused() -> None:
-    data = bytearray(zip_of({"a.csv": ROWS}))
+def test_an_encrypted_member_is_a_bad_row() -> None:
+    data = bytearray(zip_of({"a.csv": ROWS, "b.csv": b"1,2\n"}))
     data[6] |= 1
     data[data.index(b"PK\x01\x02") + 8] |= 1
-    with pytest.raises(Poison, match="encrypted") as caught:
-        runs_of(bytes(data))
+    encrypted = ("a.csv", "it is encrypted, which is not read")
+    assert rows_of(runs_of(bytes(data))) == [encrypted, ("b.csv", [1.0, 2.0])]
+
+
+def test_archives_that_were_joined_are_all_read() -> None:
+    parts = [zip_of({"a.csv": b"1,2\n"}), zip_of({}), zip_of({"b.csv": b"3,4\n"}, zip64=True)]
+    for data in (b"".join(parts), b"".join(part + bytes(100) for part in parts)):
+        assert matrix(runs_of(data)) == [[1, 2], [3, 4]]
+    assert code_of(b"".join(parts), RowOptions(members=1)) == "too_large"
+    with_program = b"#!/bin/sh\nexec unpack\n" + parts[0]
+    assert matrix(runs_of(with_program)) == [[1, 2]]
+
+
+@pytest.mark.parametrize("behind", [b"x", b"x" * 5000, tar_of({"b.csv": b"3,4\n"})])
+def test_something_else_behind_the_end_is_bad_after_the_rows(behind: bytes) -> None:
+    steps = decoded(RowOptions(), zip_of({"a.csv": b"1,2\n"}) + behind, 999, key="x.zip")
+    assert matrix(next(steps)) == [[1, 2]]
+    with pytest.raises(Poison, match="follows the end") as caught:
+        list(steps)
     assert caught.value.code == "bad_archive"
+
+
+def test_members_that_were_replaced_and_left_are_not_passed_over() -> None:
+    assert code_of(zip_of({"a.csv": b"1,2\n"})[:50] + zip_of({"b.csv": b"3,4\n"})) == "bad_archive"
+
+
+@pytest.mark.parametrize(
+    ("members", "what"),
+    [
+        (["[Content_Types].xml", "xl/workbook.xml", "xl/media/image1.png"], "an Excel workbook"),
+        (["[Content_Types].xml", "word/document.xml"], "a Word document"),
+        (["[Content_Types].xml", "visio/document.xml"], "an Office document"),
+        (["META-INF/MANIFEST.MF", "data.csv"], "a Java archive"),
+        (["classes.dex", "META-INF/MANIFEST.MF", "AndroidManifest.xml"], "an Android package"),
+        (["mimetype", "content.xml", "META-INF/manifest.xml"], "an OpenDocument file"),
+        (["mimetype", "META-INF/container.xml"], "an EPUB"),
+        (["x/__init__.py", "x-1.0.dist-info/WHEEL"], "a Python package"),
+        (["archive/data.pkl", "archive/data/0"], "a file of PyTorch"),
+    ],
+)
+def test_what_is_a_zip_but_no_archive_of_rows_is_refused_by_its_name(
+    members: list[str], what: str
+) -> None:
+    data = zip_of(dict.fromkeys(members, b"1,2\n"))
+    for form in ("matrix", "bytes"):
+        with pytest.raises(Poison, match=f"this is {what}") as caught:
+            runs_of(data, RowOptions(form=form), key="x")
+        assert caught.value.code == "bad_format"
+    chosen = decoded(RowOptions(form="bytes", member="*"), data, 999, key="x")
+    assert rows_of(next(chosen))[0] == (members[0], b"1,2\n")
 
 
 @pytest.mark.parametrize("tenth", range(1, 10))
@@ -92,14 +139,13 @@ def test_an_archive_that_breaks_off_is_bad(tenth: int) -> None:
     assert code_of(data[: len(data) * tenth // 10]) == "bad_archive"
 
 
-def test_a_member_without_its_checksum_is_bad_and_its_neighbours_before_are_read() -> None:
-    data = bytearray(zip_of({"a.csv": b"1,2\n", "b.csv": b"3,4\n"}, zipfile.ZIP_STORED))
+def test_a_member_without_its_checksum_is_bad_and_its_neighbours_are_read() -> None:
+    members = {"a.csv": b"1,2\n", "b.csv": b"3,4\n", "c.csv": b"5,6\n"}
+    data = bytearray(zip_of(members, zipfile.ZIP_STORED))
     data[data.index(b"3,4")] = ord("9")
-    steps = decoded(RowOptions(), bytes(data), 999, key="x.zip")
-    assert matrix(next(steps)) == [[1, 2]]
-    with pytest.raises(Poison, match=r"b\.csv") as caught:
-        list(steps)
-    assert caught.value.code == "bad_archive"
+    first, (member, said), last = rows_of(runs_of(bytes(data)))
+    assert (first, member, last) == (("a.csv", [1.0, 2.0]), "b.csv", ("c.csv", [5.0, 6.0]))
+    assert "Bad CRC-32" in str(said)
 
 
 def test_a_bomb_stops_at_the_expansion_ratio() -> None:
@@ -110,7 +156,11 @@ def test_a_bomb_stops_at_the_expansion_ratio() -> None:
 def test_limits_of_members_hold() -> None:
     data = zip_of({"a.csv": ROWS, "b.csv": ROWS})
     assert code_of(data, RowOptions(members=1)) == "too_large"
-    assert code_of(data, RowOptions(member_bytes=100)) == "too_large"
+    assert code_of(data, RowOptions(member_bytes=100)) == "bad_archive"
+    small = zip_of({"a.csv": ROWS, "b.csv": b"1,2\n"})
+    (_, said), row = rows_of(runs_of(small, RowOptions(member_bytes=100)))
+    assert "limits.member_bytes" in str(said)
+    assert row == ("b.csv", [1.0, 2.0])
 
 
 def test_a_directory_that_claims_to_be_huge_is_not_read() -> None:

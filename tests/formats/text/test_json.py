@@ -220,7 +220,7 @@ def test_values_that_follow_each_other_are_the_rows(
 ) -> None:
     for values in (VALUES, [[1, [2]], [3]]):
         text = between.join(json.dumps(value, indent=indent) for value in values)
-        assert read(between.lstrip() + text, key, pieces) == values
+        assert read(between.lstrip("\n ") + text, key, pieces) == values
 
 
 @pytest.mark.parametrize("text", ["5", '"x"', "null", "-0.0", "true\n", "1\n2\n\n3"])

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import lz4.frame
 from backports import zstd
 
-from penstock.errors import Poison
+from penstock.formats.base.parser_chain import ArchiveLimit
 from penstock.formats.base.runs import RowOptions
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -79,7 +79,7 @@ MAGICS: Final = (*(codec.magic for codec in CODECS), *SKIPPABLE)
 # square root if the file is empty.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
-LONGEST_MAGIC_BYTES: Final = 10
+BZ2_BYTES: Final = 10
 
 
 def codec_of(head: bytes) -> Codec | None:
@@ -131,16 +131,16 @@ class Expansion:
             self._outer.add(0, made_bytes)
 
     def check(self) -> None:
-        """Raises `Poison` if the unpacked bytes are above a limit."""
+        """Raises `ArchiveLimit` if the unpacked bytes are above a limit."""
         made_bytes = self._made_bytes
         if made_bytes >= self._free_bytes and made_bytes > self._ratio * self._taken_bytes:
-            raise Poison(
+            raise ArchiveLimit(
                 "too_large",
                 f"{self._taken_bytes} packed bytes inflate to {made_bytes} or more, "
                 f"above {self._ratio} times (limits.expansion_ratio)",
             )
         if self._limit_bytes is not None and made_bytes > self._limit_bytes:
-            raise Poison(
+            raise ArchiveLimit(
                 "too_large",
                 f"packed data inflates to more than {self._limit_bytes} bytes "
                 "(limits.expanded_bytes)",

@@ -3,7 +3,9 @@ is read.
 
 Rule: only regular files are read; links, devices and folders are passed over, never followed.
 Nothing is written anywhere. An archive that stops before its end mark, or whose headers are
-damaged, is `bad_archive`, because rows could be missing. Owner: one reading of one object.
+damaged, is `bad_archive`, because rows could be missing. If archives were joined, as by `cat`, all
+of them are read; anything else behind an end mark is `bad_archive`, too. Owner: one reading of one
+object.
 """
 
 from collections.abc import Iterator
@@ -13,13 +15,19 @@ from penstock.formats.archives.tar_header import (
     BLOCK_BYTES,
     Header,
     TypeFlag,
-    check_size,
     is_tar,
+    over_limit,
     parse_header,
     parse_pax,
     path_text,
 )
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Members, Parser, of_member
+from penstock.formats.base.parser_chain import (
+    EXPANDING_STEP_BYTES,
+    ArchiveLimit,
+    Member,
+    Members,
+    Parser,
+)
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 
@@ -41,7 +49,7 @@ class TarParser(Parser):
         # the path and the size that an extension states for the next member
         self._overrides: dict[str, str] = {}
         self._extension: tuple[TypeFlag, bytearray] | None = None
-        self._member: tuple[str, Parser] | None = None
+        self._member: Member | None = None
         self._data_bytes = 0  # how many bytes of the current member are still to come
         self._padding_bytes = 0
 
@@ -54,7 +62,7 @@ class TarParser(Parser):
 
     def _read(self, data: bytes) -> Iterator[Run]:
         at = 0
-        while at < len(data) and not self._ended:
+        while at < len(data):
             if self._data_bytes:
                 part = data[at : at + self._data_bytes]
                 at += len(part)
@@ -65,6 +73,9 @@ class TarParser(Parser):
                 at += skipped
                 self._padding_bytes -= skipped
             else:
+                if self._ended and not self._block:
+                    zeros = len(data) - at - len(data[at:].lstrip(b"\0"))
+                    at += zeros // BLOCK_BYTES * BLOCK_BYTES
                 part = data[at : at + BLOCK_BYTES - len(self._block)]
                 at += len(part)
                 self._block += part
@@ -74,13 +85,18 @@ class TarParser(Parser):
                     yield from self._begin(block)
 
     def close(self) -> Iterator[Run]:
+        if self._ended and not self._block.strip(b"\0"):
+            yield from self._of_archive.end()
+            return
         yield from self._of_archive.rest()
-        if self._ended or not (self._started or self._block):
+        if self._ended:
+            raise _behind_the_end()
+        if not (self._started or self._block):
             return
         # In a header, names are filled up with NUL, so even the beginning of a header has a NUL.
         if not self._started and b"\0" not in self._block:
             raise no_such("tar archive", bytes(self._block), "bad_archive")
-        where = f' in member "{self._member[0]}"' if self._member is not None else ""
+        where = f' in member "{self._member.path}"' if self._member is not None else ""
         raise Poison("bad_archive", f"the tar archive stops early{where}: no end mark")
 
     def _begin(self, block: bytes) -> Iterator[Run]:
@@ -88,12 +104,14 @@ class TarParser(Parser):
         try:
             header = parse_header(block)
         except Poison as poison:
+            if self._ended:
+                raise _behind_the_end() from poison
             if self._started or is_tar(block):
                 raise
             raise no_such("tar archive", block, "bad_archive") from poison
         self._started = True
+        self._ended = header is None
         if header is None:
-            self._ended = True
             return
         if header.type in (TypeFlag.PAX, TypeFlag.LONG_NAME, TypeFlag.SKIPPED_EXTENSION):
             if header.size > _EXTENSION_BYTES:
@@ -101,14 +119,14 @@ class TarParser(Parser):
             self._extension = (header.type, bytearray())
             self._expect(header.size)
         else:
-            self._begin_member(header)
+            yield from self._begin_member(header)
         if not self._data_bytes:
             yield from self._end()
 
-    def _begin_member(self, header: Header) -> None:
+    def _begin_member(self, header: Header) -> Iterator[Run]:
         self._members += 1
         if self._members > self._options.members:
-            raise Poison(
+            raise ArchiveLimit(
                 "too_large",
                 f"the archive has more than {self._options.members} members (limits.members)",
             )
@@ -117,12 +135,16 @@ class TarParser(Parser):
         self._overrides = {}
         if header.type is TypeFlag.LISTED_FOLDER:
             self._expect(size)
+        if header.type is TypeFlag.LINK:
+            self._of_archive.pass_over(path, "links")
         if header.type is not TypeFlag.FILE or path.endswith("/"):
             return
-        check_size(path, size, self._options)
         self._expect(size)
         parser = self._of_archive.open(path)
-        self._member = None if parser is None else (path, parser)
+        if parser is not None:
+            self._member = Member(path, parser, self._of_archive)
+            if (why := over_limit(size, self._options)) is not None:
+                yield from self._member.fail(why)
 
     def _expect(self, size: int) -> None:
         self._data_bytes = size
@@ -132,8 +154,7 @@ class TarParser(Parser):
         if self._extension is not None:
             self._extension[1].extend(part)
         elif self._member is not None:
-            path, parser = self._member
-            yield from of_member(path, parser.feed(part))
+            yield from self._member.feed(part)
         if not self._data_bytes:
             yield from self._end()
 
@@ -147,6 +168,9 @@ class TarParser(Parser):
             elif kind is TypeFlag.PAX:
                 self._overrides |= parse_pax(bytes(body))
         elif self._member is not None:
-            path, parser = self._member
-            yield from of_member(path, parser.close())
+            yield from self._member.close()
             self._member = None
+
+
+def _behind_the_end() -> Poison:
+    return Poison("bad_archive", "something that is no tar follows the end of the tar archive")

@@ -29,7 +29,8 @@ _PATH_CHARS = 4_096
 
 class TypeFlag(Enum):
     FILE = "file"
-    PASSED_OVER = "passed over"  # links, devices, folders, fifos, labels: no data follows
+    LINK = "link"
+    PASSED_OVER = "passed over"  # devices, folders, fifos, labels: no data follows
     # A folder of an incremental archive. A list of the folder's files follows.
     LISTED_FOLDER = "listed folder"
     PAX = "pax"
@@ -41,13 +42,16 @@ _TYPES = {
     b"0": TypeFlag.FILE,
     b"\0": TypeFlag.FILE,  # the type of a file in archives older than POSIX
     b"7": TypeFlag.FILE,  # contiguous: only a hint to the file system
-    **dict.fromkeys((b"1", b"2", b"3", b"4", b"5", b"6", b"V"), TypeFlag.PASSED_OVER),
+    **dict.fromkeys((b"1", b"2"), TypeFlag.LINK),
+    **dict.fromkeys((b"3", b"4", b"5", b"6", b"V"), TypeFlag.PASSED_OVER),
     b"D": TypeFlag.LISTED_FOLDER,
     b"x": TypeFlag.PAX,
     b"X": TypeFlag.PAX,  # Solaris
     b"L": TypeFlag.LONG_NAME,
     b"g": TypeFlag.SKIPPED_EXTENSION,
     b"K": TypeFlag.SKIPPED_EXTENSION,
+    # Solaris: access rights, attributes, and the number of the file in its file system
+    **dict.fromkeys((b"A", b"E", b"I"), TypeFlag.SKIPPED_EXTENSION),
 }
 
 
@@ -61,14 +65,16 @@ class Header(NamedTuple):
 
 
 def is_tar(head: bytes) -> bool:
-    """True if an object begins like a tar. GNU tar may write a label first. A label has no magic,
-    so it is recognised by its checksum.
+    """True if an object begins like a tar. Archives older than POSIX, and a label that GNU tar may
+    write first, have no magic, so they are recognised by their checksum.
     """
-    if head[_TYPE] == b"V" and len(head) >= BLOCK_BYTES:
+    if head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC):
+        return True
+    if len(head) >= BLOCK_BYTES and head[BLOCK_BYTES - 1] == 0:
         with suppress(Poison):
             _check_sum(head[:BLOCK_BYTES])
             return True
-    return head[USTAR_AT:BLOCK_BYTES].startswith(USTAR_MAGIC)
+    return False
 
 
 def parse_header(block: bytes) -> Header | None:
@@ -103,7 +109,9 @@ def parse_pax(body: bytes) -> dict[str, str]:
             raise Poison("bad_archive", "a pax header of the tar archive is damaged")
         if key.startswith(b"GNU.sparse."):
             raise Poison("bad_archive", "the tar archive holds sparse files, as pax records")
-        if key == b"path":
+        if value == b"\n":
+            pass  # an empty value takes nothing from the header
+        elif key == b"path":
             found["path"] = path_text(value[:-1])
         elif key == b"size":
             if not _DECIMAL.fullmatch(value[:-1]):
@@ -128,7 +136,8 @@ def _check_sum(block: bytes) -> None:
 def _number(field: bytes, name: str) -> int:
     if field[0] == _GNU_BASE_256:
         return int.from_bytes(field[1:], "big")
-    digits = field.strip(b" \0")
+    # A number ends at the first NUL. Before it, GNU tar passes over one NUL, and so do we.
+    digits = field.removeprefix(b"\0").partition(b"\0")[0].strip(b" ")
     if not digits:
         return 0
     if not _OCTAL.fullmatch(digits):
@@ -145,14 +154,12 @@ def path_text(field: bytes) -> str:
     return path
 
 
-def check_size(path: str, nbytes: int, options: RowOptions) -> None:
-    """Raises `Poison` for a member that is larger than allowed."""
+def over_limit(nbytes: int, options: RowOptions) -> Poison | None:
+    """The error for a member that is larger than allowed."""
     limit_bytes = options.member_bytes
-    if limit_bytes is not None and nbytes > limit_bytes:
-        raise Poison(
-            "too_large",
-            f'member "{path}" has {nbytes} bytes, limits.member_bytes is {limit_bytes}',
-        )
+    if limit_bytes is None or nbytes <= limit_bytes:
+        return None
+    return Poison("too_large", f"it has {nbytes} bytes, limits.member_bytes is {limit_bytes}")
 
 
 def check_path(path: str) -> None:

@@ -44,9 +44,20 @@ class Samples:
     def open(self, path: str) -> Parser | None:
         name, extension = _split(path)
         if extension in self._kept:
+            self.pass_over(path, told=False)
             return _FileParser(self, name, extension)
         parser = self._members.open(path)
         return None if parser is None else _RowsParser(self, name, path, parser)
+
+    def pass_over(self, path: str, kind: str = "", *, told: bool = True) -> None:
+        self._members.pass_over(path, kind, told=told)
+
+    def lose(self, path: str) -> None:
+        self._members.lose(path)
+
+    def end(self) -> Iterator[Run]:
+        yield from self.rest()
+        yield from self._members.end()
 
     def rest(self) -> Iterator[Run]:
         """The rows of the current sample, which ends here."""

@@ -2,11 +2,16 @@
 format it is read.
 
 Rule: only regular files are read, in the order in which they lie. Nothing is written anywhere, so
-any name is harmless. Encrypted or damaged data, and a wrong checksum, are `bad_archive`. The sizes
-in the directory are not trusted: unpacked bytes are counted. Owner: the reading of one object.
+any name is harmless. A member that is encrypted, damaged, or has a wrong checksum is a bad row; a
+damaged directory is `bad_archive`. The sizes in the directory are not trusted: unpacked bytes are
+counted. If archives were joined, as by `cat`, all of them are read; anything else behind an end is
+`bad_archive`. Office files, Java's and Python's packages and others are zips, too, but no archives
+of data: they are refused by their names. Owner: the reading of one object.
 """
 
+import re
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,9 +20,9 @@ from typing import Final
 
 from penstock.errors import Poison
 from penstock.formats.archives.compression import Expansion
-from penstock.formats.archives.tar_header import check_path, check_size
+from penstock.formats.archives.tar_header import check_path, over_limit
 from penstock.formats.archives.unpacking import PIECE_BYTES
-from penstock.formats.base.parser_chain import Members, Parser, of_member
+from penstock.formats.base.parser_chain import ArchiveLimit, Member, Members
 from penstock.formats.base.runs import RowOptions, Run, bad_row
 from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
@@ -27,13 +32,33 @@ MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
 # 100 bytes are 10 MB.
 MOST_READ_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 128 << 10
-_HEAD_BYTES: Final = 16
+_HEAD_BYTES: Final = 128
 _ENCRYPTED: Final = 0x1
 _UTF8: Final = 0x800
 _UNIX: Final = 3
 _UNIXES: Final = (_UNIX, 19)  # 19: macOS
-# The first bytes of an entry of the directory.
+# The first bytes of an entry of the directory, and of the record at the end. This record has 22
+# bytes, of which the last two are the length of the comment that follows.
 _ENTRY: Final = b"PK\x01\x02"
+_END: Final = b"PK\x05\x06"
+_END_BYTES: Final = 22
+_MOST_COMMENT_BYTES: Final = 0xFFFF
+# For each kind of file that is a zip, a member that all files of this kind have.
+_PACKAGES: Final = {
+    r"xl/workbook\.": "an Excel workbook",
+    r"word/document\.": "a Word document",
+    r"ppt/presentation\.": "a PowerPoint presentation",
+    r"\[Content_Types\]\.xml$": "an Office document or another package of Open XML",
+    r"META-INF/container\.xml$": "an EPUB book",
+    r"META-INF/manifest\.xml$": "an OpenDocument file, as LibreOffice writes",
+    r"AndroidManifest\.xml$": "an Android package (APK)",
+    r"META-INF/MANIFEST\.MF$": "a Java archive (jar)",
+    r"[^/\n]+\.dist-info/WHEEL$": "a Python package (wheel)",
+    r"(?:[^/\n]+/)?data\.pkl$": "a file of PyTorch",
+    r"model\.weights\.h5$": "a Keras model",
+    r"doc\.kml$": "a KMZ",
+    r"Payload/[^/\n]+\.app/": "an iOS app",
+}
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
 
 
@@ -58,11 +83,19 @@ class _BoundedFile(SourceFile):
             )
         data = super().read(size)
         if data.startswith(_ENTRY) and data.count(_ENTRY) > self._members:
-            raise Poison(
-                "too_large",
-                f"the archive has more than {self._members} members (limits.members)",
-            )
+            raise _too_many(self._members)
         return data
+
+
+class _Beginning:
+    """The first `size` bytes of an object."""
+
+    def __init__(self, source: Source, size: int) -> None:
+        self.size = size
+        self._source = source
+
+    def read(self, start: int, stop: int) -> bytes:
+        return self._source.read(start, min(stop, self.size))
 
 
 def read_zip(
@@ -70,50 +103,140 @@ def read_zip(
 ) -> Iterator[Run]:
     """The rows of all selected members, in the order in which they lie in the archive."""
     try:
-        yield from _rows(ranges, options, members, expansion)
+        for archive, source in _archives(ranges, options.members):
+            yield from _rows(archive, options, members, expansion)
+            _check_end(source)
     except Poison:
         yield from members.rest()
         raise
-    yield from members.rest()
+    yield from members.end()
 
 
-def _rows(
-    ranges: Source, options: RowOptions, members: Members, expansion: Expansion
-) -> Iterator[Run]:
+def _archives(source: Source, most_members: int) -> list[tuple[zipfile.ZipFile, Source]]:
+    """The archives that were joined, in their order, each with the bytes up to its end. Only the
+    last one is found by its end; so each tells where the one before it ends.
+    """
+    found: list[tuple[zipfile.ZipFile, Source]] = []
+    left, begin = most_members, source.size
+    # Programs that unpack themselves are no archive, but an archive follows them.
+    while begin and (not found or looks(source.read(0, _HEAD_BYTES))):
+        part = _Beginning(source, begin)
+        archive = _opened(part, left)
+        entries = archive.infolist()
+        begin = min((entry.header_offset for entry in entries), default=archive.start_dir)
+        found.insert(0, (archive, part))
+        left -= max(1, len(entries))
+        if left < 0:
+            raise _too_many(most_members)
+        if not 0 <= begin < part.size:
+            raise Poison("bad_archive", "the zip's directory names places outside of the zip")
+    return found
+
+
+def _too_many(most_members: int) -> Poison:
+    said = f"the archive has more than {most_members} members (limits.members)"
+    return ArchiveLimit("too_large", said)
+
+
+def _opened(part: Source, most_members: int) -> zipfile.ZipFile:
     try:
-        with zipfile.ZipFile(_BoundedFile(ranges, options.members)) as archive:
-            for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
-                if not entry.filename:
-                    yield bad_row("a member of the zip has no name")._replace(member="")
-                    continue
-                parser = _parser_of(entry, options, members)
-                if parser is not None:
-                    runs = _read(archive, entry, parser, expansion)
-                    yield from of_member(_path(entry), runs)
+        return zipfile.ZipFile(_BoundedFile(part, most_members))
     except NotImplementedError as error:
         raise Poison("bad_archive", f"the zip cannot be read: {error}") from None
     except _DAMAGE as error:
-        head = ranges.read(0, _HEAD_BYTES)
+        head = part.read(0, _HEAD_BYTES)
         if not looks(head):
             raise no_such("zip", head, "bad_archive") from error
         raise Poison("bad_archive", f"the zip is damaged: {error}; write it again") from error
 
 
-def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) -> Parser | None:
-    """The parser of a member; None: the member is passed over. Raises `Poison` for a wanted member
-    that cannot be read.
-    """
+def _check_end(part: Source) -> None:
+    """Raises `Poison` if an archive's comment breaks off, or if something follows the archive."""
+    tail = part.read(max(0, part.size - _END_BYTES - _MOST_COMMENT_BYTES), part.size)
+    end = tail.rfind(_END)
+    (comment_bytes,) = struct.unpack_from("<H", tail, end + _END_BYTES - 2)
+    stop = end + _END_BYTES + comment_bytes
+    if stop > len(tail) or tail[stop:].strip(b"\0"):
+        raise Poison("bad_archive", "something that is no zip follows the end of the zip")
+
+
+def _rows(
+    archive: zipfile.ZipFile, options: RowOptions, members: Members, expansion: Expansion
+) -> Iterator[Run]:
+    entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+    if options.member is None:
+        _check_package("\n".join(entry.filename for entry in entries))
+    for entry in entries:
+        if entry.filename:
+            yield from _member_rows(archive, entry, options, members, expansion)
+        else:
+            yield bad_row("a member of the zip has no name")._replace(member="")
+
+
+def _check_package(names: str) -> None:
+    for name, what in _PACKAGES.items():
+        if re.search(f"(?m)^{name}", names):
+            raise Poison(
+                "bad_format",
+                f"this is {what}, which is a zip, but no archive of rows; write its rows as csv, "
+                "ndjson or parquet, or choose members by rows.member",
+            )
+
+
+def _member_rows(
+    archive: zipfile.ZipFile,
+    entry: zipfile.ZipInfo,
+    options: RowOptions,
+    members: Members,
+    expansion: Expansion,
+) -> Iterator[Run]:
     path = _path(entry)
     if not _is_file(entry):
-        return None
+        if not entry.is_dir():
+            members.pass_over(path, "links")
+        return
     parser = members.open(path)
     if parser is None:
-        return None
+        return
     check_path(path)
+    member = Member(path, parser, members)
+    why = over_limit(entry.file_size, options)
     if entry.flag_bits & _ENCRYPTED:
-        raise Poison("bad_archive", f'member "{path}" is encrypted, which is not read')
-    check_size(path, entry.file_size, options)
-    return parser
+        why = Poison("bad_archive", "it is encrypted, which is not read")
+    if why is not None:
+        yield from member.fail(why)
+        return
+    try:
+        for piece in _pieces(archive, entry, expansion):
+            for start in range(0, len(piece), member.step_bytes):
+                yield from member.feed(piece[start : start + member.step_bytes])
+            if member.is_broken:
+                return
+    except Poison as poison:
+        if member.is_broken:
+            raise  # a limit of the archive, with the member's name
+        yield from member.fail(poison)
+    yield from member.close()
+
+
+def _pieces(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, expansion: Expansion
+) -> Iterator[bytes]:
+    """The unpacked data of a member."""
+    expansion.add(entry.compress_size, 0)
+    made_bytes = 0
+    try:
+        with archive.open(entry) as file:
+            while piece := file.read(_READ_BYTES):
+                made_bytes += len(piece)
+                expansion.add(0, len(piece))
+                if made_bytes % PIECE_BYTES < len(piece):
+                    expansion.check()
+                yield piece
+    except NotImplementedError as error:
+        raise Poison("bad_archive", f"it cannot be read: {error}") from error
+    except _DAMAGE as error:
+        raise Poison("bad_archive", f"it is damaged: {error}; write it again") from error
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
@@ -139,22 +262,3 @@ def _path(entry: zipfile.ZipInfo) -> str:
         with suppress(UnicodeError):
             path = path.encode("cp437").decode()
     return path.removeprefix("./")
-
-
-def _read(
-    archive: zipfile.ZipFile,
-    entry: zipfile.ZipInfo,
-    parser: Parser,
-    expansion: Expansion,
-) -> Iterator[Run]:
-    expansion.add(entry.compress_size, 0)
-    made_bytes = 0
-    with archive.open(entry) as file:
-        while piece := file.read(_READ_BYTES):
-            made_bytes += len(piece)
-            expansion.add(0, len(piece))
-            if made_bytes % PIECE_BYTES < len(piece):
-                expansion.check()
-            for start in range(0, len(piece), parser.step_bytes):
-                yield from parser.feed(piece[start : start + parser.step_bytes])
-    yield from parser.close()

@@ -17,7 +17,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import Read
 from penstock.formats.pictures import image
 
-_KINDS: Final = {
+KINDS: Final = {
     "matrix": "numbers (float32)",
     "json": "JSON elements (json, instances)",
     "bytes": "opaque bytes (bytes, raw)",
@@ -48,7 +48,8 @@ class Format:
     returns True if they look like this format. `is_plain`: a function that returns True if, with
     these options, rows are read by linear code and nothing is unpacked; if so, the worker itself
     decodes small objects. `is_text`: True if the format's bytes are UTF-8; if so, a byte order mark
-    is taken off, and UTF-16 is refused.
+    is taken off, and UTF-16 is refused. `may_be_empty`: True if an object of no bytes has no rows;
+    otherwise it is an error.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Format:
     looks: Callable[[bytes], bool] = never
     is_plain: Callable[[RowOptions], bool] = never
     is_text: bool = False
+    may_be_empty: bool = False
 
     def fits(self, options: RowOptions) -> bool:
         """True if the format can make rows of the form that the request to the model takes."""
@@ -70,12 +72,12 @@ class Format:
         """
         if self.fits(options):
             return None
-        made = " or ".join(_KINDS[form] for form in self.makes(options))
+        made = " or ".join(KINDS[form] for form in self.makes(options))
         # Formats of pictures give numbers only if rows.image_size is set.
         needs_size = options.form == "matrix" and self.makes is image.makes_pixels
         size = "rows.image_size, as 224x224, for rows of pixels, or " if needs_size else ""
         return (
-            f"rows of {self.name} are {made}, but model.request takes {_KINDS[options.form]}; set "
+            f"rows of {self.name} are {made}, but model.request takes {KINDS[options.form]}; set "
             f"{size}model.request to what fits"
         )
 

@@ -8,10 +8,11 @@ reading of one object.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.runs import Run
+from penstock.formats.base.runs import Run, bad_row
 
 # Text is read at 100-400 MB/s, so one call of `feed` takes about 1 ms of the event loop.
 PLAIN_STEP_BYTES = 256 << 10
@@ -55,17 +56,70 @@ class Members(Protocol):
         """The parser of a member. None: the member is passed over."""
         ...
 
+    def pass_over(self, path: str, kind: str = "", *, told: bool = True) -> None:
+        """Count a member that is not read. `kind`: what it is; by default, its extension tells.
+        `told`: False if nobody expects it to be read.
+        """
+        return
+
+    def lose(self, path: str) -> None:
+        """Count a member that was opened, but was broken before it had a good row."""
+        return
+
     def rest(self) -> Iterator[Run]:
-        """The rows that were held back. Call this once, when the archive ends or breaks off."""
+        """The rows that were held back. Call this when the archive breaks off."""
         return iter(())
 
+    def end(self) -> Iterator[Run]:
+        """The rows that were held back; the archive has ended. Raises `Poison` if it has members,
+        but none of them could be read.
+        """
+        ...
 
-def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The runs of a member, each with the member's path. If `Poison` is raised, it names this path,
-    too. Runs that were held back already have the path of their own member.
+
+class ArchiveLimit(Poison):
+    """A limit of all members together was reached, so no further member is read."""
+
+
+class Member:
+    """Reads one member of an archive. If something is wrong with it, this is one bad row, and the
+    members behind it are read all the same.
     """
-    try:
-        for run in runs:
-            yield run if run.member is not None else run._replace(member=path)
-    except Poison as poison:
-        raise Poison(poison.code, f'member "{path}": {poison}') from poison
+
+    def __init__(self, path: str, parser: Parser, members: Members) -> None:
+        self.path = path
+        self.is_broken = False
+        self._has_rows = False
+        self._parser = parser
+        self._members = members
+
+    @property
+    def step_bytes(self) -> int:
+        return self._parser.step_bytes
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return iter(()) if self.is_broken else self._read(partial(self._parser.feed, data))
+
+    def close(self) -> Iterator[Run]:
+        return iter(()) if self.is_broken else self._read(self._parser.close)
+
+    def fail(self, poison: Poison) -> Iterator[Run]:
+        """The bad row that says what is wrong with the member."""
+        self.is_broken = True
+        if isinstance(poison, ArchiveLimit):
+            raise ArchiveLimit(poison.code, f'member "{self.path}": {poison}') from poison
+        if not self._has_rows:
+            self._members.lose(self.path)
+        yield from self._members.rest()
+        yield bad_row(str(poison))._replace(member=self.path)
+
+    def _read(self, read: Callable[[], Iterator[Run]]) -> Iterator[Run]:
+        """The runs, each with the path of the member. Runs that were held back have the path of
+        their own member already.
+        """
+        try:
+            for run in read():
+                self._has_rows |= run.payload is not None
+                yield run if run.member is not None else run._replace(member=self.path)
+        except Poison as poison:
+            yield from self.fail(poison)

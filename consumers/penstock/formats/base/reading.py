@@ -35,7 +35,7 @@ from penstock.formats.base.runs import (
     most_rows,
 )
 from penstock.formats.base.source import AtHand, Source, Stream, Wanted
-from penstock.formats.registry import open_parser, ranged_format, told_format
+from penstock.formats.registry import check_nothing, open_parser, ranged_format, told_format
 
 # The bytes of one turn. The slowest text, bad rows, is read at 10 MB/s, so a turn takes up to 3 ms
 # of the event loop.
@@ -166,8 +166,9 @@ def _read(
         except WantsRanges as wants:
             named = wants.format
     assert named.ranged is not None
-    if source.size:
-        yield from named.ranged(source, options, wanted)
+    if not source.size:
+        check_nothing(options, key=key, format=format, compression=compression)
+    yield from named.ranged(source, options, wanted)
 
 
 def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:

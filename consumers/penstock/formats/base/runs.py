@@ -38,6 +38,8 @@ MOST_EXACT_ROWS = 512
 # An object may always have this many rows, whatever its size.
 FREE_ROWS: Final = 1 << 20
 
+# Notices are about kinds of members, too, and strangers name these.
+_MOST_NOTICES: Final = 1_000
 _SHOWN_BYTES = 40  # an error message shows this much of a bad cell or value
 
 
@@ -75,9 +77,13 @@ class Notices:
         self._say = say
         self._said: set[str] = set()
 
-    def once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def once(self, text: str, *, about: str = "") -> None:
+        """`about`: of all texts about the same thing, only the first is said; by default, of all
+        texts that are equal.
+        """
+        about = about or text
+        if about not in self._said and len(self._said) < _MOST_NOTICES:
+            self._said.add(about)
             self._say(text)
 
 

@@ -24,7 +24,7 @@ FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
 # This many first bytes are enough for `looks`, and for an error that shows them.
-_HEAD_BYTES: Final = 16
+_HEAD_BYTES: Final = 128
 # The errors that the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
 # Types that cannot have every value, and for each of them a type of the same layout that can.

@@ -40,6 +40,7 @@ LEAST_BUFFER_BYTES: Final = 64 << 10
 INT96_UNIT: Final = "us"
 # The shortest plain text: 4 bytes of length and one letter.
 _LEAST_TEXT_BYTES: Final = 5
+_HEAD_BYTES: Final = 128
 
 
 def looks(head: bytes) -> bool:
@@ -63,7 +64,7 @@ def _check_end(ranges: Source) -> None:
     if end[-4:] == _ENCRYPTED:
         raise Poison("bad_format", "the Parquet file is encrypted, which is not read")
     if end[-4:] != MAGIC or ranges.size < len(MAGIC) + _END_BYTES:
-        head = ranges.read(0, len(MAGIC) + _END_BYTES)
+        head = ranges.read(0, _HEAD_BYTES)
         if not head.startswith(MAGIC):
             raise no_such("Parquet file", head)
         raise Poison(

@@ -35,6 +35,7 @@ from penstock.formats.text.lines import RawRows
 _PIECE_BYTES = 8 << 10
 # Blanks between values. The last one begins each value of a JSON text sequence (RFC 7464).
 _BLANK: Final = b" \t\r\n\x1e"
+_SEPARATOR: Final = b"\x1e"
 _BLANKS: Final = re.compile(rb"[ \t\r\n\x1e]*+")
 _QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")
 _ARRAY, _OBJECT = ord("["), ord("{")
@@ -274,6 +275,7 @@ class JsonParser(Parser):
         self._brackets: Brackets | None = None  # made when they are needed
         self._seen = 0  # so many of the held bytes were given to the brackets
         self._end = 0  # the place behind the first value; 0: unknown
+        self._is_sequence = False  # it is a JSON text sequence
         self._searched = 0  # up to here, no value follows the array; -1: one may follow it
 
     def feed(self, data: bytes) -> Iterator[Run]:
@@ -301,7 +303,11 @@ class JsonParser(Parser):
 
     def _settle(self, data: bytes, *, is_end: bool) -> bool:
         """Hold these bytes, too. Returns True if the layout is known by now."""
-        self._held += data if self._held else data.lstrip(_BLANK)
+        if not self._held:
+            begin = data
+            data = data.lstrip(_BLANK)
+            self._is_sequence |= _SEPARATOR in begin[: len(begin) - len(data)]
+        self._held += data
         if not self._held:
             return False
         chosen = self._layout(is_end=is_end)
@@ -325,15 +331,20 @@ class JsonParser(Parser):
         blanks = _BLANKS.match(text, self._end)
         assert blanks is not None
         on_one_line = text.find(b"\n", 0, self._end) < 0
-        if blanks.end() == len(text):
-            # There may be any number of blanks, so only those are held that matter.
-            text[self._end :] = b"".join(sign for sign in (b"\n", b"\x1e") if sign in blanks[0])
-            return self._of_lone_value(is_lines and on_one_line) if is_end else None
-        if on_one_line and b"\n" in blanks[0] and b"\x1e" not in blanks[0]:
+        is_last = blanks.end() == len(text)
+        fills_line = on_one_line and b"\n" in blanks[0] and not self._is_sequence
+        # A lone array is not the row of a line.
+        if fills_line and (is_lines or text[0] == _OBJECT or not is_last):
             return open_ndjson
+        if is_last:
+            # There may be any number of blanks, so only the one is held that matters.
+            text[self._end :] = b"\n" if b"\n" in blanks[0] else b""
+            return self._of_lone_value(is_lines and on_one_line) if is_end else None
+        follows = text[blanks.end()] in (_ARRAY, _OBJECT)
         # In lines, a line that is damaged is one bad row.
-        follows_on = text[blanks.end()] in (_ARRAY, _OBJECT) and _is_json(text[: self._end])
-        return open_ndjson if is_lines and not follows_on else JsonValuesParser
+        if is_lines and not (follows and _is_json(text[: self._end])):
+            return open_ndjson
+        return JsonValuesParser if follows or text[0] == _OBJECT else JsonArrayParser
 
     def _of_scalar(self, *, is_end: bool) -> Callable[[RowOptions], Parser] | None:
         """A text that begins with neither an array nor an object: its lines are the rows, if the
