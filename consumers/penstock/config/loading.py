@@ -25,6 +25,7 @@ from penstock.errors import EXIT_USAGE, Fatal, usage
 
 REGION = "PENSTOCK_REGION"
 AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+AWS_IGNORES_ENDPOINTS = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
 
 
 class Resolved(NamedTuple):
@@ -154,7 +155,8 @@ def _take_aws_endpoint(
     """If no address is configured, take it from the variables that AWS's own clients read."""
     objects = tree.get("objects", {})
     name = next((name for name in AWS_ENDPOINTS if environ.get(name)), None)
-    if name is not None and objects.get("endpoint_url") is None:
+    is_ignored = environ.get(AWS_IGNORES_ENDPOINTS, "").lower() == "true"
+    if name is not None and not is_ignored and objects.get("endpoint_url") is None:
         tree["objects"] = {**objects, "endpoint_url": environ[name]}
         sources["objects.endpoint_url"] = name
 

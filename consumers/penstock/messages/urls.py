@@ -25,6 +25,11 @@ _SCHEMES: Final = {
     "wasbs": "az",
 }
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+# The name of an access point (of S3, of Object Lambda, of Outposts, of several regions) stands in
+# the bucket's place and has slashes of its own; they may be colons.
+_ACCESS_POINT = re.compile(
+    r"arn:[a-z0-9-]+:s3[a-z-]*:[a-z0-9-]*:\d{12}:(?:outpost[/:][^/:]+[/:])?accesspoint[/:][^/:]+"
+)
 _AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(?:blob|dfs)\.[a-z0-9.-]+")
 
 
@@ -54,6 +59,11 @@ def split_url(url: str) -> ObjectUrl:
     return ObjectUrl(None if store == S3 else store, bucket, key)
 
 
+def is_access_point(bucket: str) -> bool:
+    """True for the ARN of an access point, in the place of a bucket's name."""
+    return _ACCESS_POINT.fullmatch(bucket) is not None
+
+
 def split_place(url: str) -> tuple[str, str | None, str, str]:
     """Scheme, account, bucket and key of a URL. Each part may be empty, because the `url` in a
     store's section of the configuration may name only some of them.
@@ -62,11 +72,13 @@ def split_place(url: str) -> tuple[str, str | None, str, str]:
     scheme = scheme.lower()
     if not separator or not _SCHEME.fullmatch(scheme):
         raise SchemaError(f"url {url[:80]!r} is not of the form s3://bucket/key")
+    scheme = _SCHEMES.get(scheme, scheme)
+    if scheme == S3 and (arn := _ACCESS_POINT.match(rest)):
+        return S3, None, arn[0], rest[arn.end() :].removeprefix("/")
     bucket, _, key = rest.partition("/")
     if scheme == "https" and (found := _AZURE_HOST.fullmatch(bucket)):
         container, _, key = key.partition("/")
         return "az", found[1], container, unquote(key)
-    scheme = _SCHEMES.get(scheme, scheme)
     bucket, _, host = bucket.partition("@") if scheme == "az" else (bucket, "", "")
     if "@" in bucket:
         raise SchemaError("credentials in a url would be in every record; configure a store")

@@ -16,10 +16,11 @@ from penstock import config
 from penstock.adapters.result_stores.folder import FolderResults
 from penstock.adapters.result_stores.uploads import PATIENCE, Meaning, ObstoreUpload, S3Leftovers
 from penstock.adapters.s3.buckets import Buckets, s3_buckets
+from penstock.adapters.s3.profile import as_profile_says
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
 from penstock.adapters.stores.clouds import cloud_buckets
-from penstock.adapters.stores.names import folder_of
+from penstock.adapters.stores.names import folder_of, is_for_botocore
 from penstock.adapters.stores.obstore_errors import cloud_translated, translated
 from penstock.adapters.stores.transfer import READ_TIMEOUT_S
 from penstock.core.records.result_template import parsed
@@ -111,6 +112,11 @@ def open_results(cfg: config.Config, template: str) -> StoreResults:
     """
     try:
         names = parsed(template)
+        if is_for_botocore(names.bucket):
+            raise ValueError(
+                f"{names.bucket} is no plain bucket; write to the access point's alias, or to a "
+                "bucket for general purposes"
+            )
         if names.scheme == "file":
             return FolderResults("/")
         cfg = with_clouds(cfg)
@@ -140,6 +146,7 @@ def _named(name: str, stores: Mapping[str, config.Store]) -> StoreResults:
 
 
 def _s3(settings: config.Access, section: str, name: str) -> StoreResults:
+    settings = as_profile_says(settings, section)
     exact = S3fsObjects(settings, section=section)
     reach = s3_buckets(settings, section, READ_TIMEOUT_S, RETRIES)
     return ObstoreResults(reach, S3Leftovers(exact), translated, name)

@@ -1,11 +1,11 @@
 """Objects through obstore, a library in Rust. It is the default, because a small object costs a
 third of the CPU that aiobotocore needs.
 
-Rule: an object is read by one GET. Four things are left to another client, `exact`: keys that
-obstore's path type would rewrite; empty objects; listings; and AWS buckets in another region, which
-`exact` can find. A body that is cut off is resumed here; the caller retries failed requests.
-`ByObstore` is for any cloud, `ObstoreObjects` for S3. Each client owns one obstore store per
-bucket.
+Rule: an object is read by one GET. Some things are left to another client, `exact`: keys that
+obstore's path type would rewrite; empty objects; listings; access points and directory buckets; and
+AWS buckets in another region, which `exact` can find. A body that is cut off is resumed here; the
+caller retries failed requests. `ByObstore` is for any cloud, `ObstoreObjects` for S3. Each client
+owns one obstore store per bucket.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -19,7 +19,14 @@ from obstore.exceptions import BaseError
 from penstock import config
 from penstock.adapters.s3.buckets import Buckets, s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.stores.names import check_bucket, is_odd, pin_of, quoted, wants_etag
+from penstock.adapters.stores.names import (
+    check_bucket,
+    is_for_botocore,
+    is_odd,
+    pin_of,
+    quoted,
+    wants_etag,
+)
 from penstock.adapters.stores.obstore_errors import is_empty, settings_of_panic, translated
 from penstock.adapters.stores.refusals import Elsewhere, Renewal
 from penstock.adapters.stores.transfer import (
@@ -121,7 +128,11 @@ class ByObstore:
             raise
 
     def _is_for_exact(self, location: Location) -> bool:
-        return is_odd(location.key) or location.bucket in self._elsewhere
+        return (
+            is_odd(location.key)
+            or location.bucket in self._elsewhere
+            or is_for_botocore(location.bucket)
+        )
 
     def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
         """True if the bucket is in another region, so that the exact client must ask there. Such a

@@ -38,6 +38,7 @@ from penstock.adapters.stores.transfer import (
 )
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison
+from penstock.messages.urls import is_access_point
 from penstock.ports import Body, Listed, Location, Part
 
 
@@ -61,7 +62,7 @@ class S3fsObjects:
         self._renewal = Renewal()
 
     async def open(self, location: Location) -> Body:
-        check_bucket(location)
+        _check_bucket(location)
         answer = await self.get(location, _pinned(location))
         status, length = status_of(answer), answer.get("ContentLength")
         if status != 200 or length is None:
@@ -75,7 +76,7 @@ class S3fsObjects:
         return S3Body(self, location, answer, self._read_timeout_s)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
-        check_bucket(location)
+        _check_bucket(location)
         return await repeated(lambda: self._part(location, start, stop))
 
     async def _part(self, location: Location, start: int, stop: int | None) -> Part:
@@ -136,7 +137,7 @@ class S3fsObjects:
 
     async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
         location = Location(bucket, pattern, store=store)
-        check_bucket(location)
+        _check_bucket(location)
         glob = Glob.of(pattern)
         try:
             pages = (await self.client()).get_paginator("list_objects_v2")
@@ -206,6 +207,11 @@ class S3Body(ResumedBody):
             self._stream = None
 
 
+def _check_bucket(location: Location) -> None:
+    if not is_access_point(location.bucket):
+        check_bucket(location)
+
+
 def _pinned(location: Location) -> dict[str, str]:
     pin: dict[str, str] = {}
     if location.version_id is not None:
@@ -236,8 +242,12 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
             # 0 means no limit. A body whose reader waits for room keeps its connection, so with the
             # default limit ten such bodies would block all reads.
             "max_pool_connections": 0,
+            # `profile` has read all that leads to another address.
+            "ignore_configured_endpoint_urls": True,
+            "use_dualstack_endpoint": False,
+            "use_fips_endpoint": False,
             "response_checksum_validation": "when_required",
-            **({"s3": {"addressing_style": style}} if style != "auto" else {}),
+            "s3": {"addressing_style": style, "use_accelerate_endpoint": False},
         },
         **({"profile": settings.profile} if settings.profile else {}),
     )

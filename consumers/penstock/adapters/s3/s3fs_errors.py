@@ -16,10 +16,13 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     CredentialRetrievalError,
+    EndpointProviderError,
     HTTPClientError,
+    MissingDependencyException,
     NoCredentialsError,
     ParamValidationError,
     ProfileNotFound,
+    UnsupportedS3ConfigurationError,
 )
 
 from penstock.adapters.http.certificates import untrusted
@@ -84,6 +87,11 @@ def translated(error: Exception, location: Location) -> PenstockError:
         )
     if isinstance(error, ParamValidationError):
         return Poison("not_found", f"{name(location)}: S3 allows no such name")
+    if isinstance(error, MissingDependencyException):
+        # An access point of several regions is signed by SigV4A, which botocore takes from awscrt.
+        return Poison("forbidden", f"{name(location)}: pip install awscrt ({error})")
+    if isinstance(error, EndpointProviderError | UnsupportedS3ConfigurationError):
+        return Poison("not_found", f"{name(location)}: {error}")
     if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
         return no_credentials(error, section_of(location))
     if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), Redirected):

@@ -17,6 +17,7 @@ from penstock import config
 from penstock.adapters.s3.buckets import is_proxied
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
+from penstock.adapters.s3.profile import as_profile_says
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.clouds import CloudObjects
 from penstock.adapters.stores.folder import FolderObjects
@@ -85,6 +86,7 @@ def _open_default(settings: config.Objects) -> Objects:
 
 
 def _open_s3(settings: config.Access, section: str) -> Objects:
+    settings = as_profile_says(settings, section)
     # If the environment names a proxy, obstore cannot be kept from following redirects to other
     # hosts. So s3fs is used.
     if settings.client == "s3fs" or is_proxied(settings.endpoint_url or AWS_URL):

@@ -13,6 +13,7 @@ from fsspec.utils import glob_translate
 
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, usage
+from penstock.messages.urls import is_access_point
 from penstock.ports import Location
 
 # How many names are listed at a time: as many as a page of S3's listing has.
@@ -45,6 +46,13 @@ def is_odd(key: str) -> bool:
 def check_bucket(location: Location) -> None:
     if not _BUCKET.fullmatch(location.bucket):
         raise Poison("not_found", f"{name(location)}: no bucket has such a name")
+
+
+def is_for_botocore(bucket: str) -> bool:
+    """True for what AWS has in place of a bucket and only botocore knows how to address and sign:
+    the ARN of an access point, a directory bucket (S3 Express), an alias of Outposts.
+    """
+    return is_access_point(bucket) or bucket.endswith(("--x-s3", "--xa-s3", "--op-s3"))
 
 
 def quoted(etag: str) -> str:

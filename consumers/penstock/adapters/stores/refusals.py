@@ -85,6 +85,12 @@ def refusal(
             f"{said}: the bucket is gone, or never was; create it (aws s3 mb "
             f"s3://{location.bucket}), or correct the reference or {section}.endpoint_url",
         )
+    if code == "InvalidRequest":
+        return Poison(
+            "forbidden",
+            f"{said}: if the object is encrypted with a key of its own (SSE-C), the worker cannot "
+            "read it; let AWS hold the key (SSE-S3, SSE-KMS)",
+        )
     if code == "InvalidObjectState":
         return Poison("forbidden", f"{said}: it is archived; restore it first")
     if status in (401, 403):
