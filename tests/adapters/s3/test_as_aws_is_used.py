@@ -213,7 +213,7 @@ async def test_an_access_point_of_several_regions_names_the_package_that_signs_f
 def test_results_are_not_written_to_what_is_no_plain_bucket(bucket: str) -> None:
     cfg = config.Config(objects=config.Objects(region="eu-west-1"))
     with pytest.raises(Fatal, match="no plain bucket"):
-        open_results(cfg, f"s3://{bucket}/{{key}}.ndjson")
+        open_results(cfg, f"s3://{bucket}/{{key}}.jsonl")
 
 
 @pytest.mark.parametrize("client", ["obstore", "s3fs"])
