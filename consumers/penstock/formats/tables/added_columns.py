@@ -37,8 +37,10 @@ class _Pandas(msgspec.Struct):
 
 def unnamed_index(schema: pa.Schema) -> list[str]:
     """The columns with labels that have no name."""
+    if _KEY not in (schema.metadata or {}):
+        return []
     try:
-        told = msgspec.json.decode((schema.metadata or {}).get(_KEY, b"{}"), type=_Pandas)
+        told = msgspec.json.decode(schema.metadata[_KEY], type=_Pandas)
     except msgspec.DecodeError:
         return []
     # In files of old versions the columns have no `field_name`.

@@ -85,15 +85,17 @@ def _of_streams(ranges: Source) -> Iterator[Any]:
 
 def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
     table: TableReader | None = None
+    stored: list[Any] = []
     read = 0
     try:
         for batch in batches:
             check_rows(batch.num_rows, ranges.size, options)
             if table is None:
                 table = TableReader(batch.schema, options, ranges.size)
+                stored = [_stored(batch.schema.field(name).type) for name in table.names]
             needed = batch.select(table.names)
-            for column in needed.columns:
-                column.view(_stored(column.type)).validate(full=True)
+            for column, kind in zip(needed.columns, stored, strict=True):
+                column.view(kind).validate(full=True)
             yield from table.runs(needed)
             read += 1
     except _UNREADABLE as error:

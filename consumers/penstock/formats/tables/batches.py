@@ -36,6 +36,8 @@ MOST_STEP_ROWS: Final = 16_384
 # A number that takes 8 bytes when it is decoded may be one digit in JSON. So a row is certain to be
 # above `limits.row_bytes`, whatever its form, only if it decodes to more than 8 times as much.
 _BYTES_A_DIGIT: Final = 8
+# Types that other libraries write, and of which pyarrow has no arrays.
+_UNKNOWN: Final = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 # The errors that the library and we raise for values that cannot be.
 _ODD: Final = (pa.ArrowException, ValueError, OverflowError, RecursionError)
 
@@ -62,8 +64,11 @@ class TableReader:
             raise Poison("bad_format", "the table has no columns")
         # How many numbers a row has in each column; 0 for lists until their first row has come.
         self._widths: list[int] = []
+        self._lists: set[str] = set()
         if options.form == "matrix":
-            self._widths = [_width(field) for field in fields[: len(self._given)]]
+            given = fields[: len(self._given)]
+            self._widths = [_width(field) for field in given]
+            self._lists = {field.name for field in given if not _width(field)}
             self._check_width()
         # How many bytes of a row are in columns whose types have a fixed size.
         self.fixed_bytes = sum(_bytes_of(field.type) for field in fields)
@@ -170,7 +175,7 @@ class TableReader:
         at = 0
         with np.errstate(over="ignore", invalid="ignore"):
             for name, column, width in zip(self._given, columns, self._widths, strict=True):
-                is_other = _other_lengths(column, width)
+                is_other = _other_lengths(column, width) if name in self._lists else None
                 if is_other is None:
                     numbers, nulls = _numbers(column, width)
                 else:
@@ -302,10 +307,8 @@ def _field(schema: pa.Schema, name: str) -> pa.Field:
 
 
 def _is_known(kind: pa.DataType) -> bool:
-    """False: pyarrow has no arrays of this type, such as intervals of months or of days."""
-    try:
-        pa.nulls(0, kind)
-    except KeyError:
+    """False: pyarrow has no arrays of this type."""
+    if kind.id in _UNKNOWN:
         return False
     return all(_is_known(kind.field(index).type) for index in range(kind.num_fields))
 
@@ -375,9 +378,7 @@ def _first_length(column: Any) -> int:
 
 
 def _other_lengths(column: Any, width: int) -> Mask | None:
-    """A mask of the lists whose length is not `width`; None if there is none."""
-    if not _is_list(column.type):
-        return None
+    """A mask of the lists whose length is not `width`; None if there is none. `column`: lists."""
     lengths = _lengths(column)
     is_other: Mask = (lengths != max(1, width)) & (lengths >= 0)
     return is_other if is_other.any() else None
@@ -395,7 +396,7 @@ def _numbers(column: Any, width: int) -> tuple[npt.NDArray[Any], Mask | None]:
     """
     rows = len(column)
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    if pa.types.is_fixed_size_list(column.type) or _is_list(column.type):
+    if pa.types.is_nested(column.type):
         items, are_null = _numbers(column.flatten(), 1)  # without the items of lists that are null
         numbers = items.reshape(rows - column.null_count, width)
         inner: Mask | None = None
