@@ -58,7 +58,8 @@ def vectors(key: str, data: bytes) -> File:
     return File(key, data, {"json": rows, "float32": values, "arrow": rows})
 
 
-Write = Callable[[Path], Any]
+Write = Callable[[Path], File | Iterable[File]]
+Make = Callable[[str, bytes], File]
 
 
 # pandas: each kind of labels
@@ -123,7 +124,7 @@ PANDAS = {
 # pyarrow, polars, DuckDB
 
 
-def by_pyarrow(columns: dict[str, list[Any]], make: Any = rich, **options: Any) -> Write:
+def by_pyarrow(columns: dict[str, list[Any]], make: Make = rich, **options: Any) -> Write:
     def write(folder: Path) -> File:
         pq.write_table(pa.table(columns), folder / "x.parquet", **options)
         return make("x.parquet", (folder / "x.parquet").read_bytes())
@@ -159,7 +160,7 @@ def stream(**options: Any) -> Write:
     return write
 
 
-def by_polars(method: str, key: str, make: Any = rich, **options: Any) -> Write:
+def by_polars(method: str, key: str, make: Make = rich, **options: Any) -> Write:
     def write(folder: Path) -> File:
         pl = module("polars")
         columns = VECTORS if make is vectors else RICH
@@ -169,7 +170,7 @@ def by_polars(method: str, key: str, make: Any = rich, **options: Any) -> Write:
     return write
 
 
-def by_duckdb(columns: dict[str, list[Any]], options: str = "", make: Any = rich) -> Write:
+def by_duckdb(columns: dict[str, list[Any]], options: str = "", make: Make = rich) -> Write:
     def write(folder: Path) -> File:
         path = folder / "x.parquet"
         with module("duckdb").connect() as connection:
@@ -208,7 +209,7 @@ def folder_by_pyarrow(folder: Path) -> Iterable[File]:
 # Tools of other environments
 
 
-def by_python(script: str, columns: dict[str, list[Any]], make: Any = rich) -> Write:
+def by_python(script: str, columns: dict[str, list[Any]], make: Make = rich) -> Write:
     def write(folder: Path) -> File:
         path = folder / "x.parquet"
         given = json.dumps({"columns": columns, "path": str(path)}).encode()
