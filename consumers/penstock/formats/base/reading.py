@@ -117,15 +117,16 @@ class ObjectEnd:
                     raise Poison("bad_row", self._described(run))
                 rows = self._rows + run.rows
                 left = self._options.rows - self._rows
-                if self._source is not None and rows > FREE_ROWS:
-                    left = min(left, most_rows(self._source.size, self._options) - self._rows)
+                size = -1 if self._source is None else self._source.size
+                if rows > FREE_ROWS and size >= 0:
+                    left = min(left, most_rows(size, self._options) - self._rows)
                 if run.rows > left:
                     # If a run reaches beyond the limit, those of its rows that are below the limit
                     # are still answered.
                     if left:
                         yield _first(run, left)
-                    if self._source is not None:
-                        check_rows(rows, self._source.size, self._options)
+                    if size >= 0:
+                        check_rows(rows, size, self._options)
                     said = f"it has more than {self._options.rows} rows (limits.rows)"
                     raise Poison("too_large", said)
                 self._rows = rows
