@@ -125,6 +125,15 @@ def test_only_eventbridge_leaves_keys_as_they_are() -> None:
     assert message.items[0].key == "a%2Fb+c"
 
 
+def test_a_call_needs_no_more_than_its_name_bucket_and_key() -> None:
+    event = cloud_trail()
+    event["detail"] = {
+        "eventName": "PutObject", "requestParameters": {"bucketName": "b", "key": "a.csv"}
+    }  # fmt: skip
+    found = References((Reference(bucket="b", key="a.csv"),), announced=True)
+    assert decode(orjson.dumps(event | {"source": "x"})) == found
+
+
 @pytest.mark.parametrize(
     "name", ["PutObject", "PostObject", "CopyObject", "CompleteMultipartUpload"]
 )
@@ -181,6 +190,8 @@ def test_an_event_that_is_not_known_is_an_error_that_names_it(document: Any, sai
         (orjson.dumps(text(AWS)), "encoded twice"),
         (b"s3://cams/a.csv", "is a URL"),
         (b"<Event/>", "XML"),
+        (b'{"bucket":"b","key":"\\ud800"}', "half of a surrogate pair"),
+        (b'{"bucket":"b","key":"k","stream":"\\udcff"}', "half of a surrogate pair"),
         (b"site,key", "JSON is malformed"),
     ],
 )

@@ -4,10 +4,16 @@ Rule: only a value that could not be decoded is looked at, so a message costs no
 not recognised keeps the words of the JSON decoder. Owner: the codec.
 """
 
+import re
 from typing import Final
 
 # The magic byte of Confluent's serializers, and the schema's number, which has four bytes.
 _MAGIC_BYTES: Final = 5
+# A lone surrogate, as JavaScript's and Java's encoders write names that are no Unicode.
+_HALF_PAIR: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _PLAIN: Final = "write it plain, and let Kafka compress (compression.type)"
 # What begins like this, and what to do about it.
 _BEGINNINGS: Final = {
@@ -49,4 +55,6 @@ def said_of(value: bytes) -> str | None:
         return "is a JSON text with something in it: it was encoded twice; write the object itself"
     if "://" in text[:20] and not text.lstrip().startswith(("{", "[")):
         return 'is a URL by itself; write {"url": "..."}'
+    if half := _HALF_PAIR.search(text):
+        return f"has half of a surrogate pair ({half[0]}), which no text has; send names in UTF-8"
     return None

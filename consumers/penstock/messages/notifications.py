@@ -97,10 +97,10 @@ class _BridgeDetail(Struct):
     object: _BridgeObject
 
 
-class _Call(Struct, rename="camel"):
+class _Call(Struct, rename="camel", kw_only=True):
     """The detail of a CloudTrail event. A call with an `errorCode` has failed."""
 
-    event_source: str
+    event_source: str = _S3_SOURCES[0]
     event_name: str
     event_time: str | None = None
     error_code: str | None = None

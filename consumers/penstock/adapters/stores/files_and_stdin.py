@@ -94,7 +94,7 @@ class LocalObjects:
             if path == STDIN:
                 path = await self._copied()
             body = FolderBody(location, await asyncio.to_thread(open_regular, path, location))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # no file's name has a NUL
             said = (
                 f"there is no file {location.key}; correct the path (an object is s3://bucket/key)"
             )
