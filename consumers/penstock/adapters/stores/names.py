@@ -13,7 +13,6 @@ from fsspec.utils import glob_translate
 
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, usage
-from penstock.messages.urls import is_access_point
 from penstock.ports import Location
 
 # How many names are listed at a time: as many as a page of S3's listing has.
@@ -52,7 +51,7 @@ def is_for_botocore(bucket: str) -> bool:
     """True for what AWS has in place of a bucket and only botocore knows how to address and sign:
     the ARN of an access point, a directory bucket (S3 Express), an alias of Outposts.
     """
-    return is_access_point(bucket) or bucket.endswith(("--x-s3", "--xa-s3", "--op-s3"))
+    return bucket.startswith("arn:") or bucket.endswith(("--x-s3", "--xa-s3", "--op-s3"))
 
 
 def quoted(etag: str) -> str:
