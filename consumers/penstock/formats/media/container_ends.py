@@ -101,10 +101,10 @@ class _Elements:
         elif sized and (head[:sized] not in _TOP_ELEMENTS or stop > self._stop):
             self.broken = f"at byte {self.at} there is no element"
             return
-        if head[begin:].startswith(_CRC) and length <= _MOST_PROVEN_BYTES:
+        if head[begin : begin + 1] == _CRC[:1] and length <= _MOST_PROVEN_BYTES:
             body = self._source.read(self.at + begin, self.at + begin + length)
-            stated = int.from_bytes(body[len(_CRC) : _CRC_BYTES], "little")
-            if len(body) == length and zlib.crc32(body[_CRC_BYTES:]) != stated:
+            proof = _CRC + zlib.crc32(body[_CRC_BYTES:]).to_bytes(4, "little")
+            if len(body) == length and not body.startswith(proof):
                 self.broken = f"the element at byte {self.at} is damaged"
                 return
         self.at += begin + length
