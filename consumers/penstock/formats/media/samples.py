@@ -261,6 +261,8 @@ class _Flac(_Stated):
         info = (stream.codec_context.extradata or b"").ljust(_STREAMINFO_BYTES, b"\0")
         self._bits = ((info[12] & 1) << 4 | info[13] >> 4) + 1
         self._md5 = info[18:34]
+        # Old encoders numbered blocks of varying sizes so that libav computes wrong times.
+        self._is_fixed = info[:2] == info[2:4]
         self._found = hashlib.md5(usedforsecurity=False)
         self._is_joined = False
         self._sure = 0
@@ -277,12 +279,12 @@ class _Flac(_Stated):
         self._is_joined |= self.is_over or (pts == 0 and self.count > 0)
         if self._is_joined:
             return numbers[:0]
-        if pts not in (None, self.count):
+        if self._is_fixed and pts not in (None, self.count):
             raise breaks_off(f"behind sample {self._sure} a frame is missing")
         self.count += len(numbers)
         # libav gives no number if that of the next frame does not follow on it. Then the next frame
         # tells, or the MD5 at the end.
-        if pts is not None:
+        if pts is not None or not self._is_fixed:
             self._sure = self.count
         if any(self._md5):
             nbytes = numbers.dtype.itemsize
