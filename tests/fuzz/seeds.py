@@ -23,6 +23,7 @@ from PIL import Image
 
 from tests.formats import picture_bodies, recordings
 
+SOUNDS = ("WAV", "RF64", "FLAC", "OGG", "AIFF", "CAF", "AU", "W64")
 _PLAIN = b"\x06\0\x55\xaa\0\0"  # settings: matrix, rows of any length, two cuts
 _TEXTS = b"\x07\0\x33\x99\0\0"  # JSON rows
 _OPAQUE = b"\x06\x10\x33\x99\0\0"  # rows of bytes
@@ -166,7 +167,7 @@ SEEDS: dict[str, list[bytes]] = {
     "zip": _both(_zip(zipfile.ZIP_STORED), _zip(zipfile.ZIP_DEFLATED)),
     "image": [_OPAQUE + picture for picture in _PICTURES],
     "pixels": [b"\x13" + picture for picture in _drawn()],
-    "audio": [recordings.recording(recordings.tone(300), kind) for kind in ("WAV", "FLAC", "OGG")],
+    "audio": [recordings.recording(recordings.tone(300), kind) for kind in SOUNDS],
     "video": [recordings.video(3, kind) for kind in ("mp4", "matroska", "mpegts")],
     "container": [
         *(recordings.recording(recordings.tone(9), kind) for kind in ("WAV", "OGG")),

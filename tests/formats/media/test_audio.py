@@ -295,3 +295,65 @@ def test_a_flac_that_does_not_know_its_length_is_read() -> None:
 def without_length(flac: bytes) -> bytes:
     """As written to a pipe: of STREAMINFO the number of samples and the checksum are 0."""
     return flac[:21] + bytes([flac[21] & 0xF0]) + bytes(20) + flac[42:]
+
+
+@pytest.mark.parametrize("format", ["WAV", "RF64", "AIFF", "CAF", "AU", "W64", "FLAC"])
+def test_no_window_of_a_recording_that_breaks_off_is_filled_up(format: str) -> None:
+    samples = tone(2 * RATE + 100)
+    data = recording(samples, format, "PCM_16")
+    runs, failure = runs_of(data[:-2_000])
+    assert failure is not None
+    assert failure.code == "bad_format"
+    found = [sample for row in values(runs) for sample in row]
+    assert found == samples[: len(found), 0].tolist()
+    assert len(found) >= RATE
+
+
+def test_a_window_that_came_whole_before_the_damage_is_a_row() -> None:
+    samples = tone(RATE)
+    data = recording(samples, "WAV", "PCM_16")
+    runs, failure = runs_of(data[: 44 + RATE])  # half of the samples, of two bytes each
+    assert failure is not None
+    assert values(runs) == [samples[: RATE // 2, 0].tolist()]
+
+
+def test_samples_that_are_not_those_of_the_md5_are_told_at_the_end() -> None:
+    data = bytearray(recording(tone(RATE), "FLAC", "PCM_16"))
+    data[26] ^= 1  # in the MD5 of STREAMINFO, which begins at byte 26
+    runs, failure = runs_of(bytes(data))
+    assert "MD5" in str(failure)
+    assert len(values(runs)) <= 2
+
+
+def test_the_frames_of_a_flac_that_is_missing_some_are_rows_up_to_there() -> None:
+    samples = tone(4 * RATE)
+    data = recording(samples, "FLAC", "PCM_16")
+    starts = [at for at in range(len(data)) if data.startswith(b"\xff\xf8", at)]
+    frames = [at for at in starts if data[at + 2] == data[starts[0] + 2]]
+    runs, failure = runs_of(
+        data[: frames[3]] + data[frames[4] :], RowOptions(own=(AudioOptions(window_ms=64),))
+    )
+    assert "a frame is missing" in str(failure)
+    assert [sample for row in values(runs) for sample in row] == samples[: 3 * 4096, 0].tolist()
+
+
+@pytest.mark.parametrize(("rate", "hop_ms"), [(1, None), (7_000, 1)])
+def test_windows_of_a_few_samples_are_refused(rate: int, hop_ms: int | None) -> None:
+    own = AudioOptions(window_ms=1_000, hop_ms=hop_ms)
+    runs, failure = runs_of(recording(tone(20), rate=rate), RowOptions(own=(own,)))
+    assert "fewer than 8 samples" in str(failure)
+    assert not runs
+
+
+def test_a_page_of_an_ogg_that_is_damaged_ends_it() -> None:
+    data = recording(tone(8 * RATE), "OGG", "VORBIS")
+    whole = values(runs_of(data)[0])
+    pages = [at for at in range(len(data)) if data.startswith(b"OggS", at)]
+    middle = pages[len(pages) // 2]
+    flipped = data[: middle + 500] + bytes([data[middle + 500] ^ 1]) + data[middle + 501 :]
+    lost = data[:middle] + data[pages[len(pages) // 2 + 1] :]
+    for damaged, said in ((flipped, "a page is damaged"), (lost, "of a stream is not there")):
+        runs, failure = runs_of(damaged)
+        assert said in str(failure)
+        assert 0 < len(values(runs)) < len(whole)
+        assert values(runs) == whole[: len(values(runs))]

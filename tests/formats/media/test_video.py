@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable, Sequence
 from itertools import accumulate, cycle, islice
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -244,3 +245,38 @@ def test_a_packet_that_is_lost_is_told_after_the_frames() -> None:
     runs, failure = runs_of(b"".join(packets[:lost] + packets[lost + 1 :]))
     assert failure is not None
     assert jpegs(runs)
+
+
+def test_a_stream_that_appears_while_it_is_read_costs_only_frames_beside_it() -> None:
+    """The last packet that begins a frame is of another stream, which no table announces."""
+    data = KINDS["MPEG-TS"]
+    packets = [data[at : at + 188] for at in range(0, len(data), 188)]
+    last = max(at for at, packet in enumerate(packets) if packet[1:3] == b"\x41\0")
+    packets[last] = packets[last][:1] + b"\x49" + packets[last][2:]
+    runs, _ = runs_of(b"".join(packets))
+    assert jpegs(runs) == expected(data)[: len(jpegs(runs))]
+    assert len(jpegs(runs)) >= 20
+
+
+def test_frames_that_need_others_from_before_the_file_are_no_rows() -> None:
+    """Of MPEG-4, each twelfth frame can be decoded alone."""
+    data = KINDS["MPEG-TS"]
+    packets = [data[at : at + 188] for at in range(0, len(data), 188)]
+    starts = [at for at, packet in enumerate(packets) if packet[1:3] == b"\x41\0"]
+    runs, failure = runs_of(b"".join(packets[:2] + packets[starts[5] :]))
+    assert failure is None
+    assert jpegs(runs) == expected(data)[12:]
+
+
+def test_sound_alone_is_no_film() -> None:
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp4") as container:
+        stream = container.add_stream("aac", rate=48_000)
+        assert isinstance(stream, av.AudioStream)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 4_800), np.float32), "fltp", "mono")
+        frame.sample_rate = 48_000
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    runs, failure = runs_of(out.getvalue())
+    assert not runs
+    assert 'only sound; set its format to "audio"' in str(failure)
