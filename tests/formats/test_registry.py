@@ -123,6 +123,7 @@ def test_packed_data_is_never_empty(key: str) -> None:
     [
         ("x.bin.gz", b"\x01\x02\x03"),
         ("x.gz", b"any text"),
+        ("x.csv.bz2", b"BZh91AY&"),
         ("x.png.xz", b"hello"),
         ("x.csv.zst", b"1,2\n\xff\xfe\n"),
         ("x.csv.gz", b"\x1f"),

@@ -14,6 +14,7 @@ from functools import cache, lru_cache, partial
 from typing import Final
 
 from penstock.errors import Poison, usage
+from penstock.formats import magic
 from penstock.formats.archives.compression import CODECS, GZIP_MAGIC, Expansion, codec_of, is_begun
 from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
@@ -30,7 +31,7 @@ from penstock.formats.base.parser_chain import (
 from penstock.formats.base.runs import RowOptions, Run, shown
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.built_in import ours
-from penstock.formats.magic import is_text, named_container, no_such
+from penstock.formats.magic import named_container, no_such
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.plugins_checked import guarded
 from penstock.formats.sniff import (
@@ -194,7 +195,8 @@ def _open(
             of_members = Expansion(options, outer=expansion)
             return Chosen(TarParser(options, _members(options, of_members, key)))
         found = formats()[chosen]
-        if is_bare and not (_is_plain_text(head) if found.is_text else found.looks(head)):
+        is_text = found.is_text and named is not None and _is_plain_text(head)
+        if is_bare and not (is_text or found.looks(head)):
             raise no_such(f"data of {', '.join(_CODECS)}, as it should be", head)
         if found.is_text and not packed and codec_of(head) is not None:
             raise no_such(f"text, as {chosen} is", head)
@@ -243,7 +245,7 @@ def _open(
 
 
 def _is_plain_text(head: bytes) -> bool:
-    return is_text(head) and not is_begun(head)
+    return magic.is_text(head) and not (is_begun(head) or head.startswith(b"BZh"))
 
 
 def _is_packed(key: str) -> bool:

@@ -7,6 +7,7 @@ no more objects are transferred. Owner: `library.predict`.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
@@ -16,7 +17,7 @@ from penstock.errors import Poison, usage
 from penstock.messages.codec import SchemaError, encode_reference
 from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
-from penstock.ports import Commit, Objects, Outgoing, Rebalance, Record, Where
+from penstock.ports import Commit, Location, Objects, Outgoing, Rebalance, Record, Where
 
 # The most references of one poll. If a page of the store's listing has more, the store's client
 # holds the rest.
@@ -24,6 +25,11 @@ POLL_RECORDS = 100
 # How many batches of results may wait for their reader.
 WAITING = 4
 _MAGIC = frozenset("*?[")
+# Names of files beside those with rows, and of folders of such files.
+_SIDE = re.compile(
+    r"(?:^|/)(?:_SUCCESS|_metadata|_common_metadata|_(?:committed|started)_[^/]*|[._][^/]*\.crc|"
+    r"(?:_temporary|_delta_log|_spark_metadata|\.hoodie)/.*)$"
+)
 
 
 async def references(
@@ -35,11 +41,12 @@ async def references(
     """
     for url in urls:
         if (path := local_path(url)) is not None:
-            files = await local_files(path)
+            found_files = await local_files(path)
+            files = [file for file in found_files if _names(path, file)]
             for file in files:
                 yield Reference(bucket=LOCAL, key=file, stream=file.rpartition("/")[0] or file)
             if not files:
-                raise usage(f"no file matches {url}")
+                raise usage(f"no file matches {url}{_of_brackets(path)}")
             continue
         try:
             store, bucket, key = split_url(url)
@@ -51,14 +58,43 @@ async def references(
             continue
         matched = False
         try:
-            async for listed in objects.list(bucket, key, places.of(store, bucket, key)):
-                matched = True
+            place = places.of(store, bucket, key)
+            if "[" in key and await _exists(objects, Location(bucket, key, store=place)):
+                yield Reference(bucket=bucket, key=key, store=store)
+                continue
+            async for listed in objects.list(bucket, key, place):
                 found = listed.location.key
+                if not _names(key, found):
+                    continue
+                matched = True
                 yield Reference(bucket=bucket, key=found, store=store, size=listed.size)
         except Poison as error:  # no such bucket, or no right to list it: the user must correct it
             raise usage(str(error)) from None
         if not matched:
-            raise usage(f"no object matches {url}")
+            raise usage(f"no object matches {url}{_of_brackets(key)}")
+
+
+def _names(glob: str, name: str) -> bool:
+    """False if Spark, Hive, Delta or Arrow keep their own notes under this name. A glob passes over
+    such names, as these programs do, unless it asks for them.
+    """
+    asks = _SIDE.search(glob) is not None or glob.rpartition("/")[2].startswith(("_", "."))
+    return asks or _SIDE.search(name) is None
+
+
+async def _exists(objects: Objects, location: Location) -> bool:
+    try:
+        body = await objects.open(location)
+    except Poison:
+        return False
+    await body.aclose()
+    return True
+
+
+def _of_brackets(glob: str) -> str:
+    if "[" not in glob:
+        return ""
+    return "; in a glob, [...] stands for one of some characters, and [[] for a bracket itself"
 
 
 class Groupless:
