@@ -36,6 +36,7 @@ ErrorCode = Literal[
     "model_rejected",
     "model_mismatch",
     "result_too_large",
+    "result_refused",
     "unavailable",
 ]
 
@@ -119,6 +120,12 @@ class WorkerDied(Transient):
 
 class Fenced(Transient):
     """The partition has a new owner, so we, its former owner, can publish nothing any more."""
+
+
+class Expired(Transient):
+    """The broker no longer knows this producer, so nothing of its transaction is published. The
+    worker's other producers may have become as old.
+    """
 
 
 class Undecided(Transient):

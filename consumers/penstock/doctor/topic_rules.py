@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 from penstock import config
 from penstock.adapters.kafka.topics import TopicShape
 from penstock.doctor.finding import Finding
+from penstock.ops.topic_checks import TIMES, fewer_times
 
 RETENTION: Final = "retention.ms"
 POLICY: Final = "cleanup.policy"
 INSYNC: Final = "min.insync.replicas"
 MOST_BYTES: Final = "max.message.bytes"
-SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
+SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES, *TIMES)
 
 # A retention below this is too short. It is the length of a night: an outage may begin in the
 # evening, and nobody notices it before the morning.
@@ -77,6 +78,7 @@ def judge(cfg: config.Config, facts: Facts, now_ms: int) -> list[Finding]:
         *_limits(cfg, facts),
         *_retention(cfg, facts, now_ms),
         *_between(cfg, facts),
+        *_times(cfg, facts),
         *_lost(cfg, facts),
         *_stopped(cfg, facts),
         *_clocks(facts, now_ms),
@@ -182,6 +184,25 @@ def _between(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
             "messages keep their time when they are passed on, so an older one is deleted before "
             f"it is answered; {_set(cfg, rekey, f'{RETENTION}={keep}')}",
         )
+
+
+def _times(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
+    """A message that is passed on to the topic `kafka.rekey` keeps its time, if the topic takes
+    it.
+    """
+    rekey = cfg.kafka.rekey
+    if rekey is None:
+        return
+    moved = "and messages keep their time when they are passed on: those beyond get another time"
+    for topic in cfg.kafka.inputs:
+        for name in fewer_times(facts.topics, topic, rekey):
+            value = facts.topics[topic].settings[name]
+            yield Finding(
+                rekey,
+                "mind",
+                f"its {name} is below that of {topic}, {moved}; "
+                f"{_set(cfg, rekey, f'{name}={value}')}",
+            )
 
 
 def _kept_ms(facts: Facts, topic: str) -> float:

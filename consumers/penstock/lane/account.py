@@ -41,9 +41,9 @@ class LaneAccount:
         begin = read(start.next_offset, start.metadata, limits.digest)
         if not begin.is_whole:
             log.warning(
-                "partition %d: not all of the commit's metadata could be read (%.40r); rows that "
+                "%s: not all of the commit's metadata could be read (%.40r); rows that "
                 "only the rest marks as delivered are answered again",
-                self.partition,
+                where,
                 start.metadata,
                 extra=of_place(*where, start.next_offset),
             )

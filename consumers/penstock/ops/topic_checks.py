@@ -8,17 +8,21 @@ deleted topic without end, and at best say that the broker does not answer. Owne
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock import config
-from penstock.adapters.kafka.topics import no_topic, partition_counts, topic_shapes
+from penstock.adapters.kafka.topics import TopicShape, no_topic, partition_counts, topic_shapes
 from penstock.errors import PenstockError, usage
 from penstock.ports import Sink
 
 log = logging.getLogger(__name__)
 
 RETENTION: Final = "retention.ms"
+TIME_TYPE: Final = "message.timestamp.type"
+# How far the time of a record may lie in the past and in the future. Kafka 3.6 and later.
+LIMITS: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+TIMES: Final = (TIME_TYPE, *LIMITS)
 # The size of the largest error record after all texts are cut. It has 4,096 characters of a
 # stream's name as the Kafka key (16 kB), 4,096 characters of a member's name as JSON (25 kB), and
 # 1,000 characters of a message (6 kB).
@@ -69,22 +73,40 @@ async def check_rekey(cfg: config.Config) -> dict[str, int]:
     return counts
 
 
-async def warn_of_retention(cfg: config.Config) -> None:
-    """Warn if the topic of `kafka.rekey` keeps records for less time than an input topic. A record
-    keeps its time when the rekeyer passes it on, so an old record of a backlog would be deleted at
-    once.
+async def warn_of_limits(kafka: config.Kafka, sources: Sequence[str], target: str) -> None:
+    """Warn if the topic `target`, to which records are passed on with their times, keeps records
+    for less time than a topic from which they come: an old record of a backlog would be deleted at
+    once. Warn as well if it takes fewer times.
     """
-    assert cfg.kafka.rekey is not None
-    topics = [*cfg.kafka.inputs, cfg.kafka.rekey]
-    shapes = await topic_shapes(cfg.kafka, topics, [RETENTION])
+    shapes = await topic_shapes(kafka, [*sources, target], [RETENTION, *TIMES])
     told = {topic: shape.settings.get(RETENTION, "-1") for topic, shape in shapes.items()}
-    for topic in kept_longer(told, cfg.kafka.rekey):
+    for topic in kept_longer(told, target):
         log.warning(
             "%s keeps records for less time than %s, from which they come with their times: older "
             "ones of a backlog would be deleted as soon as they are passed on. Set %s of %s to "
             "that of %s",
-            *(cfg.kafka.rekey, topic, RETENTION, cfg.kafka.rekey, topic),
+            *(target, topic, RETENTION, target, topic),
         )
+    for topic in sources:
+        for name in fewer_times(shapes, topic, target):
+            log.warning(
+                "%s takes fewer times than %s, from which records come with their times: records "
+                "beyond its limit get the nearest time that it takes. Set %s of %s to that of %s",
+                *(target, topic, name, target, topic),
+            )
+
+
+def fewer_times(shapes: Mapping[str, TopicShape], source: str, target: str) -> list[str]:
+    """The settings by which `target` refuses times that `source` takes. A topic that sets the times
+    of its records itself refuses none.
+    """
+    if source not in shapes or target not in shapes:
+        return []
+    there, here = shapes[source].settings, shapes[target].settings
+    if here.get(TIME_TYPE) == "LogAppendTime":
+        return []
+    both = [name for name in LIMITS if name in there and name in here]
+    return [name for name in both if int(here[name]) < int(there[name])]
 
 
 def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:

@@ -187,8 +187,8 @@ class Assignments:
             try:
                 start = (await self._source.rewind([partition])).get(partition)
             except Transient as error:
-                keys = of_place(*self._source.where(partition))
-                log.warning("partition %d: %s", partition, error, extra=keys)
+                where = self._source.where(partition)
+                log.warning("%s: %s", where, error, extra=of_place(*where))
                 await asyncio.sleep(REWIND_AGAIN_S)
                 continue
             if start is not None:

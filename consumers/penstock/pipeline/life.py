@@ -186,7 +186,7 @@ class Pipeline:
                 continue  # the lane's words are acted on when the partition is assigned again
             if words := self._new_words(lane, decode_words(said.get(lane.number, ""))):
                 keys = of_place(lane.topic, lane.partition)
-                log.info("partition %d goes on: %s", lane.number, words, extra=keys)
+                log.info("%s/%d goes on: %s", lane.topic, lane.partition, words, extra=keys)
                 await self.assignments.begin_again(lane.number)
                 acted = True
         return acted

@@ -75,8 +75,8 @@ class Takeover:
             except Transient as error:
                 if lane is not None and lane.committed != began_at:
                     retry.went_through()
-                keys = of_place(*self._positions.where(partition))
-                log.warning("partition %d: %s", partition, error, extra=keys)
+                where = self._positions.where(partition)
+                log.warning("%s: %s", where, error, extra=of_place(*where))
                 # In a drain or a rebalance the partition is about to go: its next owner goes on.
                 if lane is not None and (lane.draining or lane.suspended):
                     return None
@@ -94,8 +94,8 @@ class Takeover:
                 return None if start is None else self._begin(partition, start)
             except Undecided as error:
                 if not is_told:
-                    keys = of_place(*self._positions.where(partition))
-                    log.info("partition %d waits: %s", partition, error, extra=keys)
+                    where = self._positions.where(partition)
+                    log.info("%s waits: %s", where, error, extra=of_place(*where))
                 is_told = True
                 # The broker ends a transaction by itself after its timeout. A transaction that is
                 # still open after `patience_s` hangs, and people must end it.
@@ -110,7 +110,9 @@ class Takeover:
     async def _work(self, lane: Lane) -> None:
         transact = partial(self.pool.publish, self._positions.where(lane.number))
         try:
-            await self._publish.lane_in_transactions(lane, transact, self._idle_s)
+            await self._publish.lane_in_transactions(
+                lane, transact, lambda: self.pool.most_bytes, self._idle_s
+            )
         finally:
             # A lane that stopped at a dead letter stays open, because the status page shows it, and
             # operators may say how it goes on.

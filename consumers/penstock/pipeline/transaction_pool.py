@@ -6,18 +6,23 @@ another. A partition has only one release under way at a time, so its answers st
 whichever producer carries them. If a transaction fails, each of its partitions goes on from the
 position that Kafka has. From then on each of these partitions has transactions of its own, until
 one of them succeeds. At most half of the producers carry such transactions, so that partitions that
-always fail do not take the other partitions down with them. Owner: the assignments.
+always fail do not take the other partitions down with them. A transaction that the broker did not
+end in time makes the next ones smaller; those that end soon make them larger again. If the broker
+has forgotten one producer, all are opened anew at once. Owner: the assignments.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
 
-from penstock.errors import Fenced, PenstockError, Transient
+from penstock.errors import Expired, Fenced, PenstockError, Transient, Unreachable
 from penstock.ports import Commit, Outgoing, Passage, Producers, Where
+
+log = logging.getLogger(__name__)
 
 # The number of producers of each worker. With more producers, transactions would be smaller, and a
 # failed transaction would take fewer partitions along; but each producer has up to three
@@ -30,6 +35,17 @@ SUSPECTS = PRODUCERS // 2
 # writes a marker to each of its partitions.
 TRANSACTION_BYTES = 8 << 20
 TRANSACTION_PARTITIONS = 64
+# A pool begins with transactions of this size. A broker that a quota slows down takes the first
+# ones at once, and says only then how long it rests.
+FIRST_BYTES = 256 << 10
+# After a transaction that did not end in time, the next ones have at most a quarter of its bytes:
+# so the third try has a sixteenth, well before `kafka.timeout_ms` is over. Below the least size a
+# transaction is one release.
+SHRINK_TIMES = 4
+LEAST_BYTES = 16 << 10
+# A transaction that fills at least half of the limit and ends within this time doubles it. It is a
+# fifth of the time after which a transaction is given up.
+SOON_S = 6.0
 
 
 class _Share:
@@ -102,6 +118,9 @@ class TransactionPool:
         self._running: set[_Transaction] = set()
         self._is_stopping = False
         self._alone = 0
+        self._expired: set[int] = set()
+        # The most bytes of a transaction now, and so of a partition's release.
+        self.most_bytes = FIRST_BYTES
         self._is_looking = False
         self._taking_back: asyncio.Task[None] | None = None
 
@@ -110,7 +129,7 @@ class TransactionPool:
         producer. When a producer is opened, the broker takes back the transaction that a former
         process left open under the name of this producer.
         """
-        closed = [number for number in self._idle if number not in self._open]
+        closed = [number for number in self._idle if not self._is_ready(number)]
         for number in closed:
             self._idle.remove(number)
             self._begin(_Transaction(number, ()))
@@ -163,16 +182,19 @@ class TransactionPool:
         """Take an idle producer, and return its number. An open producer is preferred, because
         opening one may take long.
         """
-        number = next((each for each in self._idle if each in self._open), self._idle[0])
+        number = next(filter(self._is_ready, self._idle), self._idle[0])
         self._idle.remove(number)
         return number
+
+    def _is_ready(self, number: int) -> bool:
+        return number in self._open and number not in self._expired
 
     def _next(self) -> list[_Share]:
         """The oldest share that may leave now, and all shares that may leave in the same
         transaction.
         """
         found: list[_Share] = []
-        room_bytes, group = TRANSACTION_BYTES, ""
+        room_bytes, group = self.most_bytes, ""
         for share in self._waiting:
             if share.where in self._suspects:
                 if not found and self._alone < SUSPECTS:
@@ -215,18 +237,19 @@ class TransactionPool:
         number, shares = transaction.number, transaction.shares
         is_spent = True
         try:
-            if number not in self._open:
-                self._open[number] = await self._producers.open(number)
+            if not self._is_ready(number):
+                await self._open_anew(number)
             if shares:
-                outgoing = [out for share in shares for out in share.outgoing]
-                positions = {share.where: share.position for share in shares}
-                await self._open[number].publish(outgoing, positions)
+                await self._publish(number, shares)
             is_spent = False
         except Transient as error:
             # If a transaction was fenced, its content is not to blame: one of its partitions has
             # another owner now.
             if not isinstance(error, Fenced):
                 self._suspects.update(share.where for share in shares)
+            if isinstance(error, Unreachable) and shares:
+                less_bytes = min(self.most_bytes, _bytes_of(shares)) // SHRINK_TIMES
+                self.most_bytes = max(LEAST_BYTES, less_bytes)
             failure: PenstockError = error
         except PenstockError as error:
             if not shares:
@@ -244,6 +267,27 @@ class TransactionPool:
         self._suspects.difference_update(share.where for share in shares)
         for share in shares:
             share.ended()
+
+    async def _open_anew(self, number: int) -> None:
+        await self._close(number)
+        self._expired.discard(number)
+        self._open[number] = await self._producers.open(number)
+
+    async def _publish(self, number: int, shares: Sequence[_Share]) -> None:
+        outgoing = [out for share in shares for out in share.outgoing]
+        positions = {share.where: share.position for share in shares}
+        began_s = _now_s()
+        try:
+            await self._open[number].publish(outgoing, positions)
+        except Expired as error:
+            log.info("%s; all producers are opened anew", error)
+            self._expired.update(self._open)
+            self.open()
+            await self._open_anew(number)
+            await self._open[number].publish(outgoing, positions)
+        is_filled = _bytes_of(shares) >= self.most_bytes // 2
+        if is_filled and _now_s() - began_s < SOON_S:
+            self.most_bytes = min(TRANSACTION_BYTES, 2 * self.most_bytes)
 
     def _end(self, transaction: _Transaction, is_alone: bool, task: asyncio.Task[None]) -> None:
         """Called when the task of a transaction has ended, even if the task was cancelled before it
@@ -285,3 +329,11 @@ class TransactionPool:
         async with asyncio.TaskGroup() as tasks:
             for number in list(self._open):
                 tasks.create_task(self._close(number))
+
+
+def _bytes_of(shares: Sequence[_Share]) -> int:
+    return sum(share.cost_bytes for share in shares)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

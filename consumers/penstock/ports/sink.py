@@ -4,8 +4,8 @@ Rule: accepted records are delivered in order, and their delivery can be awaited
 stage.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.ports.source import Commit, Where
@@ -17,7 +17,11 @@ Headers = list[tuple[str, bytes]]
 class Outgoing:
     """Records for one output partition, in order. `headers`: one list of headers for each record;
     None if no record has headers. `times_ms`: one time for each record; None if all records get the
-    time of sending.
+    time of sending. `instead`: if the topic refuses a record because of its content, this function
+    gets the index of the record and the broker's words, and returns the value that is sent in the
+    record's place; None: there is none, so the refusal is an error. `then`: records that such a
+    refusal has brought up; they are sent when these records are delivered, and belong to the same
+    delivery.
     """
 
     topic: str
@@ -26,6 +30,8 @@ class Outgoing:
     values: list[bytes]
     headers: list[Headers] | None = None
     times_ms: list[int] | None = None
+    instead: Callable[[int, str], bytes | None] | None = None
+    then: list["Outgoing"] = field(default_factory=list)
 
     def add(self, key: bytes | None, values: Sequence[bytes], headers: Headers | None) -> None:
         """Append records that all have this key and these headers."""
@@ -84,7 +90,7 @@ class Passage(Protocol):
     ) -> None:
         """Publish the records and the new positions. Both become visible together, or neither does.
         After a failure or a cancellation the passage cannot be used again. Raises `Fenced`,
-        `Transient` or `Fatal`.
+        `Expired`, `Transient` or `Fatal`.
         """
         ...
 

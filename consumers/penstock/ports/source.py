@@ -34,6 +34,9 @@ class Where(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
 
 class Commit(NamedTuple):
     """A position. `next_offset`: the offset of the next record to read. `metadata`: at most 4,000

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from penstock import config
+from penstock.adapters.kafka.inside.refusals import times_mended
 from penstock.messages.scene import ClosedBy
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving_beside
 from penstock.ops.page.live_page import Live, document_of, handler_of
@@ -64,7 +65,12 @@ class SiteMetrics(Collector):
             for each in look["members"]:
                 if each["skew_ms"] is not None:
                     skews.add_metric([site, each["member"]], each["skew_ms"])
-        yield from (scenes, events, members, waiting, skews)
+        mended = CounterMetricFamily(
+            "penstock_record_times_mended",
+            "Records that got another time, because their topic did not take their own",
+            value=sum(times_mended.values()),
+        )
+        yield from (scenes, events, members, waiting, skews, mended)
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from penstock.adapters.kafka.topics import (
     record_bytes,
 )
 from penstock.errors import usage
+from penstock.ops.topic_checks import warn_of_limits
 from penstock.packages import missing_extra
 from penstock.scenes.engine import Engine
 from penstock.scenes.ledger import Ledger
@@ -43,6 +44,8 @@ async def run_scenes(cfg: config.Config) -> None:
     make: Callable[[config.Config, Fits], _Engine]
     make = _faust() if cfg.scenes.engine == "faust" else Engine
     await check_topics(cfg)
+    ours = names(cfg.scenes)
+    await warn_of_limits(cfg.kafka, [ours.input], ours.by_site)
     engine = make(cfg, fitting(await record_bytes(cfg.kafka, names(cfg.scenes))))
     async with serve_scenes(cfg, engine.ledger) as url:
         log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)

@@ -8,8 +8,10 @@ once more, and then it is answered by an error. A letter that cannot be made in 
 not left out. Owner: the publish stage.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.calls.unexpected_errors import Guard, Guards
@@ -17,7 +19,7 @@ from penstock.core.bad_rows.suspects_and_cuts import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
 from penstock.core.records.failed_rows import Failed
-from penstock.core.records.output_records import Encoded, Labels, Records, ends_alone
+from penstock.core.records.output_records import Encoded, Labels, Records, ends_alone, refused
 from penstock.core.records.partition_and_bundles import FRAME_BYTES, Blocks, bundled
 from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket
@@ -94,9 +96,9 @@ class Encode:
             self._array_rows = blocks.rows if blocks is not None else None
             self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
 
-    def room(self) -> Room:
+    def room(self, most_bytes: int = RELEASE_BYTES) -> Room:
         """How much may be encoded and sent at once."""
-        return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
+        return Room(RELEASE_ROWS, min(RELEASE_BYTES, most_bytes), self._records.frame_bytes)
 
     def releases(
         self, lane: Lane, releases: Sequence[Release]
@@ -160,6 +162,7 @@ class Encode:
     def outgoing(self, leaving: Sequence[Leaving]) -> list[Outgoing]:
         """The Kafka records of these releases, with their letters behind them."""
         outgoing: dict[int, Outgoing] = {}
+        tickets: dict[int, list[tuple[int, Ticket]]] = {}
         letters: list[bytes] = []
         for release, made, its_letters in leaving:
             # All releases for one partition leave as one Kafka batch, so that small objects do not
@@ -168,6 +171,9 @@ class Encode:
             out = outgoing.get(partition)
             if out is None:
                 out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
+                begins = tickets[partition] = []
+                out.instead = partial(self._instead, out, begins)
+            tickets[partition].append((len(out.values), release.ticket))
             ticket, values = release.ticket, made.values
             key = key_of(ticket.stream, ticket.record.key)
             if self._array_rows is not None:
@@ -183,6 +189,26 @@ class Encode:
         if letters:
             found.append(self._reject.outgoing(leaving[0].release.ticket.owner.partition, letters))
         return found
+
+    def _instead(
+        self, out: Outgoing, begins: Sequence[tuple[int, Ticket]], index: int, said: str
+    ) -> bytes | None:
+        """The error that answers in place of a record which the output topic refused. Its letter
+        follows. `begins`: each ticket, with the index of its first record in `out`.
+        """
+        why = Rejection("result_refused", f"{self._output_topic} refused it: {said}", "publish", 1)
+        found = refused(out.values[index], why)
+        if found is None:
+            return None
+        ticket = begins[bisect_right(begins, index, key=itemgetter(0)) - 1][1]
+        value, row, member = found
+        failed = Failed(row, 1, member, why)
+        letters = list(self._reject.letters(ticket, [failed]))
+        if self._dedupe is not None:
+            self._dedupe.rejected(ticket)
+        self._rejected(ticket, failed)
+        out.then.append(self._reject.outgoing(ticket.owner.partition, letters))
+        return value
 
     def _rejected(self, ticket: Ticket, failed: Failed) -> None:
         code, message, rows = failed.why.code, failed.why.message, failed.rows

@@ -89,8 +89,9 @@ class Versions:
         ticket.fetched_s = self._clock.now()
         if not ticket.resumes(from_first_row=self.from_first_row):
             log.warning(
-                "partition %d, offset %d: the object is not the version that the cursor was made "
+                "%s/%d, offset %d: the object is not the version that the cursor was made "
                 "for, or its rows are read by other settings; its rows are repeated",
+                ticket.owner.topic,
                 ticket.owner.partition,
                 ticket.record.offset,
                 extra=of_ticket(ticket),

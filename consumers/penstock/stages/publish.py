@@ -122,12 +122,15 @@ class Publish:
         lane.delivered(step.releases)
         self._end(lane, step)
 
-    async def lane_in_transactions(self, lane: Lane, transact: Transact, idle_s: float) -> None:
-        """Like `lane_forever`, but in transactions. If there is no release for `idle_s`, the
-        position is committed without records, because records without objects may have moved it.
+    async def lane_in_transactions(
+        self, lane: Lane, transact: Transact, most_bytes: Callable[[], int], idle_s: float
+    ) -> None:
+        """Like `lane_forever`, but in transactions, each with at most `most_bytes()` of the lane.
+        If there is no release for `idle_s`, the position is committed without records, because
+        records without objects may have moved it.
         """
         async with self._results_of_lane() as results:
-            while (found := await self._next(lane, idle_s)) is not None:
+            while (found := await self._next(lane, most_bytes, idle_s)) is not None:
                 if not found and (lane.due is None or lane.suspended):
                     continue
                 with lane.leaving():
@@ -174,13 +177,15 @@ class Publish:
             if lane.alive:
                 lane.stop(one.stop, one.releases)
 
-    async def _next(self, lane: Lane, idle_s: float) -> list[Release] | None:
+    async def _next(
+        self, lane: Lane, most_bytes: Callable[[], int], idle_s: float
+    ) -> list[Release] | None:
         """The releases to publish next. An empty list: there were none for `idle_s`. None: the lane
         is closed.
         """
         try:
             async with asyncio.timeout(idle_s):
-                return await lane.release(self._encode.room) or None
+                return await lane.release(lambda: self._encode.room(most_bytes())) or None
         except TimeoutError:
             return []
 

@@ -231,7 +231,9 @@ class Rekeyer:
             for one in messages:
                 partition = self._terms.partition_of(one.key)
                 if partition not in out:
-                    out[partition] = Outgoing(self._terms.topic, partition, [], [], [], [])
+                    made = Outgoing(self._terms.topic, partition, [], [], [], [])
+                    made.instead = partial(self._cut, made)
+                    out[partition] = made
                 self._write(out[partition], one, record)
         return list(out.values())
 
@@ -258,6 +260,17 @@ class Rekeyer:
         out.values.append(written.value or b"")
         out.headers.append(list(written.headers))
         out.times_ms.append(max(record.timestamp_ms, 0))
+
+    def _cut(self, out: Outgoing, index: int, said: str) -> bytes:
+        """The value that is passed on in place of one which the topic refused."""
+        assert out.headers is not None
+        source = dict(out.headers[index])[SOURCE].decode()
+        log.error(
+            "%s refused %s, so it is passed on cut, and will be answered by an error: %s",
+            *(out.topic, source, said),
+        )
+        self._telemetry.count("cut")
+        return out.values[index][:CUT_BYTES]
 
     def _count(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> None:
         for record, messages in passed:

@@ -3,14 +3,14 @@
 Owner: the worker, or the command that starts the rekeyer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock.telemetry.metric_types import TotalBy
+from penstock.telemetry.metric_types import TotalBy, TotalOf
 
 # Only `ignored` messages are not passed on. A message that is `split`, `late`, `cut` or
 # `unforeseen` counts as `passed`, too.
@@ -60,3 +60,15 @@ class RekeyTelemetry(Collector):
             "Messages of the input topics that are not passed on yet",
             self.backlog(),
         )
+
+
+def count_mended_times(
+    mended: Callable[[], Mapping[str, int]], registry: CollectorRegistry
+) -> None:
+    """`mended`: a function that tells for each topic how many records got another time."""
+    TotalOf(
+        "penstock_record_times_mended",
+        "Records that got another time, because their topic did not take their own",
+        lambda: sum(mended().values()),
+        registry,
+    )

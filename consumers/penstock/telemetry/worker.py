@@ -27,7 +27,7 @@ from penstock.telemetry.models_and_shadow import (
     ShadowTelemetry,
 )
 from penstock.telemetry.recent import TimeSpent, Ways
-from penstock.telemetry.rekey import RekeyTelemetry
+from penstock.telemetry.rekey import RekeyTelemetry, count_mended_times
 from penstock.telemetry.replicas_and_regions import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.status_gauges import StatusGauges
 from penstock.telemetry.streams import Streams
@@ -152,6 +152,9 @@ class Telemetry:
             "penstock_objects_over_bound", "Objects that took longer than window.target_p99_ms", reg
         )
         self._commits = Total("penstock_commits", "Commit requests", reg)
+        # For each topic, how many records got another time. The adapter counts them.
+        self.times_mended: Mapping[str, int] = {}
+        count_mended_times(lambda: self.times_mended, reg)
         self._commit_failures = Total(
             "penstock_commit_failures", "Commits and transactions that failed", reg
         )

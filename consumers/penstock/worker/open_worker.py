@@ -18,6 +18,7 @@ from penstock import config
 from penstock.adapters.inputs.kafka_sources import KafkaRegions, open_source
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.group.membership import MemberSource
+from penstock.adapters.kafka.inside.refusals import times_mended
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans
@@ -79,6 +80,7 @@ async def open_worker(
     yet. The end of the block closes all that the pipeline uses.
     """
     clock, telemetry = SystemClock(), Telemetry(cfg.window.target_p99_ms / 1000 or None)
+    telemetry.times_mended = times_mended
     objects = open_objects(cfg, watcher=telemetry.replicas)
     model, results = open_model(cfg, telemetry.replicas), variant.results(cfg)
     models = {

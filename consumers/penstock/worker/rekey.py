@@ -19,19 +19,20 @@ from penstock import config
 from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
 from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.kafka.exactly_once.producers import open_transactions
+from penstock.adapters.kafka.inside.refusals import times_mended
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.outage import until_answered
 from penstock.errors import usage
 from penstock.ops.http_server import serve_figures
-from penstock.ops.topic_checks import check_rekey, warn_of_retention
+from penstock.ops.topic_checks import check_rekey, warn_of_limits
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.settings.inputs import check_inputs, stream_from
 from penstock.stages.rekey import Rekeyer, RekeyTerms
-from penstock.telemetry.rekey import RekeyTelemetry
+from penstock.telemetry.rekey import RekeyTelemetry, count_mended_times
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ LAST_RESORT_S = 60.0
 async def run_rekey(cfg: config.Config) -> None:
     """Run alone until SIGTERM or Ctrl-C, then leave the group."""
     stop, telemetry = asyncio.Event(), RekeyTelemetry()
+    count_mended_times(lambda: times_mended, telemetry.registry)
 
     def ready() -> str:
         # A rekeyer that stands by counts as ready, because it takes over by itself when the leader
@@ -78,7 +80,7 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
     async with stopped_after(source.stop):
         await until_answered("Kafka broker", partial(check_rekey, cfg), clock, patience_s)
         counts = await check_rekey(cfg)
-        await warn_of_retention(cfg)
+        await warn_of_limits(cfg.kafka, cfg.kafka.inputs, topic)
         most = (await most_bytes(kafka, [topic]))[topic]
         terms = rekey_terms(
             cfg, partitions=counts[topic], record_bytes=most - RECORD_OVERHEAD_BYTES

@@ -64,7 +64,7 @@ async def questions(consumer: Consumer, ours: AssignedPartitions) -> AsyncIterat
     group = GroupPositions(kafka)
     try:
         yield BrokerCalls(
-            Handled(consumer), ours, group, PartitionNames(Numbers(kafka.inputs)), 60.0
+            Handled(consumer), ours, group, PartitionNames(Numbers(kafka.inputs)), kafka.group, 60.0
         )
     finally:
         await group.stop()

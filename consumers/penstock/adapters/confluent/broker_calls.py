@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.errors import NO_MEMBER, of_ours, translated
 from penstock.adapters.confluent.partitions import AssignedPartitions, PartitionNames
 from penstock.adapters.kafka.client import COMMIT_S, answered_within
+from penstock.adapters.kafka.commit_parts import CommitParts
 from penstock.adapters.kafka.incarnations import Incarnations
 from penstock.adapters.kafka.positions import END_OFFSETS_S, QUESTION_S, GroupPositions
 from penstock.ports import Commit
@@ -43,6 +44,7 @@ class BrokerCalls:
         ours: AssignedPartitions,
         group: GroupPositions,
         names: PartitionNames,
+        group_name: str,
         timeout_s: float,
     ) -> None:
         self._handle = handle
@@ -52,6 +54,7 @@ class BrokerCalls:
         self._incarnations = Incarnations()
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
+        self._commits = CommitParts(group_name, _code_of)
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         try:
@@ -71,16 +74,23 @@ class BrokerCalls:
         """
         held = self._ours.held(commits)
         while ours := self._ours.still(held):
-            offsets = [self._names.place(one, *commits[one]) for one in ours]
-            work = partial(self._handle.consumer.commit, offsets=offsets, asynchronous=False)
+            positions = {self._names.named(one): commits[one] for one in ours}
             try:
-                _check_each(await self._handle.call(work))
+                await self._commits.each(positions, self._commit_part)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
                     raise
                 await asyncio.sleep(EPOCH_S)
             else:
                 return
+
+    async def _commit_part(self, positions: Mapping[Any, Commit]) -> None:
+        offsets = [
+            TopicPartition(topic, number, *position)
+            for (topic, number), position in positions.items()
+        ]
+        work = partial(self._handle.consumer.commit, offsets=offsets, asynchronous=False)
+        _check_each(await self._handle.call(work))
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
         """For each partition: the position that the group has committed, or the position of the
@@ -154,3 +164,7 @@ def _check_each(places: Any) -> None:
     for place in places:
         if place.error is not None:
             raise KafkaException(place.error)
+
+
+def _code_of(error: Exception) -> int | None:
+    return error.args[0].code() if isinstance(error, KafkaException) else None

@@ -10,22 +10,13 @@ from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.adapters.kafka.client import CHECK_RIGHTS, no_answer, not_now
+from penstock.adapters.kafka.client import CHECK_RIGHTS, by_code, no_answer, not_now
+from penstock.adapters.kafka.error_codes import RIGHTS, UNKNOWN_ERROR, About, about
 from penstock.adapters.kafka.group.membership import LASTING, refusal
 from penstock.errors import EXIT_UNREACHABLE, Fatal, PenstockError, usage
 
 log = logging.getLogger("librdkafka")
 
-_RIGHTS = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError._AUTHENTICATION,
-    }
-)
 _NOBODY_ANSWERED = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -36,16 +27,8 @@ _NOBODY_ANSWERED = frozenset(
         KafkaError._RESOLVE,
     }
 )
-# Errors that a retry cannot cure.
-_LASTING = frozenset(
-    {
-        KafkaError.OFFSET_METADATA_TOO_LARGE,
-        KafkaError.INVALID_COMMIT_OFFSET_SIZE,
-        KafkaError.INVALID_GROUP_ID,
-        KafkaError._INVALID_ARG,
-        KafkaError._UNSUPPORTED_FEATURE,
-    }
-)
+# Errors of librdkafka's own that a retry cannot cure.
+_LASTING = frozenset({KafkaError._INVALID_ARG, KafkaError._UNSUPPORTED_FEATURE})
 # The errors that a commit gets if its partitions have a new owner.
 NO_MEMBER = frozenset(
     {
@@ -79,7 +62,7 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
     said = f"{error.name()}: {error.str()}"
     if (code := _lasting(error)) is not None:
         return refusal(code)
-    if error.code() in _RIGHTS:
+    if error.code() == KafkaError._AUTHENTICATION or _is_of_broker(error, RIGHTS):
         return usage(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}")
     if is_fatal(error):
         return Fatal(
@@ -91,7 +74,13 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
         return Fatal(f"Kafka failed {what}: {said}")
     if error.code() in _NOBODY_ANSWERED:
         return no_answer(what, said)
-    return not_now(what, said)
+    return by_code(what, error.code(), said) if _is_of_broker(error) else not_now(what, said)
+
+
+def _is_of_broker(error: KafkaError, unit: About | None = None) -> bool:
+    """Did the broker send this error? librdkafka's own errors have lower numbers."""
+    code = error.code()
+    return code >= UNKNOWN_ERROR and unit in (None, about(code))
 
 
 def is_fatal(error: KafkaError) -> bool:

@@ -29,9 +29,9 @@ class PartitionNames:
         """
         return self._numbers.of(number)
 
-    def place(self, number: int, offset: int = OFFSET_INVALID, metadata: str = "") -> Any:
+    def place(self, number: int, offset: int = OFFSET_INVALID) -> Any:
         topic, partition = self._numbers.of(number)
-        return TopicPartition(topic, partition, offset, metadata)
+        return TopicPartition(topic, partition, offset)
 
     def places(self, numbers: Collection[int]) -> list[Any]:
         return [self.place(number) for number in numbers]

@@ -76,7 +76,7 @@ class ConfluentSource:
         self._handle = Handle(settings, poll_ms, self._on_error)
         self._reads = Reads(self._handle, names)
         self._calls = BrokerCalls(
-            self._handle, self._reads.ours, self._group, names, self._timeout_s
+            self._handle, self._reads.ours, self._group, names, settings.group, self._timeout_s
         )
         self._names = names
         self._places = Places(self, self._timeout_s)

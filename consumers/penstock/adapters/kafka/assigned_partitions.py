@@ -19,8 +19,8 @@ from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.abc import ConsumerRebalanceListener
 
-from penstock.core.rows.log_keys import Keys, of_place
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.core.rows.log_keys import of_place
+from penstock.errors import EXIT_UNREACHABLE, Fatal, PenstockError, Transient
 from penstock.ports import Commit, Rebalance, Where
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.2
 
 GONE_BEFORE = (
-    "partition %d: offsets %d to %d were deleted before they were read; going on at %d. The "
+    "%s: offsets %d to %d were deleted before they were read; going on at %d. The "
     "topic's retention must be longer than the longest outage"
 )
 GONE_BEYOND = (
-    "partition %d: the group is at offset %d, beyond the end of the topic (%d): the topic was "
+    "%s: the group is at offset %d, beyond the end of the topic (%d): the topic was "
     "created again, restored, or lost its last records. Going on at its earliest record, %d; new "
     "answers may get ids that former answers had"
 )
@@ -206,29 +206,25 @@ class Places:
         have any. If the broker does not answer now, return without a new position: the next read
         reports the same offset again.
         """
-        assignments = self._member.assignments
+        assignments, where = self._member.assignments, self._member.where(partition)
+        keys = of_place(*where, offset)
         try:
             begin, end = await self._member.span(partition)
         except Transient as error:
-            log.warning("partition %d: %s", partition, error, extra=self._keys(partition, offset))
+            log.warning("%s: %s", where, error, extra=keys)
             await asyncio.sleep(ASK_AGAIN_S)
             return
         if self._member.assignments != assignments:
             return  # the rebalance has set positions anew
         if offset < begin:
             # The new position is later. A seek is enough, because a lane takes any later offset.
-            keys = self._keys(partition, offset)
-            log.warning(GONE_BEFORE, partition, offset, begin - 1, begin, extra=keys)
+            log.warning(GONE_BEFORE, where, offset, begin - 1, begin, extra=keys)
             await self._member.seek({partition: Commit(begin)})
         elif offset > end:
             # The new position is earlier. The lane must be made anew, because a lane never takes an
             # earlier offset.
-            keys = self._keys(partition, offset)
-            log.warning(GONE_BEYOND, partition, offset, end, begin, extra=keys)
+            log.warning(GONE_BEYOND, where, offset, end, begin, extra=keys)
             await self._begin_again(partition, Commit(begin), rebalance)
-
-    def _keys(self, partition: int, offset: int) -> Keys:
-        return of_place(*self._member.where(partition), offset)
 
     async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:
         """Tell the pipeline that the partition was revoked and assigned again at `start`. If a real
@@ -271,8 +267,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     """aiokafka calls this listener when it takes partitions away and when it assigns them. aiokafka
     takes all partitions away before it joins the group, and gives some of them back after the join.
     So the listener first suspends all partitions; after the join it revokes those that have not
-    come back. If the listener fails, aiokafka only logs the failure and stays in the group. So the
-    source keeps the failure, and the task that polls raises it.
+    come back. If the listener fails, aiokafka only logs the failure, with a trace, and stays in the
+    group. So the source keeps the failure, and the task that polls raises it. An error of ours is
+    kept from aiokafka: it says already what is wrong.
     """
 
     def __init__(
@@ -293,6 +290,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._held.clear()
             self._suspended |= numbers
             await self._rebalance.suspended(numbers)
+        except PenstockError as error:
+            self._source.keep_failure(error)
         except BaseException as error:
             self._source.keep_failure(error)
             raise
@@ -317,6 +316,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
                 {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
             )
             self._source.now_ours(numbers)
+        except PenstockError as error:
+            self._source.keep_failure(error)
         except BaseException as error:
             self._source.keep_failure(error)
             raise

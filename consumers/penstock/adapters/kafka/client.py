@@ -21,6 +21,7 @@ from aiokafka.helpers import create_ssl_context
 
 from penstock import config
 from penstock.adapters.http.certificates import untrusted
+from penstock.adapters.kafka.error_codes import BROKER, CODES, MENDS, RECORD, RIGHTS, TOPIC, about
 from penstock.adapters.kafka.group.membership import LASTING, refusal
 from penstock.errors import (
     EXIT_UNREACHABLE,
@@ -45,25 +46,8 @@ COMMIT_S = 5.0
 LEAVE_S = 2.0
 CLOSE_S = 3.0
 
-_SETTINGS_ERRORS = (
-    kafka_errors.AuthenticationFailedError,
-    kafka_errors.SaslAuthenticationFailed,
-    kafka_errors.UnsupportedSaslMechanismError,
-    kafka_errors.ClusterAuthorizationFailedError,
-    kafka_errors.TopicAuthorizationFailedError,
-    kafka_errors.GroupAuthorizationFailedError,
-    kafka_errors.TransactionalIdAuthorizationFailed,
-)
 _NOBODY_ANSWERED = (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError, OSError)
-# Errors that another try may cure although aiokafka does not mark them retriable. aiokafka raises
-# `UnknownError` also for every code that is missing in its table (73 and above).
-_PASSING = (
-    kafka_errors.KafkaTimeoutError,
-    kafka_errors.UnknownError,
-    kafka_errors.BrokerNotAvailableError,
-    kafka_errors.ReplicaNotAvailableError,
-    kafka_errors.ConcurrentTransactions,
-)
+SEE_TOPIC = "Look at the settings of the topic: the brokers take no such record there."
 CHECK_RIGHTS = "Check kafka.security_protocol, the kafka.sasl_* keys and the ACLs."
 _NAMED = re.compile(r"\b(\w++)\(")
 
@@ -123,26 +107,43 @@ def reason(error: Exception) -> Exception:
         return error
     if isinstance(error.__cause__, kafka_errors.KafkaError):
         return reason(error.__cause__)
+    later = {kind.__name__: kind for kind in kafka_errors.kafka_errors.values()}
     for name in _NAMED.findall(str(error)):
-        found = getattr(kafka_errors, name, None)
+        found = getattr(kafka_errors, name, later.get(name))
         if isinstance(found, type) and found is not kafka_errors.KafkaError:
             return found(str(error)) if issubclass(found, kafka_errors.KafkaError) else error
     return error
 
 
 def _of_ours(what: str, error: Exception) -> PenstockError:
-    if isinstance(error, kafka_errors.BrokerResponseError) and error.errno in LASTING:
-        return refusal(error.errno)
-    if isinstance(error, _SETTINGS_ERRORS):
+    if isinstance(error, kafka_errors.BrokerResponseError):
+        if error.errno in LASTING:
+            return refusal(error.errno)
+        if about(error.errno) is RIGHTS:
+            return _refused(what, error)
+        return by_code(what, error.errno, repr(error))
+    if isinstance(error, kafka_errors.AuthenticationFailedError):
         return _refused(what, error)
     if isinstance(error, _NOBODY_ANSWERED):
         if _is_about_certificates(error) or _is_about_certificates(error.__cause__):
             return _refused(what, error.__cause__ or error)
         return no_answer(what, repr(error))
-    is_passing = isinstance(error, _PASSING) or getattr(error, "retriable", False)
-    if is_passing:
+    if getattr(error, "retriable", False) or isinstance(error, kafka_errors.KafkaTimeoutError):
         return not_now(what, repr(error))
     return Fatal(f"Kafka failed {what}: {error!r}")
+
+
+def by_code(what: str, code: int, said: str) -> PenstockError:
+    """Our error for a broker's code, unless the code is about rights or about membership. `said`:
+    the error in the client's words.
+    """
+    unit = about(code)
+    if unit is BROKER:
+        return not_now(what, said)
+    named = said if code not in CODES or CODES[code].name in said else f"{CODES[code].name}: {said}"
+    if code in MENDS or unit in (RECORD, TOPIC):
+        return usage(f"Kafka refused {what}: {named}.\n{MENDS.get(code, SEE_TOPIC)}")
+    return Fatal(f"Kafka failed {what}: {named}")
 
 
 def no_answer(what: str, said: str) -> Unreachable:

@@ -134,7 +134,7 @@ class KafkaSink:
             ]
         except Fatal as error:
             raise await self._undelivered(topic, error) from error
-        return self._delivered(sent, topic)
+        return self._delivered(sent, outgoing)
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
         most = self.batch_bytes.get(topic, BATCH_BYTES)
@@ -149,13 +149,16 @@ class KafkaSink:
         )
         return future
 
-    async def _delivered(self, sent: list[asyncio.Future[Any]], topic: str) -> None:
+    async def _delivered(self, sent: list[asyncio.Future[Any]], outgoing: Outgoing) -> None:
+        topic = outgoing.topic
         try:
             async with within(f"the delivery of a batch to {topic}", self._timeout_s):
                 for future in sent:
                     await future
         except (Transient, Fatal) as error:
             raise await self._undelivered(topic, error) from error
+        for more in outgoing.then:
+            await (await self.send(more))
 
     async def _undelivered(self, topic: str, error: PenstockError) -> PenstockError:
         """The error to raise for a batch that was not taken. If a topic was deleted, Kafka's

@@ -36,6 +36,7 @@ from penstock.adapters.kafka.client import (
     start,
     translated,
 )
+from penstock.adapters.kafka.commit_parts import CommitParts
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandoned
 from penstock.adapters.kafka.group.assignors import sticky
 from penstock.adapters.kafka.group.leaving import leave_at_last
@@ -131,6 +132,7 @@ class KafkaSource(SourceQuestions):
         numbers = numbers or Numbers(settings.inputs)
         super().__init__(consumer, settings, numbers, isolation=isolation, decided=decided)
         self._places = Places(self, self._timeout_s)
+        self._commits = CommitParts(settings.group, _code_of)
         self._join_deadline = JoinDeadline(
             settings.group,
             partial(ask_for_inputs, client_of(consumer), settings),
@@ -249,7 +251,7 @@ class KafkaSource(SourceQuestions):
             return  # a commit without a generation would seem to come from outside the group
         async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
             try:
-                await self._consumer.commit(offsets)
+                await self._commits.each(offsets, self._consumer.commit)
             except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
                 return  # the partitions have a new owner, which starts at the last commit
 
@@ -302,3 +304,7 @@ class KafkaSource(SourceQuestions):
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _code_of(error: Exception) -> int | None:
+    return error.errno if isinstance(error, kafka_errors.BrokerResponseError) else None

@@ -24,10 +24,11 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
-from aiokafka.producer.sender import Sender, TxnOffsetCommitHandler
+from aiokafka.producer.sender import Sender, SendProduceReqHandler, TxnOffsetCommitHandler
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import HeartbeatRequest
+from aiokafka.protocol.produce import ProduceRequest
 
 from penstock import config
 from penstock.adapters.kafka import inside
@@ -49,14 +50,19 @@ PRIVATES = {
     AIOKafkaAdminClient: "_client",
     AIOKafkaProducer: "_closed _message_accumulator _sender _txn_manager",
     MessageAccumulator: "_batch_ttl _batches _compression_type _pending_batches _wakeup",
-    MessageBatch: "_drain_waiter",
-    BatchBuilder: "_builder _relative_offset",
+    MessageBatch: "_builder _drain_waiter _ttl",
+    BatchBuilder: "_builder _relative_offset _set_producer_state",
     Fetcher: (
         "_fetch_max_wait_ms _fetch_requests_routine _fetch_task _get_actions_per_node "
         "_pending_tasks _proc_fetch_request _records"
     ),
     FetchRequest: "_max_wait_ms",
-    Sender: "_do_txn_offset_commit _find_coordinator _txn_manager",
+    Sender: (
+        "_do_txn_offset_commit _find_coordinator _in_flight _message_accumulator "
+        "_muted_partitions _send_produce_req _txn_manager"
+    ),
+    SendProduceReqHandler: "_batches _can_retry _sender",
+    ProduceRequest: "_CLASSES",
     TxnOffsetCommitHandler: "_sender",
     GroupCoordinator: (
         "_get_metadata_snapshot _group_instance_id _group_subscription _metadata_snapshot _send_req"
@@ -80,6 +86,8 @@ async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
         producer._sender,
         TxnOffsetCommitHandler(producer._sender, {}, "group"),
         accumulator,
+        SendProduceReqHandler(producer._sender, {}),
+        ProduceRequest(None, -1, 1, []),
         MessageBatch(OUT, batch, 1.0, 0.0),
         batch,
         fetcher,

@@ -16,8 +16,11 @@ from aiokafka import errors as kafka_errors
 from aiokafka.structs import OffsetAndMetadata
 
 from penstock.adapters.kafka.client import reason, translated
+from penstock.adapters.kafka.commit_parts import parts
+from penstock.adapters.kafka.error_codes import TRANSACTION_ABORTABLE
 from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.adapters.kafka.inside.naming_the_member import NotMemberError, commit_as
+from penstock.adapters.kafka.inside.refusals import rested
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     batches,
@@ -26,7 +29,7 @@ from penstock.adapters.kafka.inside.sending import (
     transaction_end_of,
 )
 from penstock.adapters.kafka.topics import know
-from penstock.errors import Fenced, Transient, Unreachable
+from penstock.errors import Expired, Fenced, Transient, Unreachable
 from penstock.ports import Clock, Commit, Outgoing, Where
 
 log = logging.getLogger(__name__)
@@ -52,6 +55,7 @@ _STALE = (
     kafka_errors.UnknownProducerId,
     kafka_errors.ProducerClosed,
     kafka_errors.UnknownError,
+    kafka_errors.for_code(TRANSACTION_ABORTABLE),
 )
 
 
@@ -98,6 +102,8 @@ class KafkaTransactions:
     async def publish(
         self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
     ) -> None:
+        # A rest under a quota is no part of the transaction, which would be aborted meanwhile.
+        await rested(self._producer, TRANSACTION_TIMEOUT_S)
         try:
             async with asyncio.timeout(TRANSACTION_TIMEOUT_S):
                 await self._transaction(outgoing, positions)
@@ -120,6 +126,24 @@ class KafkaTransactions:
             self._group = member.group
         await producer.begin_transaction()
         self._unfinished = True
+        waiting = list(outgoing)
+        while waiting:
+            await self._sent(waiting, now_ms)
+            waiting = [more for out in waiting for more in out.then]
+        # Positions are added only after all deliveries. Otherwise a partition's leader may still be
+        # verifying the transaction, the coordinator makes that leader retry, and a transaction
+        # takes 27 ms in the median instead of 12 ms.
+        offsets = {
+            TopicPartition(*where): OffsetAndMetadata(*position)
+            for where, position in positions.items()
+        }
+        for part in parts(offsets, self._group):
+            await producer.send_offsets_to_transaction(part, self._group)
+        self._unfinished = False  # from here on the broker decides the outcome
+        await producer.commit_transaction()
+
+    async def _sent(self, outgoing: Sequence[Outgoing], now_ms: int) -> None:
+        producer = self._producer
         sent: list[asyncio.Future[Any]] = []
         for out in outgoing:
             # aiokafka itself asks for the partitions of a topic that it does not know yet. If it
@@ -132,16 +156,6 @@ class KafkaTransactions:
                 future.add_done_callback(seen)
                 sent.append(future)
         await asyncio.gather(*sent)
-        # Positions are added only after all deliveries. Otherwise a partition's leader may still be
-        # verifying the transaction, the coordinator makes that leader retry, and a transaction
-        # takes 27 ms in the median instead of 12 ms.
-        offsets = {
-            TopicPartition(*where): OffsetAndMetadata(*position)
-            for where, position in positions.items()
-        }
-        await producer.send_offsets_to_transaction(offsets, self._group)
-        self._unfinished = False  # from here on the broker decides the outcome
-        await producer.commit_transaction()
 
     def _raise(self, error: kafka_errors.KafkaError) -> None:
         why = self._behind(reason(error))
@@ -159,6 +173,11 @@ class KafkaTransactions:
             raise Fenced(
                 "another worker took over the transactional id, or a transaction lasted too long; "
                 "the open transaction is dropped"
+            ) from error
+        if self._unfinished and isinstance(why, kafka_errors.InvalidProducerIdMapping):
+            raise Expired(
+                "the broker has forgotten a transactional id that was not used for its "
+                "transactional.id.expiration.ms"
             ) from error
         if isinstance(why, _STALE):
             raise Transient(f"a transaction failed and is repeated: {why!r}") from error

@@ -20,6 +20,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
 from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.inside.refusals import Origin, mend_refusals
 from penstock.ports import Headers, Outgoing
 
 # This is below the broker's default message.max.bytes of 1,048,588, and leaves room for the batch
@@ -43,6 +44,7 @@ def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
     its owner gives it up.
     """
     producer = AIOKafkaProducer(**connection(settings), **options)
+    mend_refusals(producer)
     keep_batches(producer)
     ask_for_leaders_with_pauses(producer)
     return producer
@@ -63,6 +65,7 @@ def batches(
         batch = BatchBuilder(
             batch_bytes, accumulator._compression_type, is_transactional=is_transactional
         )
+        batch.origin = Origin(outgoing, start)
         start = fill(batch, now_ms, outgoing, start)
         yield batch
 

@@ -1,0 +1,255 @@
+"""What a producer does when a broker refuses a batch, by what the refusal is about.
+
+Rule: a refusal belongs to its record, and costs no other record. The producer sends a batch again
+as it is if the brokers may take it later. A time that the topic does not take is moved into the
+span that the broker names. A batch with a refused record is cut until the record is alone; then the
+record is replaced by what its sender has for this case (`Outgoing.instead`). All this happens
+within the batch's own sequence numbers, so the order stays, nothing is published twice, and the
+producer goes on. aiokafka would fail the batch, and the producer with it. Owner: the producers.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import for_code
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
+from aiokafka.producer.sender import SendProduceReqHandler
+from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.structs import RecordMetadata
+
+from penstock.adapters.kafka.error_codes import BROKER, CODES, INVALID_TIMESTAMP, RECORD, about
+from penstock.ports import Outgoing
+
+log = logging.getLogger(__name__)
+
+# Kafka's own words, since version 2.4: which times a topic takes now, by the broker's clock. An
+# older broker takes the present.
+_SPAN: Final = re.compile(r"should be within \[(-?\d+), (-?\d+)\]")
+# The span moves on with the broker's clock. A mended time stands this far within it, or a quarter
+# of it.
+MARGIN_MS: Final = 60_000
+# A batch whose times are refused so often although they were moved is given up.
+MOST_MENDS: Final = 3
+# Far above the size of any batch: a batch that is made again is not cut by its size.
+_NO_LIMIT: Final = 1 << 30
+
+# For each topic, how many records got another time, because the topic did not take theirs.
+times_mended: Counter[str] = Counter()
+
+
+class _Record(NamedTuple):
+    time_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Any]
+
+
+class Origin(NamedTuple):
+    """Where the records of a batch come from: `outgoing`, from the index `first` on."""
+
+    outgoing: Outgoing
+    first: int
+
+
+def mend_refusals(producer: AIOKafkaProducer) -> None:
+    """Call this before the producer starts."""
+    sender = producer._sender
+
+    async def send(node: int, batches: dict[TopicPartition, MessageBatch]) -> None:
+        await _Delivery(sender, batches).do(node)
+        sender._in_flight.remove(node)
+        sender._muted_partitions.difference_update(batches)
+
+    sender._send_produce_req = send
+
+
+async def rested(producer: AIOKafkaProducer, most_s: float) -> None:
+    """Returns when the broker reads this producer's requests again: under a quota it leaves its
+    connection unread for the time that it has told.
+    """
+    until_s: float = getattr(producer._sender, "rests_until_s", 0.0)
+    await asyncio.sleep(min(most_s, until_s - asyncio.get_running_loop().time()))
+
+
+class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
+    def __init__(self, sender: Any, batches: dict[TopicPartition, MessageBatch]) -> None:
+        super().__init__(sender, dict(batches))
+
+    def create_request(self) -> ProduceRequest:
+        """Only the answer of version 8 has the broker's words. aiokafka has this version, but does
+        not offer it.
+        """
+        request = super().create_request()
+        request._CLASSES = (*ProduceRequest._CLASSES, ProduceRequest_v8)
+        return request
+
+    def _can_retry(self, error: Any, batch: MessageBatch) -> bool:
+        code = getattr(error, "errno", None)
+        is_passing = code is not None and about(code) is BROKER
+        return is_passing or bool(super()._can_retry(error, batch))
+
+    def handle_response(self, response: Any) -> None:
+        throttle_s = getattr(response, "throttle_time_ms", 0) / 1000
+        self._sender.rests_until_s = asyncio.get_running_loop().time() + throttle_s
+        for topic, partitions in response.topics:
+            for partition, code, *rest in partitions:
+                where = TopicPartition(topic, partition)
+                if code and about(code) is RECORD and where in self._batches:
+                    self._refused(self._batches.pop(where), code, _Said.of(code, rest))
+        super().handle_response(response)
+
+    def _refused(self, batch: MessageBatch, code: int, said: "_Said") -> None:
+        parts = _mended(batch, code, said)
+        if parts is None:
+            batch.failure(for_code(code)(said.words))
+            return
+        pending = self._sender._message_accumulator._pending_batches
+        for part in parts:
+            part.drain_ready()
+            pending.add(part)
+            part.future.add_done_callback(lambda _, part=part: pending.discard(part))
+        _join(batch, parts)
+        # aiokafka puts each of them before all others, so the last one comes first.
+        self._to_reenqueue.extend(reversed(parts))
+
+
+class _Said(NamedTuple):
+    """A broker's words, and the indices of the records that it refused, if it names them."""
+
+    words: str
+    indices: list[int]
+
+    @classmethod
+    def of(cls, code: int, rest: Sequence[Any]) -> "_Said":
+        """`rest`: the fields of the answer after its error code. The words are the last two since
+        version 8 of the answer.
+        """
+        errors, whole = rest[-2:] if len(rest) > 4 else ((), None)
+        words = [said for said in (whole, *(said for _, said in errors or ())) if said]
+        return cls(": ".join([CODES[code].name, *words[:2]]), [at for at, _ in errors or ()])
+
+
+def _mended(batch: MessageBatch, code: int, said: _Said) -> list[MessageBatch] | None:
+    """The batches to send instead. None: nothing can be mended."""
+    head: DefaultRecordBatch = MemoryRecords(bytes(batch.get_data_buffer())).next_batch()
+    records = [_Record(one.timestamp, one.key, one.value, one.headers) for one in head]
+    origin: Origin | None = getattr(batch._builder, "origin", None)
+    make = _Maker(batch, head, origin)
+    if code == INVALID_TIMESTAMP:
+        mends = getattr(batch, "mends", 0) + 1
+        if mends > MOST_MENDS:
+            return None
+        now_ms = int(time.time() * 1000)
+        span = map(int, found.groups()) if (found := _SPAN.search(said.words)) else (now_ms, now_ms)
+        (made,) = make([_in_span(batch.tp.topic, records, *span)])
+        made.mends = mends
+        return [made]
+    if len(records) > 1:
+        return make(_cut(records, said.indices))
+    if origin is None or origin.outgoing.instead is None:
+        return None
+    value = origin.outgoing.instead(origin.first, said.words)
+    if value is None or value == records[0].value:
+        return None
+    return make([[records[0]._replace(value=value)]])
+
+
+def _in_span(topic: str, records: list[_Record], first_ms: int, last_ms: int) -> list[_Record]:
+    margin_ms = min(MARGIN_MS, max(0, last_ms - first_ms) // 4)
+    least_ms, most_ms = first_ms + margin_ms, last_ms - margin_ms
+    mended = [
+        record._replace(time_ms=min(max(record.time_ms, least_ms), most_ms)) for record in records
+    ]
+    count = sum(a.time_ms != b.time_ms for a, b in zip(records, mended, strict=True))
+    if topic not in times_mended:
+        log.warning(
+            "%s takes no record of %d ms (epoch); such records get the nearest time that it takes, "
+            "from %d to %d now, by the clock of its broker. Set message.timestamp.before.max.ms "
+            "and message.timestamp.after.max.ms of %s to those of the topic from which its "
+            "records come; if times are right there, this machine's clock is wrong",
+            *(topic, _farthest_ms(records, first_ms, last_ms), first_ms, last_ms, topic),
+            extra={"topic": topic},
+        )
+    times_mended[topic] += count
+    return mended
+
+
+def _farthest_ms(records: list[_Record], first_ms: int, last_ms: int) -> int:
+    return max((one.time_ms for one in records), key=lambda ms: max(first_ms - ms, ms - last_ms))
+
+
+def _cut(records: list[_Record], refused: Sequence[int]) -> list[list[_Record]]:
+    """Cut before and after the first refused record, or in the middle if the broker does not say
+    which one it refused.
+    """
+    at = min((index for index in refused if 0 <= index < len(records)), default=None)
+    cuts = (0, len(records) // 2, len(records)) if at is None else (0, at, at + 1, len(records))
+    parts = [records[start:end] for start, end in pairwise(cuts)]
+    return [part for part in parts if part]
+
+
+class _Maker:
+    """Makes batches out of the records of one that was refused, with its sequence numbers."""
+
+    def __init__(
+        self, batch: MessageBatch, head: DefaultRecordBatch, origin: Origin | None
+    ) -> None:
+        self._batch = batch
+        self._head = head
+        self._origin = origin
+
+    def __call__(self, parts: Iterable[list[_Record]]) -> list[MessageBatch]:
+        return list(self._made(parts))
+
+    def _made(self, parts: Iterable[list[_Record]]) -> Iterator[MessageBatch]:
+        head, before = self._head, 0
+        for records in parts:
+            builder = BatchBuilder(
+                _NO_LIMIT, head.compression_type, is_transactional=head.is_transactional
+            )
+            for time_ms, key, value, headers in records:
+                builder.append(timestamp=time_ms, key=key, value=value, headers=headers)
+            builder._set_producer_state(
+                head.producer_id, head.producer_epoch, head.base_sequence + before
+            )
+            if self._origin is not None:
+                builder.origin = self._origin._replace(first=self._origin.first + before)
+            builder.close()
+            yield MessageBatch(self._batch.tp, builder, self._batch._ttl, 0)
+            before += len(records)
+
+
+def _join(batch: MessageBatch, parts: Sequence[MessageBatch]) -> None:
+    """The refused batch is delivered when all its parts are. If another producer has written
+    between two of them, its first offset says nothing about the others, so it gets none.
+    """
+    left = len(parts)
+
+    def one_ended(part: MessageBatch) -> Callable[[Any], None]:
+        def ended(future: Any) -> None:
+            nonlocal left
+            left -= 1
+            if future.cancelled() or future.exception() is not None:
+                batch.failure(future.exception())
+            elif not left and not batch.future.done():
+                told: list[RecordMetadata] = [each.future.result() for each in parts]
+                first, nexts = told[0], told[0].offset
+                is_run = True
+                for each, metadata in zip(parts, told, strict=True):
+                    is_run = is_run and metadata.offset == nexts
+                    nexts += each.record_count
+                batch.done(first.offset if is_run else -1, -1, first.log_start_offset)
+
+        return ended
+
+    for part in parts:
+        part.future.add_done_callback(one_ended(part))
