@@ -37,7 +37,7 @@ GONE_BEYOND = (
     "answers may get ids that former answers had"
 )
 MADE_AGAIN = (
-    "partition %d: the topic was deleted and created again. Going on at its earliest record, %d; "
+    "%s: the topic was deleted and created again. Going on at its earliest record, %d; "
     "new answers may get ids that former answers had"
 )
 
@@ -198,7 +198,8 @@ class Places:
 
     async def _begin_of_new(self, partition: int) -> Commit:
         begin, _ = await self._member.span(partition)
-        log.warning(MADE_AGAIN, partition, begin, extra=self._keys(partition, begin))
+        where = self._member.where(partition)
+        log.warning(MADE_AGAIN, where, begin, extra=of_place(*where, begin))
         return Commit(begin)
 
     async def find(self, partition: int, offset: int, rebalance: Rebalance) -> None:
