@@ -357,3 +357,22 @@ def test_a_page_of_an_ogg_that_is_damaged_ends_it() -> None:
         assert said in str(failure)
         assert 0 < len(values(runs)) < len(whole)
         assert values(runs) == whole[: len(values(runs))]
+
+
+@pytest.mark.parametrize("frames", [RATE, RATE + 100])
+@pytest.mark.parametrize("format", ["WAV", "FLAC"])
+def test_the_last_window_is_bad_if_nothing_says_that_the_recording_ends(
+    format: str, frames: int
+) -> None:
+    samples = tone(frames)
+    data = recording(samples, format, "PCM_16")
+    if format == "FLAC":
+        data = without_length(data)
+    else:
+        at = data.index(b"data") + 4
+        data = data[:at] + b"\xff" * 4 + data[at + 4 :]
+    runs, failure = runs_of(data)
+    assert failure is None
+    assert [sample for row in values(runs) for sample in row] == samples[:RATE, 0].tolist()
+    assert len(errors(runs)) == (frames > RATE)
+    assert all("does not say where it ends" in error for error in errors(runs))

@@ -280,3 +280,15 @@ def test_sound_alone_is_no_film() -> None:
     runs, failure = runs_of(out.getvalue())
     assert not runs
     assert 'only sound; set its format to "audio"' in str(failure)
+
+
+def test_a_transport_stream_that_is_cut_has_no_frame_in_the_place_of_another() -> None:
+    """Frames that are shown between others come behind them. Before the first frame that is shown
+    while it is read, there is no distance to compare with.
+    """
+    data = video(24, "mpegts", codec="libx264")
+    whole = jpegs(runs_of(data)[0])
+    assert len(whole) == 24
+    for stop in range(len(data) // 376 * 188, len(data), 188):
+        found = jpegs(runs_of(data[:stop])[0])
+        assert found == whole[: len(found)], stop

@@ -3,8 +3,9 @@ begins every `rows.hop_ms`.
 
 Rule: if the hop is not longer than the window, every sample is in a row. To make this true, a
 window has at least as many samples as the longest hop. The last row is filled up with zeros, but
-only if the recording ends where it says: if it is damaged or breaks off, a row has only samples
-that came, and from there on the object is `bad_format`. If a file holds several recordings (Ogg),
+only if the recording ends where it says. If it is damaged or breaks off, a row has only samples
+that came, and from there on the object is `bad_format`; if it does not say where it ends, the last
+window is a bad row unless all of it came. If a file holds several recordings (Ogg),
 each recording has windows of its own. Owner: one reading of one object.
 """
 
@@ -35,6 +36,10 @@ _HEAD_BYTES: Final = 512
 # A window or hop of fewer samples is a mistaken rate: a second at 1 Hz would be a row a sample.
 _LEAST_SAMPLES: Final = 8
 _NUMBER_BYTES: Final = 4
+_UNKNOWN_END: Final = (
+    "the recording does not say where it ends, so its last window may be cut; write it to a file, "
+    "not to a pipe, or in a container that states its length"
+)
 # For each beginning of a recording, libav's name for its container.
 _CONTAINERS: Final = {
     b"fLaC": "flac",
@@ -163,6 +168,10 @@ def _rows(
 
     windows = _windows(recording, frames, lambda n: n * hop_ms * rate // 1000)
     for number, samples in enumerate(windows):
+        if len(samples) < frames and not recording.states_end():
+            yield from gathered.rest()
+            yield bad_row(_UNKNOWN_END)
+            return
         yield from gathered.add(partial(row, samples), int(ms) + number * hop_ms)
     yield from gathered.rest()
 

@@ -49,6 +49,7 @@ class Boxes:
         self.at = 0
         self.is_open = True
         self.is_broken = False
+        self.is_fragmented = False
         self._tail = (0, b"")
 
     def saw(self, start: int, data: bytes) -> None:
@@ -64,6 +65,7 @@ class Boxes:
         """Move `at` behind the box that begins there. `head`: as much of the header of this box as
         there is.
         """
+        self.is_fragmented |= head[4:8] == b"moof"
         nbytes = int.from_bytes(head[:4], "big")
         if nbytes == 1:
             nbytes = int.from_bytes(head[8:16], "big")
@@ -81,7 +83,7 @@ class _Elements:
         self.at = 0
         self.broken: str | None = None
         self._source = source
-        self._stop = 1 << 64  # where the segment says that it ends
+        self.stop: int | None = None  # where the segment says that it ends
 
     def step(self) -> None:
         """Move `at` behind the element that begins there, or to the begin of its content."""
@@ -94,11 +96,11 @@ class _Elements:
         stop = self.at + begin + length
         is_unknown = length == (1 << 7 * (begin - sized)) - 1
         if head[:sized] == _SEGMENT:
-            self._stop = self._stop if is_unknown else stop
+            self.stop = None if is_unknown else stop
             length = 0
         elif is_unknown:
             length = self._source.size
-        elif sized and (head[:sized] not in _TOP_ELEMENTS or stop > self._stop):
+        elif sized and (head[:sized] not in _TOP_ELEMENTS or stop > (self.stop or stop)):
             self.broken = f"at byte {self.at} there is no element"
             return
         if head[begin : begin + 1] == _CRC[:1] and length <= _MOST_PROVEN_BYTES:
@@ -155,6 +157,7 @@ class FollowedFile(SourceFile):
 
     def __init__(self, source: Source, container: str) -> None:
         super().__init__(source)
+        self._container = container
         self._boxes = Boxes()
         self._counters = _Counters() if container == "mpegts" else None
         self._elements = _Elements(source) if container == "matroska" else None
@@ -173,6 +176,13 @@ class FollowedFile(SourceFile):
                 data = data[: max(0, elements.at - start)]
                 self.seek(start + len(data))
         return data
+
+    @property
+    def states_end(self) -> bool:
+        """True if the container says where it ends. Call this when all was read."""
+        if self._elements is not None:
+            return self._elements.stop is not None
+        return self._container == "mov" and not self._boxes.is_fragmented
 
     def holes(self, stream: int) -> list[int]:
         """The places before which packets of this stream are missing; more are added while the file

@@ -119,11 +119,19 @@ def frames_of(
     """
     stream.codec_context.thread_count = 1
     stream.codec_context.options = _PROVE
+    is_open = opened.format.name == "mpegts"
+    last = longest = 0
     with _library_errors(what):
         for packet in _packets(opened, stream, what, missing, holes):
             for frame in stream.decode(packet):
                 if frame.is_corrupt:
                     raise Poison("bad_format", f"the {what} has frames that are damaged")
+                # An MPEG-TS does not say where it ends. If it is cut before a frame that is shown
+                # between others, the frames that the decoder still holds have a gap there.
+                step, last = (frame.pts or 0) - last, frame.pts or 0
+                if is_open and packet is None and step > longest > 0:
+                    raise Poison("bad_format", f"the {what} breaks off: frames are missing")
+                longest = max(longest, step) if step < last else longest
                 yield frame
 
 

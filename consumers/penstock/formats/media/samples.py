@@ -52,11 +52,15 @@ Numbers = npt.NDArray[Any]
 
 @dataclass
 class Recording:
-    """One recording. `frames`: how many samples of each channel were given so far."""
+    """One recording. `states_end`: called when all blocks were given; it returns True if the
+    container says where the recording ends. `frames`: how many samples of each channel were given
+    so far.
+    """
 
     rate: int
     channels: int
     blocks: Iterator[Samples]
+    states_end: Callable[[], bool]
     frames: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -112,8 +116,9 @@ def _recording(
         raise
     with opened:
         stream = _stream(opened)
-        blocks = _blocks(opened, stream, prove(stream))
-        yield Recording(stream.rate or 0, stream.channels, blocks)
+        proof = prove(stream)
+        blocks = _blocks(opened, stream, proof)
+        yield Recording(stream.rate or 0, stream.channels, blocks, proof.states_end)
 
 
 def _stream(opened: "InputContainer") -> "AudioStream":
@@ -182,6 +187,10 @@ class _Proof(Protocol):
         """
         ...
 
+    def states_end(self) -> bool:
+        """Called when all was read: True if the container says where the recording ends."""
+        ...
+
     def missing(self) -> str | None:
         """Called when all of the file was read: what is missing, as a text for people."""
         ...
@@ -204,11 +213,15 @@ class _Stated:
         self._file = file
         self._missing = missing
         # An MP4 states when the sound ends. It may state gaps, too, so it does not state a count.
+        self._is_wave = stream.container.format.name == "wav"
         self._is_exact = "mp4" not in stream.container.format.name
 
     @property
     def sure(self) -> int:
         return self.count
+
+    def states_end(self) -> bool:
+        return self.stated is not None or self._is_wave or self._file.states_end
 
     def missing(self) -> str | None:
         return self._missing or self._file.missing()
@@ -320,6 +333,9 @@ class _Ogg:
             from av.codec.context import Flags2  # noqa: PLC0415
 
             stream.codec_context.flags2 |= Flags2.skip_manual
+
+    def states_end(self) -> bool:
+        return self._file.is_at_end
 
     def missing(self) -> str | None:
         while self._file.read(BUFFER_BYTES):

@@ -37,6 +37,7 @@ class Wave(NamedTuple):
     frame_bytes: int
     begin: int
     nbytes: int
+    states_end: bool
 
     @property
     def is_plain(self) -> bool:
@@ -75,7 +76,8 @@ def wave_of(source: Source) -> Wave:
             if not nbytes:
                 _check_nothing(source, at)
             is_unknown = nbytes == _UNKNOWN_BYTES
-            return Wave(*layout, at, (long_bytes or source.size - at) if is_unknown else nbytes)
+            there = (long_bytes or source.size - at) if is_unknown else nbytes
+            return Wave(*layout, at, there, states_end=not is_unknown or long_bytes > 0)
     raise breaks_off("it has no samples")
 
 
@@ -108,7 +110,7 @@ def _check_nothing(source: Source, begin: int) -> None:
 
 
 def plain_recording(source: Source, wave: Wave) -> Recording:
-    return Recording(wave.rate, wave.channels, _blocks(source, wave))
+    return Recording(wave.rate, wave.channels, _blocks(source, wave), lambda: wave.states_end)
 
 
 def _blocks(source: Source, wave: Wave) -> Iterator[Samples]:
