@@ -100,7 +100,7 @@ def _jpeg(data: bytes) -> str | None:
     markers between parts of this data, if it has such markers (T.81, B.1.1.5 and F.1.1.5.2).
     """
     frame = jpeg_frame(data)
-    if data.find(_JPEG_END, frame) < 0:
+    if data.rfind(_JPEG_END, frame) < 0:
         return "it breaks off"
     begin = data.find(_JPEG_SCAN, frame)
     if data.find(_JPEG_RESTARTS, 0, begin) < 0:

@@ -14,8 +14,9 @@ from penstock.formats.magic import RAW, iso_picture, no_such
 # Markers of a frame (T.81, table B.1): all from C0 to CF, except for C4 (Huffman tables), C8
 # (reserved) and CC (arithmetic conditioning).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# Markers that are not followed by a length: TEM, the restarts, the start of the image.
-_LONE = frozenset({0x01, *range(0xD0, 0xD9)})
+# What is not followed by a length: TEM, the restarts, the start of the image, and a 0, which says
+# that this is no marker.
+_LONE = frozenset({0x00, 0x01, *range(0xD0, 0xD9)})
 # TIFF and BigTIFF, in both orders of bytes.
 _TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _TIFF_SUBFILE, _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_DNG = 254, 256, 257, 50706
@@ -59,7 +60,7 @@ def look_at(data: bytes) -> tuple[str, int, int]:
         )
     try:
         width, height = _SIZES[kind](data)
-    except (struct.error, IndexError, OverflowError):
+    except (struct.error, IndexError, ValueError, OverflowError):
         raise BadRow(f"the {kind} ends before it tells its size") from None
     if width <= 0 or height <= 0:
         raise BadRow(f"the {kind} is {width} x {height} pixels")
@@ -107,16 +108,17 @@ def jpeg_frame(data: bytes) -> int:
     """Where the header of the JPEG's frame begins; the data of its pixels is behind it."""
     at = 2
     while True:
-        at = data.index(b"\xff", at) if data.find(b"\xff", at) >= 0 else len(data)
+        if data[at] != 0xFF:
+            at = data.index(b"\xff", at)
         marker = data[at + 1]
+        if marker in _FRAMES:
+            return at
         if marker == 0xFF:
             at += 1
-        elif marker in _LONE or marker == 0:
+        elif marker in _LONE:
             at += 2
-        elif marker in _FRAMES:
-            return at
         else:
-            at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
+            at += 2 + max(2, data[at + 2] << 8 | data[at + 3])
 
 
 def _webp(data: bytes) -> tuple[int, int]:

@@ -97,8 +97,9 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
             loaded = _strictly(data, image) if kind == "JPEG" else image
             loaded.load()
             # libheif has turned a HEIC already, by what the file itself says.
-            upright = loaded if kind == "HEIC" else ImageOps.exif_transpose(loaded)
-            return scaled(_as_rgb(upright), size)
+            if kind != "HEIC":
+                ImageOps.exif_transpose(loaded, in_place=True)
+            return scaled(_as_rgb(loaded), size)
     except BadRow:
         raise
     except UnidentifiedImageError:
