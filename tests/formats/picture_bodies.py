@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from typing import Any
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -13,6 +14,15 @@ def png(width: int, height: int, *, said: tuple[int, int] | None = None) -> byte
     head = struct.pack(">IIBBBBB", *(said or (width, height)), 8, 0, 0, 0, 0)
     rows = zlib.compress((b"\0" + b"\x7f" * width) * height)
     parts = (_chunk(b"IHDR", head), _chunk(b"IDAT", rows), _chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def rgb_png(pixels: Any, bits: int) -> bytes:
+    """A PNG of these pixels (height, width, 3), of 8 or 16 bits a number."""
+    height, width, _ = pixels.shape
+    head = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(f">u{bits // 8}").tobytes() for row in pixels)
+    parts = (_chunk(b"IHDR", head), _chunk(b"IDAT", zlib.compress(rows)), _chunk(b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 

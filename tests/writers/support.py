@@ -63,6 +63,19 @@ class Refused:
     after: Sequence[object] = ()
 
 
+@dataclass(frozen=True)
+class Near:
+    """A row of numbers that differ from these by at most `mean` on average, as a lossy writer's."""
+
+    numbers: Sequence[float]
+    mean: float
+
+    def is_near(self, row: object) -> bool:
+        if not isinstance(row, list) or len(row) != len(self.numbers):
+            return False
+        return float(np.abs(np.subtract(row, self.numbers)).mean()) <= self.mean
+
+
 # What is right for a request: the rows (a number or text as JSON has it; floats as float32; bytes),
 # `Bad` among them, or `Refused`.
 Right = Sequence[object] | Refused
@@ -151,6 +164,8 @@ def compare(seen: Read, right: Right, where: str) -> None:
 
 def _same(row: object, wanted: object) -> bool:
     """True if both are equal, and of one type. NaN equals itself; -0.0 is not 0.0 in JSON."""
+    if isinstance(wanted, Near):
+        return wanted.is_near(row)
     if isinstance(row, float) and isinstance(wanted, float) and isnan(row) and isnan(wanted):
         return True
     if isinstance(row, list) and isinstance(wanted, list | tuple):

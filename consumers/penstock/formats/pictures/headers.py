@@ -18,7 +18,8 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # that this is no marker.
 _LONE = frozenset({0x00, 0x01, *range(0xD0, 0xD9)})
 # TIFF and BigTIFF, in both orders of bytes.
-_TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_MM_BIG_TIFF = b"MM\0+"
+_TIFFS = (b"II*\0", b"MM\0*", b"II+\0", _MM_BIG_TIFF)
 _TIFF_SUBFILE, _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_DNG = 254, 256, 257, 50706
 _TIFF_NUMBERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 _CR2 = b"CR"  # stands behind the head of Canon's older raw pictures
@@ -72,6 +73,10 @@ def check_shown(kind: str, data: bytes) -> None:
     if kind == "AVIF" and next(_properties(data, b"clap"), None) is not None:
         raise BadRow("the AVIF says that it is to be cropped (clap), which is not read; crop it")
     if kind == "TIFF":
+        if data.startswith(_MM_BIG_TIFF):
+            raise BadRow(
+                "a BigTIFF with the high byte first is not read; write it with the low byte first"
+            )
         found = tiff_tags(data, _TIFF_SUBFILE, _TIFF_DNG)
         if found[_TIFF_SUBFILE][0] & 1 or found[_TIFF_DNG][0] or data[8:10] == _CR2:
             raise BadRow(

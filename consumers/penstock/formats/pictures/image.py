@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS: Final = (
     *(".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
-    *(".heic", ".heif", ".hif", ".avif"),
+    *(".heic", ".heif", ".hif", ".avif", ".jfif", ".jpe", ".mpo", ".apng"),
 )
 # The modules of the extra that a kind needs beside Pillow.
 _NEEDED: Final = {"HEIC": "pillow_heif", "JPEG": "simplejpeg"}
