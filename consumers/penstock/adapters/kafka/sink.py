@@ -8,6 +8,7 @@ partition.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -25,6 +26,7 @@ from penstock.adapters.kafka.inside.sending import (
     give_up,
     producer_of,
 )
+from penstock.adapters.kafka.output_queue import Deliveries, OutputQueue
 from penstock.adapters.kafka.topics import (
     count_partitions,
     know,
@@ -53,6 +55,7 @@ class KafkaSink:
         # sink and the transactional producers read it.
         self.batch_bytes: dict[str, int] = {}
         self._producer = self._make()
+        self._queues: defaultdict[tuple[str, int], OutputQueue] = defaultdict(OutputQueue)
         self._is_anew = False
         self._starting = asyncio.Lock()
 
@@ -124,14 +127,11 @@ class KafkaSink:
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         if self._is_anew:
             await self._start_anew()
-        now_ms, topic = self._clock.wall_ms(), outgoing.topic
+        topic = outgoing.topic
         most = self.batch_bytes.get(topic, BATCH_BYTES)
-        made, what = batches(self._producer, outgoing, now_ms, most), f"a batch for {topic}"
         try:
-            sent = [
-                await self._patiently(what, partial(self._hand_over, batch, outgoing))
-                for batch in made
-            ]
+            queue = self._queues[topic, outgoing.partition]
+            sent = await queue.send(outgoing, most, partial(self._hand_over, most))
         except Fatal as error:
             raise await self._undelivered(topic, error) from error
         return self._delivered(sent, outgoing)
@@ -143,18 +143,24 @@ class KafkaSink:
     async def stop(self) -> None:
         await close(self._producer, CLOSE_S, "the end of the producer")
 
-    async def _hand_over(self, batch: Any, outgoing: Outgoing) -> asyncio.Future[Any]:
+    async def _hand_over(self, most_bytes: int, outgoing: Outgoing) -> Deliveries:
+        what = f"a batch for {outgoing.topic}"
+        made = batches(self._producer, outgoing, self._clock.wall_ms(), most_bytes)
+        return [await self._patiently(what, partial(self._put, batch, outgoing)) for batch in made]
+
+    async def _put(self, batch: Any, outgoing: Outgoing) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = await self._producer.send_batch(
             batch, outgoing.topic, partition=outgoing.partition
         )
         return future
 
-    async def _delivered(self, sent: list[asyncio.Future[Any]], outgoing: Outgoing) -> None:
+    async def _delivered(self, sent: Deliveries, outgoing: Outgoing) -> None:
         topic = outgoing.topic
         try:
             async with within(f"the delivery of a batch to {topic}", self._timeout_s):
                 for future in sent:
-                    await future
+                    # Others may wait for it, too, and a cancelled wait would cancel it for them.
+                    await asyncio.shield(future)
         except (Transient, Fatal) as error:
             raise await self._undelivered(topic, error) from error
         for more in outgoing.then:

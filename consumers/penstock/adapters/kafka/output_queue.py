@@ -1,0 +1,129 @@
+"""The queue of records for one output partition, into which any number of lanes write.
+
+Rule: records leave in the order of the calls, and each caller gets the deliveries of its own. One
+caller at a time hands batches to the producer, which takes a partition's next batch only when it
+has sent the former one. What other callers have queued meanwhile leaves in the same batch as the
+next caller's own. So the wait for a place is short however many lanes write into the partition, and
+a batch wakes nobody but those whose records it has. A caller that is cancelled before its records
+were handed over takes them back. Owner: the sink.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate, islice
+from typing import Any
+
+from penstock.ports import Outgoing
+
+# What a record takes in a batch beside key, value and headers: its length, attributes, time, offset
+# and the lengths of its parts, each a varint of at most 10 bytes (Kafka's protocol, "Record").
+RECORD_BYTES = 40
+# What a batch takes beside its records ("Record Batch").
+HEAD_BYTES = 61
+
+Deliveries = list[asyncio.Future[Any]]
+
+
+class OutputQueue:
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._waiting: deque[_Waiting] = deque()
+
+    async def send(
+        self,
+        outgoing: Outgoing,
+        most_bytes: int,
+        hand_over: Callable[[Outgoing], Awaitable[Deliveries]],
+    ) -> Deliveries:
+        """Returns when the records are handed over, with the deliveries of their batches. These may
+        be others' deliveries, too. `most_bytes`: of a batch. `hand_over`: hands over batches; the
+        records of one batch leave all or not at all if it is cancelled.
+        """
+        ours = _Waiting(outgoing)
+        self._waiting.append(ours)
+        try:
+            async with self._turn:
+                if ours.deliveries is None:
+                    await self._hand_over(most_bytes, hand_over)
+        finally:
+            if ours.deliveries is None:
+                self._waiting.remove(ours)
+        assert ours.deliveries is not None
+        return ours.deliveries
+
+    async def _hand_over(
+        self, most_bytes: int, hand_over: Callable[[Outgoing], Awaitable[Deliveries]]
+    ) -> None:
+        """Hand over the first records that wait: those of this call, and what fits with them into
+        one batch. They stay in the queue until then, so that a cancelled call loses no other's.
+        """
+        together = self._fitting(most_bytes)
+        deliveries = await hand_over(joined([each.outgoing for each in together]))
+        for each in together:
+            each.deliveries = deliveries
+            self._waiting.popleft()
+
+    def _fitting(self, most_bytes: int) -> "list[_Waiting]":
+        first = self._waiting[0]
+        together, nbytes = [first], HEAD_BYTES + size_of(first.outgoing)
+        for each in islice(self._waiting, 1, None):
+            nbytes += size_of(each.outgoing)
+            is_timed = each.outgoing.times_ms is not None
+            if nbytes > most_bytes or is_timed != (first.outgoing.times_ms is not None):
+                break
+            together.append(each)
+        return together
+
+
+class _Waiting:
+    """`deliveries`: None until the records are handed over."""
+
+    __slots__ = ("deliveries", "outgoing")
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self.outgoing = outgoing
+        self.deliveries: Deliveries | None = None
+
+
+def size_of(outgoing: Outgoing) -> int:
+    """At least as many bytes as the records take in a batch."""
+    headers = 0
+    if outgoing.headers is not None:
+        headers = sum(
+            len(name) + len(value) + RECORD_BYTES
+            for of_record in outgoing.headers
+            for name, value in of_record
+        )
+    records = sum(map(len, outgoing.values)) + sum(len(key or b"") for key in outgoing.keys)
+    return records + headers + RECORD_BYTES * len(outgoing.values)
+
+
+def joined(parts: Sequence[Outgoing]) -> Outgoing:
+    """The records of all parts as one. What is sent in the place of a refused record is asked of its
+    own part, which also keeps its own `then`.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    whole = Outgoing(first.topic, first.partition, [], [])
+    for part in parts:
+        whole.keys += part.keys
+        whole.values += part.values
+    if any(part.headers is not None for part in parts):
+        whole.headers = [
+            of_record for part in parts for of_record in (part.headers or [[]] * len(part.values))
+        ]
+    if any(part.instead is not None for part in parts):
+        ends = list(accumulate(len(part.values) for part in parts))
+
+        def instead(index: int, said: str) -> bytes | None:
+            at = bisect_right(ends, index)
+            replace = parts[at].instead
+            return None if replace is None else replace(index - (ends[at - 1] if at else 0), said)
+
+        whole.instead = instead
+    if first.times_ms is not None:
+        whole.times_ms = [time_ms for part in parts for time_ms in part.times_ms or ()]
+    return whole
