@@ -101,8 +101,8 @@ def size_of(outgoing: Outgoing) -> int:
 
 
 def joined(parts: Sequence[Outgoing]) -> Outgoing:
-    """The records of all parts as one. What is sent in the place of a refused record is asked of its
-    own part, which also keeps its own `then`.
+    """The records of all parts as one. What is sent in the place of a refused record is asked of
+    the record's own part, which also keeps its own `then`.
     """
     if len(parts) == 1:
         return parts[0]
