@@ -235,7 +235,7 @@ s = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
      .config("spark.sql.parquet.writeLegacyFormat", given["legacy"])
      .config("spark.sql.parquet.outputTimestampType", given["times"])
      .config("spark.sql.session.timeZone", "UTC").getOrCreate())
-s.sql('''select id, id + 0.25D as x, if(id % 7 = 0, null, concat('ü ', id % 5)) as name,
+s.sql('''select id, id + 0.25D as x, if(mod(id, 7) = 0, null, concat('ü ', mod(id, 5))) as name,
   cast(id as decimal(9, 2)) as price, cast(id as decimal(30, 3)) as large,
   timestamp_seconds(1700000000 + id) as at, array(id + 0.5D, id + 0.25D) as e,
   named_struct('k', id, 'l', map('m', id)) as n from range(%d)''' % given["rows"]
