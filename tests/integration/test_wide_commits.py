@@ -1,0 +1,62 @@
+"""A commit of a thousand partitions with full metadata, at a broker with its default limits."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from penstock import config
+from penstock.adapters.inputs.kafka_sources import open_source
+from penstock.ports import Commit
+from penstock.process.asyncio_additions import stopped_after
+from tests.integration.conftest import MakeTopics
+from tests.support.broker_stage import CLIENTS, Client
+from tests.support.services import Services
+from tests.support.waiting import until
+
+PARTITIONS = 1_000
+# As long as a position's metadata may be.
+METADATA = "p1:" + "x" * 3_997
+
+
+class Ours:
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        self.numbers -= set(partitions)
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+        self.numbers |= starts.keys()
+        return {}
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        self.numbers -= set(partitions)
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_thousand_partitions_with_full_metadata_are_committed(
+    services: Services, make_topics: MakeTopics, client: Client
+) -> None:
+    topics = await make_topics(PARTITIONS)
+    kafka = config.Kafka(
+        bootstrap_servers=services.bootstrap_servers,
+        input_topic=topics.input,
+        group=topics.input,
+        client=client,
+    )
+    source, ours = open_source(kafka, drain_ms=2_000), Ours()
+    async with stopped_after(source.stop):
+        await source.start(ours)
+
+        async def are_assigned() -> bool:
+            await source.poll((), 50)
+            return len(ours.numbers) == PARTITIONS
+
+        await until(are_assigned, lambda: str(len(ours.numbers)))
+        commits = {number: Commit(0, METADATA) for number in ours.numbers}
+        async with asyncio.timeout(30):
+            await source.commit(commits)
+        assert await source.rewind(ours.numbers) == commits
