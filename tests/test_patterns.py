@@ -22,7 +22,8 @@ MADE = {
     "consumers/penstock/formats/csv/grammar.py": (
         *grammar.patterns(b",", grammar.DOUBLED),
         *grammar.patterns(b",", grammar.ESCAPED),
-        *grammar.QUOTED_CELLS.values(),
+        grammar._QUOTED_CELLS,
+        grammar._QUOTED_AND_ESCAPED_CELLS,
     ),
     "consumers/penstock/formats/csv/dialect.py": (Dialect(b";", b",", b"#").comments,),
     "consumers/penstock/formats/csv/finder.py": (

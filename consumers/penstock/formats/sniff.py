@@ -33,6 +33,7 @@ BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 # Where NUL bytes (1) are at the beginning of text in UTF-16 or UTF-32 without a byte order mark.
 _WIDE = (b"\0\1", b"\1\0", b"\1\1\1\0")
+_ZEROS = b"\1" + bytes(255)
 # A text in UTF-8 never begins like this.
 _NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
 _MAGICS = (GZIP_MAGIC, BOM, *_NO_UTF8, *PACKED_MAGICS)
@@ -137,13 +138,10 @@ def is_open(head: bytes) -> bool:
         return len(head) < BZ2_BYTES
     text = head.removeprefix(BOM)
     begin = text.lstrip().lower()
-    is_wide = any(wide.startswith(_zeros(text)) for wide in _WIDE)
+    zeros = text[:4].translate(_ZEROS)
+    is_wide = any(wide.startswith(zeros) for wide in _WIDE)
     is_magic = any(magic.startswith((head, text)) for magic in _MAGICS)
     return is_wide or is_magic or any(foreign.startswith(begin) for foreign in TEXTS)
-
-
-def _zeros(head: bytes) -> bytes:
-    return bytes(not byte for byte in head[:4])
 
 
 def not_as_stream(format: str) -> Poison:
@@ -173,7 +171,7 @@ def check_text(format: str, head: bytes) -> None:
         named = named_by_magic(head)
     if named is not None:
         raise Poison("bad_format", named)
-    if _zeros(head).startswith(_WIDE):
+    if head[:4].translate(_ZEROS).startswith(_WIDE):
         said = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
         raise Poison("bad_format", f"the text has NUL bytes: it {said}; write it as UTF-8")
 

@@ -29,7 +29,6 @@ from penstock.formats.csv.grammar import (
     RowEnds,
     TooManyCells,
     escaped_cells,
-    patterns,
     plain_cells,
     quoted_and_escaped_cells,
     quoted_cells,
@@ -99,7 +98,7 @@ class Dialect:
         before, after = (b"'\"", b"\"'") if quote == b"'" else (b"", b"")
         # If commas separate cells and are decimal signs, too, numbers are quoted, and the signs in
         # a cell are exchanged when the row is divided.
-        self._swapped: bytes | None = None
+        swapped: bytes | None = None
         self._table = bytes.maketrans(before, after) if before else None
         if delimiter != b"," or decimal != b".":
             is_both = delimiter == decimal
@@ -111,7 +110,7 @@ class Dialect:
             freed = bytes(sign for sign in ours if sign not in usual)
             signs, theirs = ours + left_out + _ASIDE, usual + _ASIDE + freed
             if is_both:
-                self._swapped = bytes.maketrans(signs, theirs)
+                swapped = bytes.maketrans(signs, theirs)
             else:
                 self._table = bytes.maketrans(signs + before, theirs + after)
             before, after = before + signs, after + theirs
@@ -121,18 +120,20 @@ class Dialect:
         if comment:
             comment = self.read(comment)
             self.comments = re.compile(rb"(?m)^%b[^\n]*+\n" % re.escape(comment))
-        self._cells: Cells = plain_cells
+        cells: Cells = plain_cells
         self._sign: int | None = None  # a text without this byte has a row in each line
         self._ends: type[LineEnds] | partial[RowEnds] = LineEnds
         if quote:
-            self._cells = quoted_and_escaped_cells if escapes else quoted_cells
+            cells = quoted_and_escaped_cells if escapes else quoted_cells
             self._sign = _QUOTE
             self._ends = partial(RowEnds, ESCAPED if escapes else DOUBLED, comment)
         elif escapes:
-            self._cells = escaped_cells(
-                {letter: self.read(sign) for letter, sign in ESCAPES.items()}
-            )
+            cells = escaped_cells({letter: self.read(sign) for letter, sign in ESCAPES.items()})
             self._sign, self._ends = _BACKSLASH, EscapedLineEnds
+        # The cells of one complete row. Raises `BadRow` if the row breaks the grammar.
+        self.cells = cells if swapped is None else _swapping(cells, swapped)
+        # True if rows without quotes and escapes are numbers with commas between them.
+        self.is_plain = swapped is None
 
     def read(self, data: bytes) -> bytes:
         """The text with commas, points and double quotes."""
@@ -144,23 +145,15 @@ class Dialect:
     def splitter(self, limit_bytes: int) -> RowSplitter:
         return RowSplitter(limit_bytes, sign=self._sign, ends=self._ends)
 
-    def cells(self, row: bytes, max_cells: int) -> list[bytes]:
-        """The cells of one complete row. Raises `BadRow` if the row breaks the grammar."""
-        cells = self._cells(row, max_cells)
-        return cells if self._swapped is None else [cell.translate(self._swapped) for cell in cells]
-
-    @property
-    def is_plain(self) -> bool:
-        """True if rows without quotes and escapes are numbers with commas between them."""
-        return self._swapped is None
-
     def is_for_arrow(self, text: bytes) -> bool:
-        """True if pyarrow divides the rows as `cells` does, and refuses none of them."""
-        if not self.is_plain or (self._escapes and _BACKSLASH in text) or 0 in text:
+        """True if pyarrow divides rows that keep the grammar as `cells` does, and refuses none."""
+        if not self.is_plain or 0 in text or (self._escapes and _BACKSLASH in text):
             return False
-        if _QUOTE not in text:
-            return True
-        return self._has_quotes and patterns(b",", DOUBLED).rows.fullmatch(text) is not None
+        return self._has_quotes or _QUOTE not in text
+
+
+def _swapping(cells: Cells, table: bytes) -> Cells:
+    return lambda row, most: [cell.translate(table) for cell in cells(row, most)]
 
 
 # The dialect of nearly all files. All parsers can share this object, because it has no state.

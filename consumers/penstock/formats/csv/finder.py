@@ -68,13 +68,17 @@ def is_common(options: CsvOptions, data: bytes, *, is_all: bool) -> bool:
         return False
     if options.delimiter not in ("auto", "comma") or not (is_all or len(data) >= HEAD_BYTES):
         return False
-    if any(data.find(sign, 0, HEAD_BYTES) >= 0 for sign in _SIGNS):
+    find = data.find
+    if find(b'"', 0, HEAD_BYTES) >= 0 or find(b"'", 0, HEAD_BYTES) >= 0:
         return False
-    line = data[: data.find(b"\n") + 1]
+    if find(b"\\", 0, HEAD_BYTES) >= 0:
+        return False
+    line = data[: find(b"\n") + 1]
+    if line[3:4] == b"=" and _SEP_LINE.match(line):
+        return False
     if options.delimiter == "comma":
-        return bool(line) and not _SEP_LINE.match(line)
-    is_other = _SEMICOLON in line or _TAB in line or _PIPE in line
-    return _COMMA in line and not (is_other or _SEP_LINE.match(line))
+        return bool(line)
+    return _COMMA in line and not (_SEMICOLON in line or _TAB in line or _PIPE in line)
 
 
 @cache

@@ -49,7 +49,6 @@ class Patterns(NamedTuple):
     inside: re.Pattern[bytes]  # text inside quotes
     to_next: re.Pattern[bytes]  # from a place inside a cell to the start of the next cell
     cells: re.Pattern[bytes]  # complete cells
-    rows: re.Pattern[bytes]  # complete rows
 
 
 @cache
@@ -64,7 +63,6 @@ def patterns(separators: bytes, inside: bytes) -> Patterns:
         inside=re.compile(inside),
         to_next=re.compile(rb"%b[%b]" % (plain, separators)),
         cells=re.compile(rb"(?:%b[%b])*+" % (cell, separators)),
-        rows=re.compile(rb"(?:%b%b)*+" % (cell, rest)),
     )
 
 
@@ -82,7 +80,8 @@ class RowEnds(LineEnds):
     def find(self, text: bytes | bytearray, start: int) -> int:
         if self._comment and text.startswith(self._comment, start):
             self._lines_until = max(self._lines_until, start + 1)
-        if start < self._lines_until:
+        self.is_doubtful = start < self._lines_until
+        if self.is_doubtful:
             return super().find(text, start)
         at = self._at
         found = self._rest.match(text, at or start)
@@ -96,6 +95,7 @@ class RowEnds(LineEnds):
         # A row that begins before the line of `broken`, and leaves a quote open at the end of its
         # own line, would break at the same place. So each of these lines is a row.
         self._lines_until = max(text.rfind(b"\n", start, broken), start) + 1
+        self.is_doubtful = True
         self.forget()
         return super().find(text, start)
 
@@ -163,10 +163,9 @@ class TooManyCells(BadRow):
 
 # One cell with the comma before it; the literal comma makes the search fast. A quote that is not
 # closed takes the rest of the text.
-QUOTED_CELLS: Final = {
-    inside: re.compile(rb'(?s),(?:"(%b)"([^,]*+)|(".*+|[^,]*+))' % inside)
-    for inside in (DOUBLED, ESCAPED)
-}
+_CELLS: Final = rb'(?s),(?:"(%b)"([^,]*+)|(".*+|[^,]*+))'
+_QUOTED_CELLS: Final = re.compile(_CELLS % DOUBLED)
+_QUOTED_AND_ESCAPED_CELLS: Final = re.compile(_CELLS % ESCAPED)
 _ESCAPED_CELLS: Final = re.compile(rb"(?s),((?:[^\\,]|\\.|\\\Z)*+)")
 _ESCAPE: Final = re.compile(rb"(?s)\\(.)")
 _ESCAPE_OR_DOUBLED: Final = re.compile(rb'\\(["\\\r\n0])|""')
@@ -179,24 +178,26 @@ ESCAPES: Final[Mapping[bytes, bytes]] = {
 
 
 def check_count(row: bytes, max_cells: int) -> None:
-    if len(row) >= max_cells and row.count(b",") >= max_cells:
+    if row.count(b",") >= max_cells:
         raise TooManyCells(f"row has more than {max_cells} cells (limits.columns)")
 
 
 def plain_cells(row: bytes, max_cells: int) -> list[bytes]:
     """The cells of one complete row in which a quote is an ordinary sign."""
-    check_count(row, max_cells)
+    if len(row) >= max_cells:
+        check_count(row, max_cells)
     return row.split(b",")
 
 
 def quoted_cells(row: bytes, max_cells: int) -> list[bytes]:
     """The cells of one complete row, unquoted."""
-    check_count(row, max_cells)
+    if len(row) >= max_cells:
+        check_count(row, max_cells)
     if _QUOTE not in row:
         return row.split(b",")
     cells: list[bytes] = []
-    for quoted, tail, plain in QUOTED_CELLS[DOUBLED].findall(b"," + row):
-        if tail or plain.startswith(b'"'):
+    for quoted, tail, plain in _QUOTED_CELLS.findall(b"," + row):
+        if tail or plain[:1] == b'"':
             raise _broken(len(cells), tail)
         cells.append(plain or quoted.replace(b'""', b'"'))
     return cells
@@ -204,11 +205,12 @@ def quoted_cells(row: bytes, max_cells: int) -> list[bytes]:
 
 def quoted_and_escaped_cells(row: bytes, max_cells: int) -> list[bytes]:
     """The same, where a backslash escapes quotes. A cell without quotes is as Spark writes it."""
-    check_count(row, max_cells)
+    if len(row) >= max_cells:
+        check_count(row, max_cells)
     if _BACKSLASH not in row:
         return quoted_cells(row, max_cells)
     cells: list[bytes] = []
-    for quoted, tail, plain in QUOTED_CELLS[ESCAPED].findall(b"," + row):
+    for quoted, tail, plain in _QUOTED_AND_ESCAPED_CELLS.findall(b"," + row):
         if tail or plain.startswith(b'"'):
             raise _broken(len(cells), tail)
         if _TWO_MEANINGS.search(plain):
@@ -240,7 +242,8 @@ def escaped_cells(escapes: Mapping[bytes, bytes]) -> Cells:
         return escapes.get(found[1], found[1])
 
     def cells(row: bytes, max_cells: int) -> list[bytes]:
-        check_count(row, max_cells)
+        if len(row) >= max_cells:
+            check_count(row, max_cells)
         if _BACKSLASH not in row:
             return row.split(b",")
         return [

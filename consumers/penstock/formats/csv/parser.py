@@ -8,6 +8,7 @@ the first row fixes this. Owner: the reading of one object.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -140,12 +141,12 @@ def check_text(dialect: Dialect, names: Sequence[bytes]) -> None:
     if _BINARY.search(header):
         unknown = f'binary data begins with "{shown(header)}": is this CSV?'
         raise Poison("bad_format", named_by_magic(header) or unknown)
-    seen: set[bytes] = set()
-    for name in map(bytes.strip, names):
-        if name and name in seen:  # columns without names may be many
-            text = shown(dialect.back(name))
-            raise Poison("bad_format", f'two columns of the CSV have the name "{text}"')
-        seen.add(name)
+    stripped = list(map(bytes.strip, names))
+    if len(set(stripped)) < len(stripped):
+        for name, times in Counter(stripped).items():
+            if times > 1 and name:  # columns without names may be many
+                text = shown(dialect.back(name))
+                raise Poison("bad_format", f'two columns of the CSV have the name "{text}"')
 
 
 def is_old_mac(row: bytes) -> bool:

@@ -32,9 +32,8 @@ from penstock.formats.csv.dialect import (
     index_of,
     is_decimal_comma,
 )
-from penstock.formats.text.lines import RawRows, count_rows, rows_of
+from penstock.formats.text.lines import EXACT_ROWS, RawRows, count_rows, rows_of
 from penstock.formats.text.numbers_in_bulk import (
-    EXACT_ROWS,
     UNDERSCORE,
     is_number,
     join_floats,
@@ -72,6 +71,7 @@ class CsvRows:
         self._columns = columns
         self._most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_EXACT_CELLS // columns))
         self._chosen: list[int] | None = None  # None: all cells
+        self._may_have_nul = True
         self._keep: CsvKept | None = None  # None: no cells stay with their row
         missing = options.missing
         self._missing_json = (
@@ -81,6 +81,7 @@ class CsvRows:
             self._choose([self._name(cell) for cell in header])
 
     def read(self, block: RawRows) -> Iterable[Run]:
+        self._may_have_nul = isinstance(block, list) or _NUL in block
         return self._runs(block) if self._keep is None else self._read_kept(block, self._keep)
 
     def _choose(self, names: list[str]) -> None:
@@ -207,8 +208,8 @@ class CsvRows:
 
     def _cells(self, row: bytes) -> list[bytes]:
         """The chosen cells of a row. Raises `BadRow` if the number of cells is wrong."""
-        cells = self._row_cells(row)
-        if _NUL in row:
+        cells = self.dialect.cells(row, self._options.max_columns)
+        if self._may_have_nul and _NUL in row:
             raise BadRow("row has a NUL byte, so it is no text")
         if len(cells) != self._columns:
             raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")

@@ -21,7 +21,7 @@ from pyarrow import csv as arrow_csv
 
 from penstock.core.rows.payload import Float32Matrix, Matrix
 from penstock.formats.base.runs import Run
-from penstock.formats.text.lines import RawRows, count_rows, rows_of
+from penstock.formats.text.lines import EXACT_ROWS, RawRows, count_rows, rows_of
 
 # Arrow's signal handlers are switched off. With them, Arrow would handle SIGINT and SIGTERM itself
 # while it reads: it would raise `ArrowCancelled` in the middle of an object, and the worker would
@@ -30,11 +30,6 @@ pa.enable_signal_handlers(False)
 
 # A text of several rows is never longer than this, so a longer text is one huge row.
 LONG_BYTES = 5 << 18
-
-# If a block of at most this many rows cannot be read in bulk, it is not halved, and its rows are
-# read one by one. The reason: a call of pyarrow takes 220 us, and a row that is read alone takes
-# 2-4 us.
-EXACT_ROWS = 64
 
 # This number, here called END, takes the place of every newline, so that all rows are parsed as one
 # list. For example, `1,2\n3,4\n` is parsed as `1,2,END,3,4,END`. If END stands behind every
