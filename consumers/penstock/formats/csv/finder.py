@@ -98,12 +98,19 @@ class Patterns(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def patterns(quoting: Quoting, separators: bytes, width: int, comment: bytes) -> Patterns:
-    """`width`: the number of cells of each row; 0: any."""
+def patterns(
+    quoting: Quoting, separators: bytes, width: int, comment: bytes, *, has_nulls: bool = False
+) -> Patterns:
+    """`width`: the number of cells of each row; 0: any. `has_nulls`: True if a cell without quotes
+    has no backslash, except for `\\N`, as databases write it.
+    """
     quote, inside = quoting.quote, ESCAPED if quoting.escapes else DOUBLED
     inside = inside.replace(b'"', quote or b'"')
     if quote:
         plain = rb"(?!%b)[^%b\n]*+" % (quote, separators)
+        if has_nulls:
+            end = separators + rb"\r\n"
+            plain = rb"(?:\\N(?=[%b])|(?!%b)[^\\%b\n]*+)" % (end, quote, separators)
         quoted = rb"%b%b%b" % (quote, inside, quote)
         cell = rb"(?:%b(?:\r(?=\n))?+|%b)" % (quoted, plain)
         begun = rb"(?:%b%b(?:%b\r?+)?+\\?+|%b)\Z" % (quote, inside, quote, plain)
@@ -212,7 +219,10 @@ class Finder:
         def has(one: Quoting, width: int = width) -> bool:
             return head.has_rows(patterns(one, separator, width, self._comment))
 
-        if not has(quoting):
+        is_database = has_nulls and quoting.escapes and self._options.escape == "auto"
+        if not head.has_rows(
+            patterns(quoting, separator, width, self._comment, has_nulls=is_database)
+        ):
             return False
         begins = head.has_cell_with(quoting.quote or b'"', separator)
         if not quoting.quote:
