@@ -123,7 +123,7 @@ _GZIP = [
 
 _DAMAGED = [
     Stored("an archive of nothing", "x.tar", _END, "end"),
-    Stored("no byte of an archive", "x.tar", b"", "end"),
+    Stored("no byte of an archive", "x.tar", b"", "end:bad_format"),
     Stored("half a header", "x.tar", header()[:200], "end:bad_archive"),
     Stored("no end mark", "x.tar", member(), "row row end:bad_archive"),
     Stored("cut in a member", "x.tar", header(size=1000) + _CSV, "row row end:bad_archive"),

@@ -113,7 +113,7 @@ _MISNAMED = [
         ("HTML", b"<html><body>404</body></html>"),
     )
 ] + [
-    Stored(f"nothing named {key}", key, b"", "end")
+    Stored(f"nothing named {key}", key, b"", "end:bad_format")
     for key in ("x.parquet", "x.arrow", "x.npy", "x.avro", "x.zip", "x.csv.zst", "x.csv.bz2")
 ]  # fmt: skip
 
