@@ -16,6 +16,7 @@ class StubLane:
 
     partition: int = 0
     topic: str = "refs"
+    topic_id: str | None = None
     alive: bool = True
     held_bytes: int = 0
     woken: int = field(default=0)

@@ -102,6 +102,10 @@ async def test_a_topic_made_again_with_more_records_than_before_is_read_from_its
             return offsets == set(range(3 * RECORDS))
 
         await until(are_all_answered, lambda: worker.said)
+        records = (await broker.records(topics.output))[0]
+        ids = [record.document["source"]["topic_id"] for record in records]
+        assert len(set(ids[:RECORDS])) == 1
+        assert ids[-1] != ids[0], "the answers tell the topics apart"
         assert "was deleted and created again" in worker.said
         assert await worker.stop() == 0, worker.said
     assert await broker.committed(topics.input, topics.input) == {0: 3 * RECORDS}

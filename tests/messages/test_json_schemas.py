@@ -93,8 +93,9 @@ def frames() -> list[RecordFrame]:
         "attributes": {"a": 1},
         "model": "m",
         "model_version": "1.0",
+        "topic_id": "uO1aXwY9RzqUP5RlAPIyJw",
     }
-    absent = ("bucket", "key", "version", "event_time", "attributes", "model_version")
+    absent = ("topic_id", "bucket", "key", "version", "event_time", "attributes", "model_version")
     return [RecordFrame(**most), RecordFrame(**most | dict.fromkeys(absent))]
 
 

@@ -120,6 +120,9 @@ class MemorySource:
     def where(self, partition: int) -> Where:
         return Where("refs", partition)
 
+    def topic_id(self, partition: int) -> str | None:
+        return None
+
     def reached(self) -> Mapping[int, int]:
         return {
             number: max(position, self.gaps.get(number, 0))

@@ -35,6 +35,8 @@ class LaneAccount:
         by_stream: bool,
     ) -> None:
         self.topic, self.partition = where
+        # Which incarnation of the topic is read; None: it is not known.
+        self.topic_id: str | None = None
         self.alive = True
         self.suspended = False
         self.committed = start

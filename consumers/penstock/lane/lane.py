@@ -46,6 +46,7 @@ class Lane(ReceivingLane):
         generation: int,
         start: Commit,
         *,
+        topic_id: str | None = None,
         budget: Budget,
         decode: Decode,
         fetchers: Mapping[str | None, Fetchers],
@@ -54,10 +55,10 @@ class Lane(ReceivingLane):
         passing: Collection[tuple[str, int]] = (),
         stream_share: StreamShare | None = None,
     ) -> None:
-        """`number`: the source's number of the partition. `stream_share`: given only if order is
-        kept per stream. `fetchers`: for each model, its fetchers. `passing`: the streams and
-        offsets of records whose dead letters an operator lets pass, so that these letters stop no
-        line.
+        """`number`: the source's number of the partition. `topic_id`: which incarnation of the topic
+        is read; None: it is not known. `stream_share`: given only if order is kept per stream.
+        `fetchers`: for each model, its fetchers. `passing`: the streams and offsets of records
+        whose dead letters an operator lets pass, so that these letters stop no line.
         """
         super().__init__(
             where,
@@ -71,6 +72,7 @@ class Lane(ReceivingLane):
             stream_share=stream_share,
         )
         self.number = number
+        self.topic_id = topic_id
         self.generation = generation
         self._on_stopped = on_stopped
         self._idle = asyncio.Event()
@@ -218,7 +220,7 @@ class Lane(ReceivingLane):
         messages = sum(ticket.cost_bytes for ticket in left)
         # Answers may still arrive for these tickets. Their new owner does not count as alive, so
         # the answers are dropped, while the lane lives on for its other streams.
-        over = StoppedOwner(self.topic, self.partition)
+        over = StoppedOwner(self.topic, self.partition, self.topic_id)
         for ticket in left:
             self.fetch_queues[ticket.model].drop(ticket.queue)
             ticket.owner = over

@@ -24,12 +24,15 @@ MAX_MESSAGE_CHARS = 1_000
 _NUMBERS_BYTES = 128
 
 
-class Source(Struct, frozen=True):
-    """The record of the input topic that this record answers."""
+class Source(Struct, frozen=True, omit_defaults=True):
+    """The record of the input topic that this record answers. `topic_id`: which of the topics that
+    had this name one after the other; None if the broker does not tell it.
+    """
 
     topic: str
     partition: Count
     offset: Count
+    topic_id: str | None = None
 
 
 class ObjectId(Struct, frozen=True, omit_defaults=True):
@@ -147,7 +150,9 @@ class RecordFrame:
         model: str,
         model_version: str | None,
         store: str | None = None,
+        topic_id: str | None = None,
     ) -> None:
+        source = {"topic": topic, "partition": partition, "offset": offset}
         about = None
         if bucket is not None and key is not None:
             about = {"bucket": encodable(bucket), "key": encodable(key), "version": version}
@@ -159,7 +164,7 @@ class RecordFrame:
         self._id = b'{"v":1,"id":' + _encode(f"{topic}/{partition}/{offset}/{object_index}/")[:-1]
         self._before_row = b'","stream":%b,"source":%b,"object":%b' % (
             _encode(encodable(stream)),
-            _encode({"topic": topic, "partition": partition, "offset": offset}),
+            _encode(source if topic_id is None else source | {"topic_id": topic_id}),
             _encode(about),
         )
         tail = {

@@ -127,6 +127,7 @@ class Wiring:
             self.adapters.source.where(partition),
             generation,
             start,
+            topic_id=self.adapters.source.topic_id(partition),
             budget=self.budget,
             decode=self.intake,
             fetchers=self._fetchers,

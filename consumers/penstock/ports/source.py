@@ -158,6 +158,12 @@ class Source(Polled, Protocol):
         """Topic and partition of a number. A number never changes its meaning."""
         ...
 
+    def topic_id(self, partition: int) -> str | None:
+        """The id of the partition's topic, as Kafka's own tools write it. A topic that is deleted
+        and created again has another id. None: the broker does not tell it.
+        """
+        ...
+
     def partitions(self) -> int:
         """How many partitions the topics had when the source last asked: topics may grow."""
         ...

@@ -146,7 +146,12 @@ class Reject:
             "message": why.message,
             "attempts": why.attempts,
             "stream": ticket.stream,
-            "source": Source(ticket.owner.topic, ticket.owner.partition, ticket.record.offset),
+            "source": Source(
+                ticket.owner.topic,
+                ticket.owner.partition,
+                ticket.record.offset,
+                ticket.owner.topic_id,
+            ),
             "object_index": ticket.object_index,
             "reference": reference,
             "version": ticket.version,

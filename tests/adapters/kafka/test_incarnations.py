@@ -1,5 +1,7 @@
 """Which partitions are read by a position of a topic that no longer exists."""
 
+from uuid import UUID
+
 from aiokafka import TopicPartition
 
 from penstock.adapters.kafka.incarnations import Incarnations
@@ -19,6 +21,13 @@ def test_a_topic_with_another_id_was_made_again() -> None:
     assert incarnations.begin(REFS[1:2], held=REFS[:2]) == REFS[1:2]
     incarnations.learn({"refs": b"3"})
     assert not incarnations.stale
+
+
+def test_an_id_is_written_as_kafkas_own_tools_write_it() -> None:
+    incarnations = Incarnations()
+    incarnations.learn({"refs": UUID("b8ed5a5f-063d-473a-943f-946500f23227").bytes})
+    assert incarnations.of("refs") == "uO1aXwY9RzqUP5RlAPIyJw"
+    assert incarnations.of("other") is None
 
 
 def test_a_topic_that_is_away_for_a_moment_or_has_no_id_was_not_made_again() -> None:

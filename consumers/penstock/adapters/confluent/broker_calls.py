@@ -133,6 +133,9 @@ class BrokerCalls:
         self._incarnations.learn(ids)
         return self._begun_anew([self._names.named(number) for number in partitions])
 
+    def topic_id(self, partition: int) -> str | None:
+        return self._incarnations.of(self._names.named(partition).topic)
+
     def noticed_again(self) -> Collection[int]:
         """As `made_again` of all partitions, by the last question about their ends."""
         stale = list(self._incarnations.stale)

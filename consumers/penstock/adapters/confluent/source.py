@@ -199,6 +199,9 @@ class ConfluentSource:
     def where(self, partition: int) -> Where:
         return Where(*self._numbers.of(partition))
 
+    def topic_id(self, partition: int) -> str | None:
+        return self._calls.topic_id(partition)
+
     def member_of(self, topic: str) -> GroupMember:
         return self._handle.member()
 

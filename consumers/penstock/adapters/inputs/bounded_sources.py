@@ -66,6 +66,9 @@ class BoundedSource:
         found = self._source.reached()
         return {each: min(offset, self._end(each)) for each, offset in found.items()}
 
+    def topic_id(self, partition: int) -> str | None:
+        return self._source.topic_id(partition)
+
     def partitions(self) -> int:
         return self._source.partitions()
 

@@ -89,6 +89,10 @@ class RegionalSource:
     def where(self, partition: int) -> Where:
         return self._own.where(partition)
 
+    def topic_id(self, partition: int) -> str | None:
+        members = self._by_member([partition])
+        return next((member.topic_id(partition) for member in members), None)
+
     def partitions(self) -> int:
         return sum(member.partitions() for member in self._members())
 

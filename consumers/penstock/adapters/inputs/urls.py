@@ -108,6 +108,9 @@ class Groupless:
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         return {}
 
+    def topic_id(self, partition: int) -> str | None:
+        return None
+
     async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
         return
 

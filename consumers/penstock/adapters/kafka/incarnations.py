@@ -8,6 +8,7 @@ commits of other members are trusted, because a broker that deletes a topic dele
 commits of it. Pure. Owner: the source of either Kafka client.
 """
 
+from base64 import urlsafe_b64encode
 from collections.abc import Collection, Mapping
 
 from aiokafka import TopicPartition
@@ -30,6 +31,11 @@ class Incarnations:
             for where, former in self._begun.items()
             if former is not None and former != self._ids[where.topic]
         }
+
+    def of(self, topic: str) -> str | None:
+        """The topic's present id, as Kafka's own tools write it."""
+        id = self._ids.get(topic)
+        return None if id is None else urlsafe_b64encode(id).rstrip(b"=").decode()
 
     def begin(
         self, partitions: Collection[TopicPartition], held: Collection[TopicPartition]

@@ -205,6 +205,9 @@ class SourceQuestions:
     def where(self, partition: int) -> Where:
         return Where(*self._numbers.of(partition))
 
+    def topic_id(self, partition: int) -> str | None:
+        return self._incarnations.of(self._numbers.of(partition).topic)
+
     def partitions(self) -> int:
         topics = self._settings.inputs or self._consumer.subscription()
         return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)

@@ -41,7 +41,7 @@ def run_of(block: Block) -> Run:
         about = ObjectId(bucket, key, ticket.version, named.store)
     return Run(
         encodable(ticket.stream),
-        Source(owner.topic, owner.partition, ticket.record.offset),
+        Source(owner.topic, owner.partition, ticket.record.offset, owner.topic_id),
         ticket.object_index,
         about,
         None if block.member is None else encodable(block.member),

@@ -266,6 +266,7 @@ class Records:
         return RecordFrame(
             topic=ticket.owner.topic,
             partition=ticket.owner.partition,
+            topic_id=ticket.owner.topic_id,
             offset=ticket.record.offset,
             object_index=ticket.object_index,
             version=ticket.version,

@@ -44,6 +44,11 @@ class Owner(Protocol[Ticket_contra]):
     def partition(self) -> int: ...
 
     @property
+    def topic_id(self) -> str | None:
+        """The id of the topic; None: the broker does not tell it."""
+        ...
+
+    @property
     def alive(self) -> bool:
         """True while the lane's assignment lasts. Once it is over, all work for the lane is
         dropped.
@@ -74,6 +79,7 @@ class StoppedOwner(NamedTuple):
 
     topic: str
     partition: int
+    topic_id: str | None = None
     alive: bool = False
 
     def may_overdraw(self, ticket: object) -> bool:

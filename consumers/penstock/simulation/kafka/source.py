@@ -293,6 +293,9 @@ class SimulatedSource(Generic[W]):
     def where(self, partition: int) -> Where:
         return self._topic.where(partition)
 
+    def topic_id(self, partition: int) -> str | None:
+        return None
+
     def reached(self) -> Mapping[int, int]:
         return self._reader.positions
 
