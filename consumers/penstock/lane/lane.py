@@ -55,8 +55,8 @@ class Lane(ReceivingLane):
         passing: Collection[tuple[str, int]] = (),
         stream_share: StreamShare | None = None,
     ) -> None:
-        """`number`: the source's number of the partition. `topic_id`: which incarnation of the topic
-        is read; None: it is not known. `stream_share`: given only if order is kept per stream.
+        """`number`: the source's number of the partition. `topic_id`: which incarnation of its
+        topic is read; None: not known. `stream_share`: given only if order is kept per stream.
         `fetchers`: for each model, its fetchers. `passing`: the streams and offsets of records
         whose dead letters an operator lets pass, so that these letters stop no line.
         """
