@@ -97,7 +97,7 @@ func main() {
 	var vs []json.RawMessage
 	json.Unmarshal(in, &vs)
 	e := json.NewEncoder(os.Stdout)
-	if os.Args[1] == "indent" { e.SetIndent(">", "\\t") }
+	if os.Args[1] == "indent" { e.SetIndent("", "\\t") }
 	if os.Args[1] == "array" {
 		var b bytes.Buffer
 		json.Indent(&b, in, "", "  ")
