@@ -42,12 +42,13 @@ MOST_ANSWER_BYTES: Final = 64 << 20
 MOST_COMPLAINT_BYTES: Final = 1 << 16
 
 # For each header that is read from answers: its name in lower case, and its name in
-# `Reply.headers`.
-HEADERS: Final = {
+# `Reply.headers`. The first of them is all that matters of a 200.
+_HEADERS: Final = {
     name.lower().encode(): name
-    for name in ("Retry-After", "Date", "Location", "Inference-Header-Content-Length")
+    for name in ("Inference-Header-Content-Length", "Retry-After", "Date", "Location")
 }
-_FIELDS: Final = wanting(*HEADERS.values(), "Content-Encoding", "Content-Type")
+_OF_OK: Final = dict([*_HEADERS.items()][:1])
+_FIELDS: Final = wanting(*_HEADERS.values(), "Content-Encoding", "Content-Type")
 # The codings that zlib unpacks, with the forms to try: gzip or zlib by its head, then the deflate
 # without a head that some servers send (RFC 9110, 8.4.1.2).
 _ZLIB_FORMS: Final = {
@@ -175,19 +176,22 @@ def reply_of(answer: Answer) -> Reply:
     `Packed`, `Unusable`, `TooLong` if the body is packed and cannot be unpacked.
     """
     status, fields, body = answer
-    if coding := fields.get(b"content-encoding", b"").lower().replace(b"identity", b""):
-        body = _unpacked(status, coding, body)
-    if (said := _CHARSET.search(fields.get(b"content-type", b""))) is not None:
-        body = _as_utf8(body, said[1])
+    if b"content-encoding" in fields:
+        body = _unpacked(status, fields[b"content-encoding"].lower(), body)
+    kind = fields.get(b"content-type", b"")
+    if b"=" in kind and not kind.endswith(b"charset=utf-8"):  # most answers: no search in them
+        body = _as_utf8(body, kind)
     headers = {
         shown: fields[name].partition(b"\n")[0].decode("latin-1")
-        for name, shown in HEADERS.items()
+        for name, shown in (_OF_OK if status == OK else _HEADERS).items()
         if name in fields
     }
     return Reply(status, headers, body)
 
 
 def _unpacked(status: int, coding: bytes, packed: bytes) -> bytes:
+    if coding in (b"", b"identity"):
+        return packed
     is_wanted = status < REDIRECT
     most_bytes = MOST_ANSWER_BYTES if is_wanted else MOST_COMPLAINT_BYTES
     for form in _ZLIB_FORMS.get(coding, ()):
@@ -219,10 +223,11 @@ def _inflated(packed: bytes, form: int, most_bytes: int) -> tuple[bytes, bool]:
     return b"".join(pieces), is_whole
 
 
-def _as_utf8(body: bytes, charset: bytes) -> bytes:
-    if charset.lower() in _UTF8:
+def _as_utf8(body: bytes, kind: bytes) -> bytes:
+    said = _CHARSET.search(kind)
+    if said is None or said[1].lower() in _UTF8:
         return body
     try:
-        return codecs.decode(body, charset.decode()).encode()
+        return codecs.decode(body, said[1].decode()).encode()
     except (LookupError, ValueError, AttributeError):
         return body  # whoever reads it says what is wrong with it
