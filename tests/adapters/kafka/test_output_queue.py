@@ -1,7 +1,7 @@
 """Many lanes that write into one output partition."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -26,59 +26,83 @@ def some(*values: bytes, times_ms: Sequence[int] | None = None) -> Outgoing:
 
 
 class Producer:
-    """Takes one batch a second."""
+    """Has room for a batch once a second."""
 
     def __init__(self) -> None:
         self.batches: list[list[bytes]] = []
+        self.fails = 0
+
+    async def room(self, topic: str, partition: int) -> None:
+        await asyncio.sleep(1.0)
 
     async def hand_over(self, outgoing: Outgoing) -> Deliveries:
-        await asyncio.sleep(1.0)
+        if self.fails:
+            self.fails -= 1
+            raise OSError
         self.batches.append(outgoing.values)
         return []
+
+
+async def once(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+async def twice(work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except OSError:
+        await work()
 
 
 @virtual_time
 async def test_what_waits_meanwhile_leaves_in_one_batch_in_the_order_of_the_calls() -> None:
     queue, producer = OutputQueue(), Producer()
     await asyncio.gather(
-        *(queue.send(some(b"%d" % n), MOST_BYTES, producer.hand_over) for n in range(9))
+        *(queue.send(some(b"%d" % n), MOST_BYTES, producer, once) for n in range(9))
     )
-    assert producer.batches == [[b"0"], [b"%d" % n for n in range(1, 9)]]
+    assert producer.batches == [[b"%d" % n for n in range(9)]]
 
 
 @virtual_time
 async def test_a_batch_is_not_larger_than_it_may_be() -> None:
     queue, producer = OutputQueue(), Producer()
     large = [some(b"a" * 400), some(b"b" * 400), some(b"c" * 2_000), some(b"d"), some(b"e" * 400)]
-    await asyncio.gather(*(queue.send(each, MOST_BYTES, producer.hand_over) for each in large))
+    await asyncio.gather(*(queue.send(each, MOST_BYTES, producer, once) for each in large))
     seen = [[value[:1] for value in batch] for batch in producer.batches]
-    assert seen == [[b"a"], [b"b"], [b"c"], [b"d", b"e"]]
+    assert seen == [[b"a", b"b"], [b"c"], [b"d", b"e"]]
 
 
 @virtual_time
 async def test_who_is_cancelled_takes_its_own_records_back_and_no_others() -> None:
     queue, producer = OutputQueue(), Producer()
     sending = [
-        asyncio.create_task(queue.send(some(b"%d" % n), MOST_BYTES, producer.hand_over))
+        asyncio.create_task(queue.send(some(b"%d" % n), MOST_BYTES, producer, once))
         for n in range(4)
     ]
     await asyncio.sleep(0.5)
-    sending[0].cancel()  # it hands over at this moment
-    sending[2].cancel()  # it waits
+    sending[0].cancel()  # it waits for room
+    sending[2].cancel()  # it waits for its turn
     done = await asyncio.gather(*sending, return_exceptions=True)
     assert [isinstance(end, asyncio.CancelledError) for end in done] == [True, False, True, False]
     assert [value for batch in producer.batches for value in batch] == [b"1", b"3"]
 
 
 @virtual_time
+async def test_what_fails_for_a_while_is_tried_again_with_all_that_waits_then() -> None:
+    queue, producer = OutputQueue(), Producer()
+    producer.fails = 1
+    sent = [queue.send(some(b"%d" % n), MOST_BYTES, producer, twice) for n in range(3)]
+    await asyncio.gather(*sent)
+    assert [value for batch in producer.batches for value in batch] == [b"0", b"1", b"2"]
+
+
+@virtual_time
 async def test_a_failure_is_told_to_each_whose_records_were_not_taken() -> None:
-    queue = OutputQueue()
-
-    async def fail(outgoing: Outgoing) -> Deliveries:
-        raise OSError
-
+    queue, producer = OutputQueue(), Producer()
+    producer.fails = 3
     done = await asyncio.gather(
-        *(queue.send(some(b"x"), MOST_BYTES, fail) for _ in range(3)), return_exceptions=True
+        *(queue.send(some(b"x"), MOST_BYTES, producer, once) for _ in range(3)),
+        return_exceptions=True,
     )
     assert [type(end) for end in done] == [OSError] * 3
 
@@ -88,7 +112,7 @@ async def test_records_with_times_of_their_own_are_not_joined_with_others() -> N
     queue, producer = OutputQueue(), Producer()
     await asyncio.gather(
         *(
-            queue.send(each, MOST_BYTES, producer.hand_over)
+            queue.send(each, MOST_BYTES, producer, once)
             for each in (some(b"1"), some(b"2", times_ms=[7]), some(b"3", times_ms=[8]))
         )
     )

@@ -12,8 +12,9 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import accumulate, islice
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.ports import Outgoing
 
@@ -24,6 +25,19 @@ RECORD_BYTES = 40
 HEAD_BYTES = 61
 
 Deliveries = list[asyncio.Future[Any]]
+Patiently = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+
+
+class Producer(Protocol):
+    async def room(self, topic: str, partition: int) -> None:
+        """Returns when the partition's next batch can be handed over at once."""
+        ...
+
+    async def hand_over(self, outgoing: Outgoing) -> Deliveries:
+        """Hand over the records as batches. If they fit into one batch and there is room, this does
+        not wait.
+        """
+        ...
 
 
 class OutputQueue:
@@ -32,35 +46,33 @@ class OutputQueue:
         self._waiting: deque[_Waiting] = deque()
 
     async def send(
-        self,
-        outgoing: Outgoing,
-        most_bytes: int,
-        hand_over: Callable[[Outgoing], Awaitable[Deliveries]],
+        self, outgoing: Outgoing, most_bytes: int, producer: Producer, patiently: Patiently
     ) -> Deliveries:
         """Returns when the records are handed over, with the deliveries of their batches. These may
-        be others' deliveries, too. `most_bytes`: of a batch. `hand_over`: hands over batches; the
-        records of one batch leave all or not at all if it is cancelled.
+        be others' deliveries, too. `most_bytes`: of a batch. `patiently` tries again what fails for
+        a while.
         """
         ours = _Waiting(outgoing)
         self._waiting.append(ours)
         try:
             async with self._turn:
                 if ours.deliveries is None:
-                    await self._hand_over(most_bytes, hand_over)
+                    await patiently(partial(self._hand_over, most_bytes, producer))
         finally:
             if ours.deliveries is None:
                 self._waiting.remove(ours)
         assert ours.deliveries is not None
         return ours.deliveries
 
-    async def _hand_over(
-        self, most_bytes: int, hand_over: Callable[[Outgoing], Awaitable[Deliveries]]
-    ) -> None:
+    async def _hand_over(self, most_bytes: int, producer: Producer) -> None:
         """Hand over the first records that wait: those of this call, and what fits with them into
-        one batch. They stay in the queue until then, so that a cancelled call loses no other's.
+        one batch. Nothing is awaited between the choice and the hand-over of several callers'
+        records, because any of them may be cancelled meanwhile.
         """
+        first = self._waiting[0].outgoing
+        await producer.room(first.topic, first.partition)
         together = self._fitting(most_bytes)
-        deliveries = await hand_over(joined([each.outgoing for each in together]))
+        deliveries = await producer.hand_over(joined([each.outgoing for each in together]))
         for each in together:
             each.deliveries = deliveries
             self._waiting.popleft()

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaProducer
@@ -25,6 +26,7 @@ from penstock.adapters.kafka.inside.sending import (
     batches,
     give_up,
     producer_of,
+    room_for,
 )
 from penstock.adapters.kafka.output_queue import Deliveries, OutputQueue
 from penstock.adapters.kafka.topics import (
@@ -128,25 +130,32 @@ class KafkaSink:
         if self._is_anew:
             await self._start_anew()
         topic = outgoing.topic
-        most = self.batch_bytes.get(topic, BATCH_BYTES)
+        patiently = partial(self._patiently, f"a batch for {topic}")
+        queue = self._queues[topic, outgoing.partition]
         try:
-            queue = self._queues[topic, outgoing.partition]
-            sent = await queue.send(outgoing, most, partial(self._hand_over, most))
+            sent = await queue.send(outgoing, self._most(topic), self, patiently)
         except Fatal as error:
             raise await self._undelivered(topic, error) from error
         return self._delivered(sent, outgoing)
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
-        most = self.batch_bytes.get(topic, BATCH_BYTES)
-        return value_bytes + len(key or b"") + RECORD_OVERHEAD_BYTES < most
+        return value_bytes + len(key or b"") + RECORD_OVERHEAD_BYTES < self._most(topic)
 
     async def stop(self) -> None:
         await close(self._producer, CLOSE_S, "the end of the producer")
 
-    async def _hand_over(self, most_bytes: int, outgoing: Outgoing) -> Deliveries:
-        what = f"a batch for {outgoing.topic}"
-        made = batches(self._producer, outgoing, self._clock.wall_ms(), most_bytes)
-        return [await self._patiently(what, partial(self._put, batch, outgoing)) for batch in made]
+    async def room(self, topic: str, partition: int) -> None:
+        await room_for(self._producer, topic, partition)
+
+    async def hand_over(self, outgoing: Outgoing) -> Deliveries:
+        most = self._most(outgoing.topic)
+        made = batches(self._producer, outgoing, self._clock.wall_ms(), most)
+        first = [await self._put(batch, outgoing) for batch in islice(made, 1)]
+        patiently = partial(self._patiently, f"a batch for {outgoing.topic}")
+        return first + [await patiently(partial(self._put, batch, outgoing)) for batch in made]
+
+    def _most(self, topic: str) -> int:
+        return self.batch_bytes.get(topic, BATCH_BYTES)
 
     async def _put(self, batch: Any, outgoing: Outgoing) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = await self._producer.send_batch(

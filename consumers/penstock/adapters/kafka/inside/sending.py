@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import count, repeat
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.producer import sender
 from aiokafka.producer.message_accumulator import BatchBuilder
 
@@ -92,6 +92,15 @@ def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int)
     batch._relative_offset = index
     batch.close()
     return start + index - first
+
+
+async def room_for(producer: AIOKafkaProducer, topic: str, partition: int) -> None:
+    """Returns when the producer takes a batch of this partition without waiting: it has sent all
+    former ones. Raises aiokafka's errors.
+    """
+    queues = producer._message_accumulator._batches
+    while queue := queues.get(TopicPartition(topic, partition)):
+        await queue[-1].wait_drain()
 
 
 def begin_transactions_soon() -> None:
