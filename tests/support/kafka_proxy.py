@@ -196,8 +196,9 @@ class KafkaProxy:
             head = _head(kind)
             answer = answer[:head] + _spoilt(kind, answer[head:], act)
         if key in (Api.METADATA, Api.FIND_COORDINATOR):
-            here = _changed(kind, answer[4:], "host", "127.0.0.1")
-            return answer[:4] + _changed(kind, here, "port", self.port)
+            head = _head(kind)
+            here = _changed(kind, answer[head:], "host", "127.0.0.1")
+            return answer[:head] + _changed(kind, here, "port", self.port)
         return answer
 
     async def _versions(
