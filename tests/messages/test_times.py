@@ -57,6 +57,7 @@ def test_a_value_with_one_meaning_is_read(value: object, expected: int) -> None:
         ("202611", "too small"),
         (-1, "too small"),
         ("2034010112", "digits of a date"),  # an hour; or seconds of 2034
+        ("20261121120000.5", "digits of a date"),  # as MySQL's NOW(3)+0; or the year 2612
         ("202611211200", "digits of a date"),  # a minute; or milliseconds of 1976
         (10**30, "beyond the years"),
         (3 * 10**14, None),  # microseconds of 1979

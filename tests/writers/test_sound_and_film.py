@@ -118,6 +118,15 @@ def near(writer: str, option: str, key: str, *commands: str, is_long: bool = Fal
     return cell
 
 
+def full(writer: str, option: str, key: str, *commands: str) -> Cell:
+    """A recording that ends with a window, so that what an encoder adds must not make another."""
+    whole = TONE[: 4 * WINDOW]
+    write = made(key, commands, wav(whole), sound(whole))
+    cell = Cell(writer, f"{option}, full windows", write, tools(commands), SOUND_ROWS, WAYS)
+    LOSSES[str(cell)] = MOST_DIFFERENCE
+    return cell
+
+
 def filmed(writer: str, option: str, key: str, *commands: str, is_long: bool = False) -> Cell:
     """A film that keeps each colour."""
     write = made(key, commands, frames(COLOURS), film(COLOURS))
@@ -167,6 +176,10 @@ SOUNDS = [
     near("ffmpeg", "Opus", "a.opus", f"{FFMPEG} -i in -c:a libopus -b:a 128k a.opus"),
     near("ffmpeg", "WAV, A-law", "a.wav", f"{FFMPEG} -i in -c:a pcm_alaw a.wav"),
     near("ffmpeg", "WAV, mu-law", "a.wav", f"{FFMPEG} -i in -c:a pcm_mulaw a.wav"),
+    full("ffmpeg", "AAC", "a.m4a", f"{FFMPEG} -i in -c:a aac -b:a 192k a.m4a"),
+    full("ffmpeg", "Opus in MP4", "a.m4a", f"{FFMPEG} -i in -c:a libopus -b:a 128k -f mp4 a.m4a"),
+    full("ffmpeg", "MP3", "a.mp3", f"{FFMPEG} -i in -c:a libmp3lame -b:a 192k a.mp3"),
+    full("lame", "constant", "a.mp3", "lame --quiet -b 192 in a.mp3"),
     exact("flac", "16 bit", "a.flac", "flac -s -f in -o a.flac"),
     exact("flac", "16 bit, small blocks", "a.flac", "flac -s -f --blocksize=576 in -o a.flac"),
     exact("flac", "in Ogg", "a.oga", "flac -s -f --ogg in -o a.oga"),
@@ -249,3 +262,75 @@ def test_rows_are_nearly_what_was_written(cell: Cell, tmp_path: Path) -> None:
         assert found.shape == right.shape
         differences = np.abs(found - right).mean(axis=1)
         assert differences.max() < LOSSES[str(cell)], differences
+
+
+RECORDINGS = {"m4a": f"{FFMPEG} -i in -c:a aac -b:a 192k a.m4a", "mp3": "lame --quiet -V2 in a.mp3"}
+
+
+def recorded(folder: Path, kind: str, samples: Samples, *more: str) -> bytes:
+    """`more`: commands that make `b` of the recording."""
+    command = RECORDINGS[kind]
+    key = f"b.{kind}" if more else f"a.{kind}"
+    return made(key, [command, *more], wav(samples), [])(folder).data
+
+
+@pytest.mark.parametrize("kind", RECORDINGS)
+def test_a_recording_behind_another_is_not_passed_over(kind: str, tmp_path: Path) -> None:
+    # Of the first, whose bit rate is lower, one may guess that the file is longer than it is.
+    first = recorded(tmp_path, kind, np.zeros_like(TONE))
+    joined = first + recorded(tmp_path, kind, TONE)
+    alone = read("decoder", f"a.{kind}", first, "float32", SOUND_ROWS)
+    seen = read("decoder", f"a.{kind}", joined, "float32", SOUND_ROWS)
+    assert seen.failure is not None
+    assert "store each as an object of its own" in seen.failure
+    assert seen.rows == alone.rows[: len(seen.rows)]
+    assert len(seen.rows) == len(TONE) // WINDOW
+
+
+def test_a_large_tag_behind_an_mp3_is_no_sound(tmp_path: Path) -> None:
+    plain = recorded(tmp_path, "mp3", TONE)
+    body = b"x" * 100_000
+    size = struct.pack("<II", 2_000, len(body) + 32) + struct.pack("<I", 1)
+    ends = [
+        b"APETAGEX" + size + struct.pack("<I", flags) + bytes(8) for flags in (5 << 29, 1 << 31)
+    ]
+    tagged = plain + ends[0] + body + ends[1]
+    alone = read("decoder", "a.mp3", plain, "float32", SOUND_ROWS)
+    seen = read("decoder", "a.mp3", tagged, "float32", SOUND_ROWS)
+    assert (seen.failure, len(seen.rows)) == (None, len(alone.rows))
+    assert seen.rows[:-1] == alone.rows[:-1]
+
+
+def test_a_part_of_an_mp3_is_all_there(tmp_path: Path) -> None:
+    """ffmpeg copies whole frames, and says of none of their samples that it was added."""
+    part = recorded(tmp_path, "mp3", TONE, f"{FFMPEG} -i a.mp3 -t 0.5 -c copy b.mp3")
+    seen = read("decoder", "a.mp3", part, "float32", SOUND_ROWS)
+    assert (seen.failure, len(seen.rows)) == (None, 3)
+
+
+@pytest.mark.parametrize("option", ["", "-movflags frag_keyframe+empty_moov"])
+def test_a_film_behind_another_is_not_passed_over(option: str, tmp_path: Path) -> None:
+    write = made("a.mp4", [f"{RAW} {X264} -bf 0 {option} a.mp4"], frames(GREYS), [])
+    one = write(tmp_path).data
+    seen = read("decoder", "a.mp4", one * 2, "float32", FILM_ROWS)
+    assert seen.failure is not None
+    movie = len(one) + one.index(b"moov") - 4
+    assert f"another begins at byte {movie}" in seen.failure
+    assert seen.rows == read("decoder", "a.mp4", one, "float32", FILM_ROWS).rows[: len(seen.rows)]
+
+
+@pytest.mark.parametrize(
+    ("key", "commands", "said"),
+    [
+        ("a.mp4", [f"{RAW} {X264} -movflags empty_moov -frames:v 0 a.mp4"], "no frame"),
+        ("a.m4a", [f"{FFMPEG} -f lavfi -i sine -t 0 -movflags empty_moov a.m4a"], "no samples"),
+    ],
+)  # fmt: skip
+def test_the_head_of_a_stream_alone_is_no_film(
+    key: str, commands: list[str], said: str, tmp_path: Path
+) -> None:
+    head = made(key, commands, frames(GREYS), [])(tmp_path)
+    rows = FILM_ROWS if key == "a.mp4" else SOUND_ROWS
+    seen = read("decoder", key, head.data, "float32", rows)
+    assert seen.failure is not None
+    assert said in seen.failure

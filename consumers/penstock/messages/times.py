@@ -91,9 +91,10 @@ def _of_number(number: float, *, in_message: bool) -> int:
     size = abs(number)
     if not size < _UNITS[-1][0]:  # this is also true of "not a number"
         raise NoTime(_TOO_FAR)
-    digits = str(int(number)) if number == int(number) else ""
-    if len(digits) in _DATES and (found := _of_digits(digits)) is not None:
-        if len(digits) in _SURELY_DATES or (size < _SMALLEST and not in_message):
+    digits, is_whole = str(int(number)), number == int(number)
+    is_date = len(digits) in (_DATES if is_whole else _SURELY_DATES)
+    if is_date and (found := _of_digits(digits)) is not None:
+        if is_whole and (len(digits) in _SURELY_DATES or (size < _SMALLEST and not in_message)):
             return found
         raise NoTime(_TWO_TIMES)
     if size < _SMALLEST and not in_message:

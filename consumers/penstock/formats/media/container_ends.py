@@ -42,7 +42,8 @@ _BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", 
 class Boxes:
     """Follows the boxes of an MP4 from one to the next. Call `saw` with the bytes that are read for
     the frames; then even the headers of a thousand fragments need no reads of their own. `at`: the
-    begin of the first box that was not seen.
+    begin of the first box that was not seen. `second`: the begin of another movie, which libav does
+    not read.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,8 @@ class Boxes:
         self.is_open = True
         self.is_broken = False
         self.is_fragmented = False
+        self.second: int | None = None
+        self._has_movie = False
         self._tail = (0, b"")
 
     def saw(self, start: int, data: bytes) -> None:
@@ -66,6 +69,10 @@ class Boxes:
         there is.
         """
         self.is_fragmented |= head[4:8] == b"moof"
+        if head[4:8] == b"moov":
+            if self._has_movie and self.second is None:
+                self.second = self.at
+            self._has_movie = True
         nbytes = int.from_bytes(head[:4], "big")
         if nbytes == 1:
             nbytes = int.from_bytes(head[8:16], "big")
@@ -257,6 +264,8 @@ def _boxes(source: Source, boxes: Boxes) -> str | None:
         boxes.step(source.read(boxes.at, boxes.at + _BOX_HEAD_BYTES))
     if boxes.is_broken:
         return "a box has no length"
+    if boxes.second is not None:
+        return f"another begins at byte {boxes.second}; store each as an object of its own"
     return _short(boxes.at, size) or (
         "its last box is not all there"
         if boxes.is_open and boxes.at + 8 > size != boxes.at

@@ -31,9 +31,14 @@ if TYPE_CHECKING:
 # Blocks have about this many samples of each channel: 1.4 s at 48 kHz.
 BLOCK_FRAMES: Final = 65_536
 # libav's names for the containers that state how many samples they have.
-_STATING: Final = ("flac", "mp4", "aiff", "caf", "au", "w64")
-# An MP3 states it in its first frame, if one of these encoders wrote it; others count differently.
-_MP3_TAG: Final = re.compile(rb"(?s)(Xing|Info).{116}(LAME|Lavf|Lavc)")
+_STATING: Final = ("flac", "mov", "aiff", "caf", "au", "w64")
+# An MP3 states it in its first frame, if one of these encoders wrote it; others count differently:
+# the number of the frames behind this one, and how many samples were added at both ends.
+_MP3_TAG: Final = re.compile(
+    rb"(?s)(?:Xing|Info)\0\0\0\x0f(.{4}).{108}(?:LAME|Lavf|Lavc).{17}(.{3})"
+)
+# So many samples a decoder comes late; the tag does not count them.
+_MP3_LATE: Final = 529
 # libav's names for the numbers of decoded samples.
 _TYPES: Final = {"u8": "u1", "s16": "i2", "s32": "i4", "s64": "i8", "flt": "f4", "dbl": "f8"}
 # Options of libav's demuxers. If it makes up times for the frames of a FLAC, gaps are not seen. The
@@ -201,20 +206,30 @@ class _Proof(Protocol):
 
 
 class _Stated:
-    """The samples of a container that may state their number."""
-
-    is_over = False
+    """The samples of a container that may state their number. What follows the frames of which an
+    MP3 tells is another recording, or tags.
+    """
 
     def __init__(
         self, source: Source, file: FollowedFile, missing: str | None, stream: "AudioStream"
     ) -> None:
         self.count = 0
-        self.stated = _stated(source, stream)
+        self._came = 0
+        self._stated, self._most = _stated(source, stream)
         self._file = file
         self._missing = missing
         # An MP4 states when the sound ends. It may state gaps, too, so it does not state a count.
         self._is_wave = stream.container.format.name == "wav"
-        self._is_exact = "mp4" not in stream.container.format.name
+        self._is_exact = stream.container.format.name != "mov"
+
+    @property
+    def stated(self) -> int | None:
+        """How many samples there should be. The parts of an MP4 in fragments state their own."""
+        return self._stated if self._is_exact or self._file.states_end else None
+
+    @property
+    def is_over(self) -> bool:
+        return self._most is not None and self.count == self.stated
 
     @property
     def sure(self) -> int:
@@ -227,6 +242,7 @@ class _Stated:
         return self._missing or self._file.missing()
 
     def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
+        self._came += len(numbers)
         if self.stated is not None:
             numbers = numbers[: self.stated - self.count]
         self.count += len(numbers)
@@ -235,18 +251,38 @@ class _Stated:
     def end(self) -> None:
         if self.stated is not None and self._is_exact and self.count < self.stated:
             raise breaks_off(f"after {self.count} of {self.stated} samples")
+        if not self._is_exact and not self.count:
+            raise Poison("bad_format", "there are no samples in it")
+        if self._most is not None and self._came > self._most:
+            raise _followed("MP3")
 
 
-def _stated(source: Source, stream: "AudioStream") -> int | None:
-    """How many samples the container states. For others, libav guesses it from the size."""
+def _followed(kind: str) -> Poison:
+    said = f"another {kind} follows the first; store each as an object of its own"
+    return Poison("bad_format", said)
+
+
+def _stated(source: Source, stream: "AudioStream") -> tuple[int | None, int | None]:
+    """How many samples the container states, and if it is an MP3, how many its frames have. For
+    others, libav guesses it from the size.
+    """
     container = stream.container.format.name
-    states = any(name in container for name in _STATING)
     if container == "mp3":
-        first = source.read(*_mp3_begin(source))
-        states = _MP3_TAG.search(first) is not None
-    if not states or stream.duration is None or stream.time_base is None:
-        return None
-    return round(stream.duration * Fraction(stream.time_base) * (stream.rate or 0)) or None
+        return _stated_by_tag(source, stream.rate or 0)
+    if container not in _STATING or stream.duration is None or stream.time_base is None:
+        return None, None
+    return round(stream.duration * Fraction(stream.time_base) * (stream.rate or 0)) or None, None
+
+
+def _stated_by_tag(source: Source, rate: int) -> tuple[int | None, int | None]:
+    tag = _MP3_TAG.search(source.read(*_mp3_begin(source)))
+    if tag is None or not any(tag[1]):
+        return None, None
+    # Of MPEG-1, whose rates are these, a frame has 1,152 samples; of MPEG-2 half of them.
+    frames = int.from_bytes(tag[1], "big") * (1_152 if rate >= 32_000 else 576)
+    added = int.from_bytes(tag[2], "big")
+    most = frames - (added >> 12) - _MP3_LATE
+    return most - max(0, (added & 0xFFF) - _MP3_LATE), most
 
 
 def _mp3_begin(source: Source) -> tuple[int, int]:
@@ -281,7 +317,7 @@ class _Flac(_Stated):
         self._sure = 0
 
     @property
-    def is_over(self) -> bool:  # type: ignore[override]
+    def is_over(self) -> bool:
         return self._is_joined or self.count == self.stated
 
     @property
@@ -312,8 +348,7 @@ class _Flac(_Stated):
             raise Poison("bad_format", "the samples are not those whose MD5 the FLAC states")
         self._sure = self.count
         if self._is_joined:
-            said = "another FLAC follows the first; store each as an object of its own"
-            raise Poison("bad_format", said)
+            raise _followed("FLAC")
 
 
 class _Ogg:

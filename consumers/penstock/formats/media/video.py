@@ -97,6 +97,8 @@ def _frames(
         time_ms = int(min(_MOST_MS, max(0, round(since * 1000))))
         yield from gathered.add(partial(_row, own, options.form, frame, colours), time_ms)
     yield from gathered.rest()
+    if not clock.has_begun:
+        raise Poison("bad_format", "there is no frame in the video")
 
 
 def _stream(opened: "InputContainer") -> "VideoStream":
@@ -164,6 +166,10 @@ class _Clock:
         self._first: Fraction | None = None
         self._last = Fraction(0)
         self._ahead = Fraction(0)  # by how much our clock is ahead of the file's clock
+
+    @property
+    def has_begun(self) -> bool:
+        return self._first is not None
 
     def since_first(self, frame: "VideoFrame") -> Fraction:
         if frame.pts is None or frame.time_base is None:
