@@ -63,8 +63,10 @@ def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[R
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
-# Endings of data that is packed by what is not unpacked here.
-_UNREAD_PACKED: Final = (".br", ".z", ".lzma", ".lz", ".lzo", ".sz", ".snappy", ".zz", ".deflate")
+# Endings of all packed data, and so also of what is not unpacked here.
+_ANY_PACKED: Final = (
+    *_PACKED, ".br", ".z", ".lzma", ".lz", ".lzo", ".sz", ".snappy", ".zz", ".deflate"
+)  # fmt: skip
 # Only this many last characters of a name are searched for an extension.
 _EXTENSION_CHARS: Final = 64
 # So many kinds of members that are not read are told apart, by so many characters of their names.
@@ -195,9 +197,10 @@ def _open(
             of_members = Expansion(options, outer=expansion)
             return Chosen(TarParser(options, _members(options, of_members, key)))
         found = formats()[chosen]
-        is_text = found.is_text and named is not None and _is_plain_text(head)
-        if is_bare and not (is_text or found.looks(head)):
-            raise no_such(f"data of {', '.join(_CODECS)}, as it should be", head)
+        if is_bare:
+            is_text = found.is_text and named is not None and _is_plain_text(head)
+            if not (is_text or found.looks(head)):
+                raise no_such(f"data of {', '.join(_CODECS)}, as it should be", head)
         if found.is_text and not packed and codec_of(head) is not None:
             raise no_such(f"text, as {chosen} is", head)
         found.check_fits(options)
@@ -249,7 +252,7 @@ def _is_plain_text(head: bytes) -> bool:
 
 
 def _is_packed(key: str) -> bool:
-    return key.lower().endswith((*_PACKED, *_UNREAD_PACKED))
+    return key.lower().endswith(_ANY_PACKED)
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:
@@ -389,8 +392,7 @@ def _format_of(key: str, *, packed: bool = True) -> str | None:
 def _format_of_extension(extension: str, packed: bool) -> str | None:
     name = extension.lower()
     if packed:
-        packers = (*_PACKED, *_UNREAD_PACKED)
-        name = next((name.removesuffix(end) for end in packers if name.endswith(end)), name)
+        name = next((name.removesuffix(end) for end in _ANY_PACKED if name.endswith(end)), name)
     if name.endswith(_TARS):
         return TAR
     for format in formats().values():
