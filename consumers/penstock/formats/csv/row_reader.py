@@ -193,7 +193,8 @@ class CsvRows:
     def _element(self, row: bytes) -> bytes:
         cells = self._cells(row)
         try:
-            return b"[%b]" % b",".join(map(self._json_cell, cells))
+            back, missing = self.dialect.back, self._missing_json
+            return b"[%b]" % b",".join([json_cell(cell, back, missing) for cell in cells])
         except UnicodeDecodeError:
             raise BadRow("row is not UTF-8 text") from None
         except OutOfRange as bad:
@@ -202,9 +203,7 @@ class CsvRows:
             raise BadRow(f'{self._where(index)} "{text}" is beyond the range of a number') from None
 
     def _json_cell(self, cell: bytes) -> bytes:
-        if self._missing_json is not None and cell.strip() in MISSING_CELLS:
-            return self._missing_json
-        return json_cell(cell, self._original)
+        return json_cell(cell, self.dialect.back, self._missing_json)
 
     def _cells(self, row: bytes) -> list[bytes]:
         """The chosen cells of a row. Raises `BadRow` if the number of cells is wrong."""
@@ -237,10 +236,13 @@ class CsvRows:
         return self._original(cell).strip().decode(errors="replace")
 
 
-def json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:
+def json_cell(cell: bytes, text: Callable[[bytes], bytes], missing: bytes | None) -> bytes:
     """The cell as JSON. A JSON number stays as it is, an empty cell becomes null, and every other
-    cell becomes a string (so `007` keeps its zeros).
+    cell becomes a string (so `007` keeps its zeros). `missing`: what stands for a missing value, if
+    anything does.
     """
+    if missing is not None and cell.strip() in MISSING_CELLS:
+        return missing
     if _JSON_NUMBER.fullmatch(cell):
         if isinf(float(cell)):  # with an infinite number, the model would refuse the whole batch
             raise OutOfRange(cell)

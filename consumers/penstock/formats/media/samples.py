@@ -42,8 +42,12 @@ _MP3_LATE: Final = 529
 # libav's names for the numbers of decoded samples.
 _TYPES: Final = {"u8": "u1", "s16": "i2", "s32": "i4", "s64": "i8", "flt": "f4", "dbl": "f8"}
 # Options of libav's demuxers. If it makes up times for the frames of a FLAC, gaps are not seen. The
-# head of an Ogg says all, so no frame is decoded to find out more; of a second, that is a tenth.
-_OPTIONS: Final = {"flac": {"fflags": "+nofillin"}, "ogg": {"analyzeduration": "0"}}
+# heads of these containers say all, so no frame is decoded to find out more; of a second, that is a
+# tenth.
+_OPTIONS: Final = {
+    "flac": {"fflags": "+nofillin", "max_ts_probe": "0"},
+    "ogg": {"analyzeduration": "0"},
+}
 _ID3_HEAD_BYTES: Final = 10
 _MP3_FRAME_BYTES: Final = 1_441  # of 320 kbit/s at 32 kHz, with padding
 _STREAMINFO_BYTES: Final = 34

@@ -387,8 +387,11 @@ class JsonParser(Parser):
         if not self._seen and (line := text.find(b"\n")) > 0:
             # Most often, the first line is a whole value, and this is faster than the brackets.
             first = bytes(text[:line]).rstrip(_BLANK)
-            with suppress(orjson.JSONDecodeError):
+            try:
                 orjson.loads(first)
+            except orjson.JSONDecodeError:
+                pass  # the brackets show where it ends
+            else:
                 self._end = len(first)
                 return True
         brackets = self._brackets = self._brackets or Brackets(0)
