@@ -178,7 +178,7 @@ def iso_media(head: bytes) -> Literal["image", "audio", "video"] | None:
 def iso_picture(head: bytes) -> Literal["HEIC", "AVIF"] | None:
     """The kind of picture that an ISO base media file holds; None: none that is read."""
     brands = _brands(head)
-    if iso_media(head) != "image" or brands[0] == _CANON_RAW:
+    if not brands or iso_media(head) != "image" or brands[0] == _CANON_RAW:
         return None
     return "HEIC" if set(_AVIF.split()).isdisjoint(brands) else "AVIF"
 

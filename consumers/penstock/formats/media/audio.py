@@ -51,6 +51,7 @@ _CONTAINERS: Final = {
     b"ID3\3\0": "mp3",
     b"ID3\4\0": "mp3",
 }
+_MAGICS: Final = tuple(_CONTAINERS)
 # The first 11 bits of a frame of MPEG audio are ones (ISO 11172-3), the first 12 of a frame of AAC
 # (ISO 13818-7, ADTS). They are no proof, so they count only if the name says audio.
 _FRAMES: Final = {b"\xff\xf1": "aac", b"\xff\xf9": "aac"} | {
@@ -83,7 +84,9 @@ def _container_of(head: bytes) -> str | None:
         return "aiff"
     if iso_media(head) == "audio":
         return "mov"
-    return next((name for magic, name in _CONTAINERS.items() if head.startswith(magic)), None)
+    if not head.startswith(_MAGICS):
+        return None
+    return next(name for magic, name in _CONTAINERS.items() if head.startswith(magic))
 
 
 def _named_container(head: bytes) -> str | None:
