@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -222,6 +223,7 @@ TEXTS = {
     b"!<arch>\ndebian-binary   ": "this is an archive of ar",
     b"Salted__\1\2\3\xff": "this is encrypted by OpenSSL",
     b"<!DOCTYPE html>\n<html>": "this is an HTML page",
+    pd.DataFrame({"a": [1.5]}).to_html().encode(): "this is a table in HTML",
     b"\n <HTML><body>": "this is an HTML page",
     b'<?xml version="1.0"?>\n<Error><Code>NoSuchKey': "this is XML, perhaps the error of a store",
     b"version https://git-lfs.github.com/spec/v1\noid": "this is a pointer of Git LFS",

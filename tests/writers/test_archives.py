@@ -1,7 +1,9 @@
 """Archives and packed data as other tools write them."""
 
+import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,15 @@ def damaged(folder: Path) -> File:
     return File("x.zip", data, {"json": [[1, 2], Bad("Bad CRC-32"), [5, 6]]})
 
 
+def of_a_pipe(folder: Path) -> File:
+    """What another program writes into a named pipe: `zip` calls the member a pipe, with data."""
+    os.mkfifo(folder / "a.csv")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((folder / "a.csv").write_bytes, FIRST["a.csv"])
+        run("zip", "-q", "-FI", "x.zip", "a.csv", cwd=folder)
+    return File("x.zip", (folder / "x.zip").read_bytes(), right([[1.5, 2], [3, 4]]))
+
+
 def split_zip(folder: Path) -> File:
     data = zipfile.ZipFile.__module__.encode()
     names = put(folder, {"a.bin": (data + bytes(range(256))) * 2_000})
@@ -207,6 +218,7 @@ CELLS: list[Cell] = [
     Cell("Info-ZIP", "-Z bzip2", by("x.zip", "zip", "-qZ", "bzip2", "{}"), ["zip"],
          NO_HEADER, WAYS),
     Cell("Info-ZIP", "to a pipe", by("x.zip", "zip", "-q", "-"), ["zip"], NO_HEADER, WAYS),
+    Cell("Info-ZIP", "-FI, a named pipe", of_a_pipe, ["zip"], NO_HEADER, WAYS),
     Cell("Info-ZIP", "cat a.zip b.zip", joined("zip", "-q", "{}", key="x.zip"), ["zip"], NO_HEADER,
          WAYS),
     Cell("Info-ZIP", "garbage behind the end", behind("x.zip", "zip", "-q", "{}"), ["zip"],

@@ -70,6 +70,7 @@ TEXTS: Final[dict[bytes, str]] = {
     **_PLACEHOLDERS,
     b"<!doctype html": "an HTML page, perhaps of an error or a login; store the data itself",
     b"<html": "an HTML page, perhaps of an error or a login; store the data itself",
+    b"<table": "a table in HTML, as of an export for spreadsheets; store its cells as csv",
     b"<error>": "the XML of an error, perhaps of a store; store the data itself",
     b"<?xml": "XML, perhaps the error of a store; store the data itself, as csv or json",
     b"{\\rtf": "RTF; store its text as csv or json",

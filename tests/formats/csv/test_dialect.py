@@ -160,6 +160,11 @@ def test_an_error_names_the_column() -> None:
         decode(text, options=RowOptions(columns=["x"], own=(CsvOptions(delimiter="semicolon"),)))
 
 
+def test_a_number_with_a_decimal_comma_shows_that_the_line_before_is_a_header() -> None:
+    for data in (b"x;y\n1,5;2,5\n", b'"x";"y"\n"1,5";"2,5"\n'):
+        assert elements(decode(data, options=JSON)) == [["1,5", "2,5"]]
+
+
 def ours(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """Without what others log meanwhile, as threads of earlier tests may."""
     return [record for record in caplog.records if record.name.startswith("penstock")]

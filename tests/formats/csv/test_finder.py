@@ -109,6 +109,13 @@ def test_a_quoted_cell_shows_that_there_are_quotes() -> None:
     ]  # fmt: skip
 
 
+def test_blanks_behind_a_closing_quote_do_not_make_it_a_text() -> None:
+    runs = decode(b'text,n\n"a" ,1\n"b" ,2\n', options=JSON)
+    assert [error.partition(" (")[0] for error in errors(runs)] == [
+        "cell 0 has text behind its closing quote"
+    ] * 2
+
+
 def test_rows_of_another_width_do_not_make_quotes_a_text() -> None:
     """Divided at all commas, the rows would be as wide as the header."""
     assert errors(decode(b'x,y,z\n"a,b",1\n', options=JSON)) == ["row has 2 cells, expected 3"]
@@ -128,6 +135,28 @@ def test_quotes_of_a_tsv_that_can_be_read_in_two_ways_are_refused() -> None:
     for quote, texts in (("none", ['"x', "y", 'z"']), ('"', ["x\n2\ty\n3\tz"])):
         own = CsvOptions(header="yes", quote=quote)  # type: ignore[arg-type]
         assert texts_of(data, replace(JSON, own=(own,)), 1) == texts
+
+
+@pytest.mark.parametrize("form", ["json", "matrix"])
+def test_a_tsv_whose_first_quotes_come_late_does_not_merge_rows(form: str) -> None:
+    """As IMDb's tables: quotes are rare parts of titles."""
+    head = b"id\ttext\tn\n" + b"".join(b"%d\tplain\t%d\n" % (n, n) for n in range(3_000))
+    assert len(head) > HEAD_BYTES
+    tail = b'1\t"x\t2\n3\ty"\t4\n5\tz\t6\n'
+    chosen = ["id", "n"]
+    options = RowOptions(form=form, columns=chosen)  # type: ignore[arg-type]
+    runs = decode(head + tail, options=options)
+    assert len(errors(runs)) == 1
+    assert "rows.quote" in errors(runs)[0]
+    assert sum(run.rows for run in runs) == 3_002
+    none = replace(options, own=(CsvOptions(quote="none"),))
+    runs = decode(head + tail, options=none)
+    assert errors(runs) == []
+    assert sum(run.rows for run in runs) == 3_003
+    whole = b'1\t"x\ny"\t2\n3\tz\t4\n'  # only one of both ways gives rows
+    runs = decode(head + whole, options=options)
+    assert errors(runs) == []
+    assert sum(run.rows for run in runs) == 3_002
 
 
 def test_one_row_that_does_not_fit_leaves_rfc_4180() -> None:

@@ -86,6 +86,21 @@ def test_the_log_says_it_and_the_column_can_be_chosen(key: str, write: Any) -> N
     assert "rows.columns" in said[0]
 
 
+@every_file
+def test_the_log_names_labels_with_a_name_that_are_a_range_and_no_column(
+    key: str, write: Any
+) -> None:
+    table = pa.Table.from_pandas(FRAME.rename_axis("id"))
+    assert table.column_names == DATA
+    assert pq.read_table(io.BytesIO(parquet(table))).to_pandas().index.name == "id"
+    found, said = read(key, write(table))
+    assert found == DATA
+    assert len(said) == 1
+    assert '"id"' in said[0]
+    assert "reset_index()" in said[0]
+    assert read(key, write(table.append_column("id", [[1, 2, 3]]))) == ([*DATA, "id"], [])
+
+
 def told(metadata: Any, names: list[str]) -> list[str]:
     table = pa.table({name: [1.0] for name in names})
     text = metadata if isinstance(metadata, bytes) else json.dumps(metadata).encode()

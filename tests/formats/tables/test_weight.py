@@ -123,7 +123,11 @@ def test_a_parquet_footer_that_tells_too_many_rows_gives_none() -> None:
 
 
 def test_an_object_may_have_as_many_rows_as_its_size_allows() -> None:
-    """A row of a table that takes 1.28 bytes is never one too many, and a million rows are free."""
+    """A row that takes a byte is never one too many, and a million rows are free."""
+    labels = io.BytesIO()
+    np.save(labels, np.ones(2 * FREE_ROWS, np.bool_))
+    found = decoded(RowOptions(), labels.getvalue(), MIB, key="x.npy")
+    assert sum(run.rows for runs in found for run in runs) == 2 * FREE_ROWS
     noise = np.random.default_rng(3).integers(0, 1 << 16, 2 * FREE_ROWS, np.uint16)
     for column in (pa.array(noise), pa.array(np.zeros(FREE_ROWS, np.uint16))):
         found = decoded(RowOptions(), parquet(column), MIB, key="x.parquet")

@@ -240,15 +240,15 @@ def _pieces(
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
-    """True if the entry is a regular file. A link is not a regular file: its data is the name of
-    its target.
+    """True if the data of the entry is a file's. The data of a link is the name of its target. What
+    `zip` reads from its standard input, it calls a pipe.
     """
     if entry.is_dir():
         return False
     # Only systems like Unix write the mode of a file into these bits. In an entry of another
     # system, they mean something else.
     mode = entry.external_attr >> 16 if entry.create_system in _UNIXES else 0
-    return stat.S_IFMT(mode) in (0, stat.S_IFREG)
+    return stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFIFO)
 
 
 def _path(entry: zipfile.ZipInfo) -> str:

@@ -193,9 +193,10 @@ def shown(text: bytes) -> str:
 
 def most_rows(stored_bytes: int, options: RowOptions) -> int:
     """How many rows an object of this size may have. A row causes a record, however small the row
-    is, so each row counts as a record for the limit of the expansion.
+    is, so each row counts as a record for the limit of the expansion. If each row has a byte of its
+    own, as in a `.npy` of labels, nothing expands.
     """
-    return max(FREE_ROWS, stored_bytes * options.expansion_ratio // ROW_COST_BYTES)
+    return max(FREE_ROWS, stored_bytes, stored_bytes * options.expansion_ratio // ROW_COST_BYTES)
 
 
 def check_rows(rows: int, stored_bytes: int, options: RowOptions) -> None:

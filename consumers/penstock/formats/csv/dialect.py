@@ -67,6 +67,11 @@ TEXTS_ONLY: Final = (
     'if it is a header, set rows.header = "yes"'
 )
 
+TWO_WAYS: Final = (
+    "the quotes of this TSV may be around cells with line breaks, or part of texts without; set "
+    'rows.quote to "none" or to the quote'
+)
+
 
 class Quoting(NamedTuple):
     """`quote`: the sign around cells; empty: no cell is quoted. `escapes`: True if a backslash
@@ -91,8 +96,14 @@ class Dialect:
         decimal: bytes = b".",
         comment: bytes = b"",
         quoting: Quoting = RFC,
+        *,
+        has_proof: bool = True,
     ) -> None:
+        """`has_proof`: False if quotes may as well be parts of texts: a row that would be two rows
+        of the same width without them is bad then.
+        """
         quote, escapes = quoting
+        self._has_proof = has_proof
         self._escapes = escapes
         self._has_quotes = bool(quote)
         before, after = (b"'\"", b"\"'") if quote == b"'" else (b"", b"")
@@ -130,6 +141,8 @@ class Dialect:
         elif escapes:
             cells = escaped_cells({letter: self.read(sign) for letter, sign in ESCAPES.items()})
             self._sign, self._ends = _BACKSLASH, EscapedLineEnds
+        if not has_proof:
+            cells = _of_one_row(cells)
         # The cells of one complete row. Raises `BadRow` if the row breaks the grammar.
         self.cells = cells if swapped is None else _swapping(cells, swapped)
         # True if rows without quotes and escapes are numbers with commas between them.
@@ -149,11 +162,22 @@ class Dialect:
         """True if pyarrow divides rows that keep the grammar as `cells` does, and refuses none."""
         if not self.is_plain or 0 in text or (self._escapes and _BACKSLASH in text):
             return False
-        return self._has_quotes or _QUOTE not in text
+        return (self._has_quotes and self._has_proof) or _QUOTE not in text
 
 
 def _swapping(cells: Cells, table: bytes) -> Cells:
     return lambda row, most: [cell.translate(table) for cell in cells(row, most)]
+
+
+def _of_one_row(divide: Cells) -> Cells:
+    def cells(row: bytes, most: int) -> list[bytes]:
+        found = divide(row, most)
+        lines = row.split(b"\n")
+        if len(lines) > 1 and {line.count(b",") for line in lines} == {len(found) - 1}:
+            raise BadRow(TWO_WAYS)
+        return found
+
+    return cells
 
 
 # The dialect of nearly all files. All parsers can share this object, because it has no state.
@@ -198,7 +222,7 @@ def is_header(
         raise
     except BadRow:  # it will be answered as such
         found = second.split(b",")
-    has_number = any(map(is_number, found))
+    has_number = any(is_number(cell) or is_decimal_comma(dialect.back(cell)) for cell in found)
     if not has_number:
         options.notices.once(TEXTS_ONLY)
     return has_number

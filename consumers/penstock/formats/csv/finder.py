@@ -14,7 +14,14 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from penstock.errors import Poison
-from penstock.formats.csv.dialect import RFC, CsvOptions, Dialect, Quoting, is_any_number
+from penstock.formats.csv.dialect import (
+    RFC,
+    TWO_WAYS,
+    CsvOptions,
+    Dialect,
+    Quoting,
+    is_any_number,
+)
 from penstock.formats.csv.grammar import DOUBLED, ESCAPED
 
 DELIMITERS: Final[dict[str, bytes]] = {
@@ -47,10 +54,6 @@ _QUOTINGS: Final = (
 # Only writers that escape by a backslash write such a cell, so they are tried first.
 _NULL: Final = re.compile(rb"(?m)(?:^|[,;\t|])\\N(?=[,;\t|\r\n])")
 _ESCAPED: Final = re.compile(rb"(?s)\\.")
-_TWO_WAYS: Final = (
-    "the quotes of this TSV may be around cells with line breaks, or part of texts without; set "
-    'rows.quote to "none" or to the quote'
-)
 _COMMA_OR_DECIMAL: Final = (
     'with rows.decimal = "," a comma may separate cells or belong to a number here; set '
     "rows.delimiter"
@@ -115,8 +118,8 @@ def patterns(
         cell = rb"(?:%b(?:\r(?=\n))?+|%b)" % (quoted, plain)
         begun = rb"(?:%b%b(?:%b\r?+)?+\\?+|%b)\Z" % (quote, inside, quote, plain)
     else:
-        # A cell that is quoted as a whole shows that there are quotes.
-        quoted = rb'"[^"%b\n]*+(?:"(?![%b\r\n])[^"%b\n]*+)*+"[%b\r\n]' % ((separators,) * 4)
+        # A cell that is quoted as a whole shows that there are quotes. Blanks may follow.
+        quoted = rb'"[^"%b\n]*+(?:"(?! *+[%b\r\n])[^"%b\n]*+)*+" *+[%b\r\n]' % ((separators,) * 4)
         cell = rb"(?!%b)[^%b\n]*+" % (quoted, separators)
         if quoting.escapes:
             text = rb"[^\\%b\n]*+" % separators
@@ -204,7 +207,9 @@ class Finder:
         else:
             quoting = usual
             separator, _ = self._divided(head, quoting, delimiter)
-        return Dialect(separator, self._decimal, self._comment, quoting)
+        has_proof = separator != b"\t" or self._options.quote != "auto" or not quoting.quote
+        has_proof = has_proof or head.has_cell_with(quoting.quote, separator)
+        return Dialect(separator, self._decimal, self._comment, quoting, has_proof=has_proof)
 
     def _is_asked(self, quoting: Quoting) -> bool:
         quote, escape = self._options.quote, self._options.escape
@@ -231,7 +236,7 @@ class Finder:
         if self._options.quote != "auto":
             return True
         if quoting == RFC and separator == b"\t" and begins and has(Quoting(b"")):
-            raise Poison("bad_format", _TWO_WAYS)
+            raise Poison("bad_format", TWO_WAYS)
         # If no cell is quoted, the head does not show by which sign.
         return begins or (quoting.quote == b'"' and not has_nulls)
 

@@ -3,7 +3,8 @@
 Rule: only the file's own metadata decide. pandas writes the labels of a frame's rows as a column,
 unless they are 0, 1, 2 and so on: a filtered frame has one column more than the whole frame. If the
 labels have no name, they are no data of the table. If they have a name, somebody gave it, and they
-are a column as any other. Layout: pandas, "Storing pandas DataFrame objects in Apache Parquet
+are a column as any other. Labels that are a range, as 5, 6, 7, are no column but a note in the
+metadata, named or not. Layout: pandas, "Storing pandas DataFrame objects in Apache Parquet
 format". Pure. Owner: the reader of tables.
 """
 
@@ -37,12 +38,7 @@ class _Pandas(msgspec.Struct):
 
 def unnamed_index(schema: pa.Schema) -> list[str]:
     """The columns with labels that have no name."""
-    if _KEY not in (schema.metadata or {}):
-        return []
-    try:
-        told = msgspec.json.decode(schema.metadata[_KEY], type=_Pandas)
-    except msgspec.DecodeError:
-        return []
+    told = _told(schema)
     # In files of old versions the columns have no `field_name`.
     names = {column.field_name: column.name for column in told.columns}
     return [
@@ -55,3 +51,16 @@ def unnamed_index(schema: pa.Schema) -> list[str]:
             or (told.creator.library, name) == _FASTPARQUET
         )
     ]
+
+
+def named_ranges(schema: pa.Schema) -> list[str]:
+    """The names of labels that are not in the table, because pandas has noted their range only."""
+    notes = [note for note in _told(schema).index_columns if isinstance(note, dict)]
+    return [str(note["name"]) for note in notes if note.get("name") is not None]
+
+
+def _told(schema: pa.Schema) -> _Pandas:
+    try:
+        return msgspec.json.decode((schema.metadata or {}).get(_KEY, b"{}"), type=_Pandas)
+    except msgspec.DecodeError:
+        return _Pandas()

@@ -22,7 +22,7 @@ from penstock.errors import Poison
 from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
-from penstock.formats.tables.added_columns import unnamed_index
+from penstock.formats.tables.added_columns import named_ranges, unnamed_index
 from penstock.formats.tables.json_values import check_values, json_text, objects, plain
 from penstock.formats.tables.weight import key_bytes, weights_of
 from penstock.messages.times import EARLIEST_MS, LATEST_MS
@@ -263,6 +263,11 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
         known = ", ".join(names[:_SHOWN_COLUMNS])
         return f'no column "{column}" in the table: it has {known}'
 
+    for name in set(named_ranges(schema)).difference(names):
+        options.notices.once(
+            f'tables have row labels of pandas, "{name}", as a note of their range and not as a '
+            "column, so rows do not have them; write them after reset_index() if they are needed"
+        )
     found = chosen(names, options, absent)
     added = unnamed_index(schema) if options.columns is None else ()
     if left_out := [name for name in found if name in added]:
