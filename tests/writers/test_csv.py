@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -245,25 +246,45 @@ def by_mariadb(key: str, fields: str) -> Callable[[Path], File]:
     return write
 
 
-def by_spark(wrong: Mapping[str, Any], **options: str) -> Callable[[Path], File]:
-    def write(folder: Path) -> File:
-        sql = module("pyspark.sql")
-        spark = (
-            sql.SparkSession.builder.master("local[1]")
-            .config("spark.ui.enabled", "false")
-            .getOrCreate()
-        )
-        rows = spark.createDataFrame(
-            [tuple(row) for row in table()], "id int, text string, value double"
-        )
-        rows.coalesce(1).write.options(header="true", **options).csv(str(folder / "out"))
-        (path,) = (folder / "out").glob("*.csv")
-        # Spark takes the blanks around a text away. What it does not quote it does not escape, and
-        # a cell `\N` is missing with a backslash as escape.
-        right = [wrong.get(text, text.strip()) for text in TEXTS]
-        return texts(path.read_bytes(), "spark.csv", right)
+SPARK: dict[str, tuple[Mapping[str, str], Mapping[str, Any], Mapping[str, Any]]] = {
+    # What Spark does not quote it does not escape.
+    "its default": (
+        {},
+        {**TEXT_ROWS, "escape": "backslash"},
+        {"\\N": None, "\\\\server\\share": Bad("cell 1 has a backslash")},
+    ),
+    "quoteAll": ({"quoteAll": "true"}, TEXT_ROWS, {}),
+    "escape is a quote": ({"escape": '"'}, TEXT_ROWS, {}),
+}
+SPARK_SCRIPT = """
+import json, sys
+from pyspark.sql import SparkSession
+given = json.load(sys.stdin)
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+rows = spark.createDataFrame(given["rows"], "id int, text string, value double").coalesce(1)
+for at, options in enumerate(given["options"]):
+    rows.write.options(header="true", **options).csv(str(at))
+"""
 
-    return write
+
+@cache
+def of_spark() -> dict[str, bytes]:
+    """What each option writes, by one Spark."""
+    given = {"rows": table(), "options": [options for options, _, _ in SPARK.values()]}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run("writers-python", "-c", SPARK_SCRIPT, stdin=json.dumps(given).encode(), cwd=folder)
+        return {
+            said: next((folder / str(at)).glob("*.csv")).read_bytes()
+            for at, said in enumerate(SPARK)
+        }
+
+
+def by_spark(said: str) -> Callable[[Path], File]:
+    wrong = SPARK[said][2]
+    # Spark takes the blanks around a text away.
+    right = [wrong.get(text, text.strip()) for text in TEXTS]
+    return lambda folder: texts(of_spark()[said], "spark.csv", right)
 
 
 BACKSLASH = {**TEXT_ROWS, "escape": "backslash"}
@@ -425,29 +446,9 @@ CELLS: list[Cell] = [
         {"header": "no"},
         is_long=True,
     ),
-    Cell(
-        "Spark",
-        "its default",
-        by_spark({"\\N": None, "\\\\server\\share": Bad("cell 1 has a backslash")}),
-        ["module:pyspark"],
-        BACKSLASH,
-        is_long=True,
-    ),
-    Cell(
-        "Spark",
-        "quoteAll",
-        by_spark({}, quoteAll="true"),
-        ["module:pyspark"],
-        TEXT_ROWS,
-        is_long=True,
-    ),
-    Cell(
-        "Spark",
-        "escape is a quote",
-        by_spark({}, escape='"'),
-        ["module:pyspark"],
-        TEXT_ROWS,
-        is_long=True,
+    *(
+        Cell("Spark", said, by_spark(said), ["writers-python"], rows, is_long=True)
+        for said, (_, rows, _) in SPARK.items()
     ),
 ]
 
