@@ -354,3 +354,9 @@ async def test_a_local_list_that_is_replaced_while_it_is_read_is_refused(tmp_pat
 async def test_a_list_that_is_not_there_is_an_error(objects: MemoryObjects) -> None:
     with pytest.raises(Fatal, match="cannot be read"):
         await read(objects, "typo.csv")
+
+
+def test_a_key_in_a_list_that_is_not_utf_8_is_refused() -> None:
+    columns = Columns(["bucket", "key"], is_encoded=True)
+    with pytest.raises(SchemaError, match="not UTF-8"):
+        columns.reference(["b", "K%F6ln.csv"])

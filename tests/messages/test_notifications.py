@@ -160,6 +160,7 @@ def test_a_call_that_wrote_bytes_announces_its_object(name: str) -> None:
          "detail-type 'upload finished'"),
         (cloud_trail(requestParameters=None), "no bucketName and key"),
         ({"Records": [s3_event(key="K%F6ln.csv")]}, "not UTF-8"),
+        ({"url": "https://acct.blob.core.windows.net/raw/K%F6ln.csv"}, "not UTF-8"),
         ({"Type": "SubscriptionConfirmation", "Message": "You have chosen to subscribe",
           "SubscribeURL": "https://sns"}, "a SubscriptionConfirmation of SNS"),
         ({"Type": "UnsubscribeConfirmation", "Message": "You have chosen"}, "SubscribeURL"),

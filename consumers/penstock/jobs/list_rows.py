@@ -19,11 +19,10 @@ from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final, Self
-from urllib.parse import unquote_plus
 
 from penstock.formats.base.source import Source, SourceFile
 from penstock.messages.reference import Reference, SchemaError
-from penstock.messages.urls import split_url
+from penstock.messages.urls import decoded_key, split_url
 
 _FIELDS: Final = {
     "bucket": "bucket",
@@ -91,7 +90,7 @@ class Columns:
         elif not ("bucket" in said and "key" in said):
             raise SchemaError("bucket or key is empty")
         if self._is_encoded:
-            said["key"] = unquote_plus(said["key"])
+            said["key"] = decoded_key(said["key"], is_form=True)
         _make_numbers(said)
         return Reference(**said)
 

@@ -14,7 +14,6 @@ and "CloudTrail log events for S3"; MinIO, `internal/event/name.go`; Ceph, "Buck
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote_plus
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder
@@ -27,6 +26,7 @@ from penstock.messages.cloud_events import (
     of_r2,
 )
 from penstock.messages.reference import Reference, SchemaError
+from penstock.messages.urls import decoded_key
 
 # The way from S3 through SNS and SQS to a function's `Records` wraps a message three times. Each
 # wrapping doubles the escapes.
@@ -247,23 +247,12 @@ def _from_records(events: list[_Event], wrappings: int) -> Iterator[Reference | 
 def _from_s3(s3: _S3, event_time: str | None) -> Reference:
     return Reference(
         bucket=s3.bucket.name,
-        key=_decoded(s3.object.key),
+        key=decoded_key(s3.object.key, is_form=True),
         event_time=event_time or None,
         version_id=s3.object.version_id or None,
         etag=s3.object.e_tag or None,
         size=None if s3.object.size is None else int(s3.object.size),
     )
-
-
-def _decoded(key: str) -> str:
-    """A form-encoded key as its bytes say."""
-    try:
-        return unquote_plus(key, errors="strict")
-    except UnicodeDecodeError:
-        raise SchemaError(
-            f"the key {key[:80]!r} has bytes that are not UTF-8, so no client can ask for this "
-            "object; give it a name in UTF-8"
-        ) from None
 
 
 def _from_bridge(

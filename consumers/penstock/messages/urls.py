@@ -7,7 +7,7 @@ percent-encoded.
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 from penstock.messages.reference import SchemaError
 
@@ -64,6 +64,17 @@ def is_access_point(bucket: str) -> bool:
     return _ACCESS_POINT.fullmatch(bucket) is not None
 
 
+def decoded_key(key: str, *, is_form: bool = False) -> str:
+    """A percent-encoded key as its bytes say. `is_form`: in it `+` is a blank."""
+    try:
+        return (unquote_plus if is_form else unquote)(key, errors="strict")
+    except UnicodeDecodeError:
+        raise SchemaError(
+            f"the key {key[:80]!r} has bytes that are not UTF-8, so no client can ask for this "
+            "object; give it a name in UTF-8"
+        ) from None
+
+
 def split_place(url: str) -> tuple[str, str | None, str, str]:
     """Scheme, account, bucket and key of a URL. Each part may be empty, because the `url` in a
     store's section of the configuration may name only some of them.
@@ -78,7 +89,7 @@ def split_place(url: str) -> tuple[str, str | None, str, str]:
     bucket, _, key = rest.partition("/")
     if scheme == "https" and (found := _AZURE_HOST.fullmatch(bucket)):
         container, _, key = key.partition("/")
-        return "az", found[1], container, unquote(key)
+        return "az", found[1], container, decoded_key(key)
     bucket, _, host = bucket.partition("@") if scheme == "az" else (bucket, "", "")
     if "@" in bucket:
         raise SchemaError("credentials in a url would be in every record; configure a store")

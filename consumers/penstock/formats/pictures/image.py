@@ -33,6 +33,9 @@ EXTENSIONS: Final = (
 )
 # The modules of the extra that a kind needs beside Pillow.
 _NEEDED: Final = {"HEIC": "pillow_heif", "JPEG": "simplejpeg"}
+# TIFF's tags of the bits of a number and of its meaning as light (TIFF 6.0, section 8).
+_TIFF_BITS: Final = 258
+_TIFF_LIGHT, _TIFF_WHITE_IS_0 = 262, 0
 # A frame of a video may become a JPEG; this is the quality of the JPEG.
 JPEG_QUALITY: Final = 95
 
@@ -198,8 +201,13 @@ def _as_rgb(image: "Image.Image") -> "Image.Image":
         return image
     # If a pixel has 16 bits, `convert` would make all values above 255 white.
     if image.mode.startswith("I;16"):
-        values = np.asarray(image).astype(np.uint16)
-        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+        # Of a TIFF, 12 bits may be used, and white may be 0; Pillow heeds neither.
+        tags = getattr(image, "tag_v2", {})
+        bits = tags.get(_TIFF_BITS, (16,))[0]
+        values = (np.asarray(image).astype(np.uint16) >> bits - 8).astype(np.uint8)
+        if tags.get(_TIFF_LIGHT) == _TIFF_WHITE_IS_0:
+            values = 255 - values
+        return Image.fromarray(values).convert("RGB")
     if image.mode == "I":
         raise BadRow("the picture has pixels of 32 bits, which are not read")
     if image.mode == "F":
