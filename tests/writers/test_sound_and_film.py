@@ -179,6 +179,8 @@ SOUNDS = [
     full("ffmpeg", "AAC", "a.m4a", f"{FFMPEG} -i in -c:a aac -b:a 192k a.m4a"),
     full("ffmpeg", "Opus in MP4", "a.m4a", f"{FFMPEG} -i in -c:a libopus -b:a 128k -f mp4 a.m4a"),
     full("ffmpeg", "MP3", "a.mp3", f"{FFMPEG} -i in -c:a libmp3lame -b:a 192k a.mp3"),
+    full("sox", "WAV, IMA ADPCM", "a.wav", "sox -t wav in -e ima-adpcm a.wav"),
+    full("sox", "WAV, Microsoft ADPCM", "a.wav", "sox -t wav in -e ms-adpcm a.wav"),
     full("lame", "constant", "a.mp3", "lame --quiet -b 192 in a.mp3"),
     exact("flac", "16 bit", "a.flac", "flac -s -f in -o a.flac"),
     exact("flac", "16 bit, small blocks", "a.flac", "flac -s -f --blocksize=576 in -o a.flac"),

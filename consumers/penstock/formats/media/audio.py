@@ -132,7 +132,7 @@ def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator
     for recording in (
         [plain_recording(source, wave)]
         if wave is not None and wave.is_plain
-        else decoded(source, container, wave and wave.missing(source))
+        else decoded(source, container, wave and wave.missing(source), wave and wave.frames)
     ):
         yield from _rows(recording, options, gathered, ms)
         ms += recording.frames * 1000 / recording.rate

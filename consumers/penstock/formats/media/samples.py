@@ -98,14 +98,17 @@ def scaled(numbers: Numbers) -> Samples:
     return found
 
 
-def decoded(source: Source, container: str, missing: str | None = None) -> Iterator[Recording]:
+def decoded(
+    source: Source, container: str, missing: str | None = None, frames: int | None = None
+) -> Iterator[Recording]:
     """The recordings of an object, one after the other. `container`: libav's name for it.
-    `missing`: what the caller found to be missing at the end of the object.
+    `missing`: what the caller found to be missing at the end of the object. `frames`: how many
+    samples of each channel the caller found in the header.
     """
     if container != "ogg":
         proof = _Flac if container == "flac" else _Stated
         file = FollowedFile(source, container)
-        yield from _recording(file, container, partial(proof, source, file, missing))
+        yield from _recording(file, container, partial(proof, source, file, missing, frames))
         return
     at: int | None = 0
     while at is not None:
@@ -215,11 +218,16 @@ class _Stated:
     """
 
     def __init__(
-        self, source: Source, file: FollowedFile, missing: str | None, stream: "AudioStream"
+        self,
+        source: Source,
+        file: FollowedFile,
+        missing: str | None,
+        frames: int | None,
+        stream: "AudioStream",
     ) -> None:
         self.count = 0
         self._came = 0
-        self._stated, self._most = _stated(source, stream)
+        self._stated, self._most = (frames, None) if frames else _stated(source, stream)
         self._file = file
         self._missing = missing
         # An MP4 states when the sound ends. It may state gaps, too, so it does not state a count.
@@ -308,9 +316,14 @@ class _Flac(_Stated):
     """
 
     def __init__(
-        self, source: Source, file: FollowedFile, missing: str | None, stream: "AudioStream"
+        self,
+        source: Source,
+        file: FollowedFile,
+        missing: str | None,
+        frames: int | None,
+        stream: "AudioStream",
     ) -> None:
-        super().__init__(source, file, missing, stream)
+        super().__init__(source, file, missing, frames, stream)
         info = (stream.codec_context.extradata or b"").ljust(_STREAMINFO_BYTES, b"\0")
         self._bits = ((info[12] & 1) << 4 | info[13] >> 4) + 1
         self._md5 = info[18:34]

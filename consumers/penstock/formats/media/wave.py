@@ -23,13 +23,18 @@ _EXTENSIBLE: Final = 0xFFFE
 _TYPES: Final = {
     (1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (3, 4): "<f4", (3, 8): "<f8"
 }  # fmt: skip
+# Tags of codecs whose blocks have a fixed number of samples: ADPCM of Microsoft and IMA, GSM.
+_BLOCKS: Final = (0x02, 0x11, 0x31)
 # At most this many chunks are read in search for the samples.
 _MOST_CHUNKS: Final = 1_000
 _MOST_HEADER_BYTES: Final = 40
 
 
 class Wave(NamedTuple):
-    """What the header says. The samples begin at byte `begin` and have `nbytes` bytes."""
+    """What the header says. The samples begin at byte `begin` and have `nbytes` bytes. `frames`:
+    how many samples of each channel are in packed blocks, of which the last is filled up; None:
+    the header does not say it, or not believably.
+    """
 
     tag: int
     channels: int
@@ -38,6 +43,7 @@ class Wave(NamedTuple):
     begin: int
     nbytes: int
     states_end: bool
+    frames: int | None
 
     @property
     def is_plain(self) -> bool:
@@ -59,7 +65,7 @@ def is_wave(head: bytes) -> bool:
 
 def wave_of(source: Source) -> Wave:
     layout: tuple[int, int, int, int] | None = None
-    long_bytes = 0
+    long_bytes = block_frames = fact = 0
     for name, at, nbytes in _chunks(source, len(b"RIFF....WAVE")):
         body = source.read(at, at + min(nbytes, _MOST_HEADER_BYTES))
         try:
@@ -70,6 +76,10 @@ def wave_of(source: Source) -> Wave:
                 if tag == _EXTENSIBLE:
                     tag = struct.unpack_from("<H", body, 24)[0]
                 layout = (tag, channels, rate, frame_bytes)
+                if tag in _BLOCKS:
+                    (block_frames,) = struct.unpack_from("<H", body, 18)
+            elif name == b"fact" and block_frames:
+                (fact,) = struct.unpack_from("<I", body)
         except struct.error as error:
             raise breaks_off("its header is not all there") from error
         if name == b"data" and layout is not None:
@@ -77,7 +87,9 @@ def wave_of(source: Source) -> Wave:
                 _check_nothing(source, at)
             is_unknown = nbytes == _UNKNOWN_BYTES
             there = (long_bytes or source.size - at) if is_unknown else nbytes
-            return Wave(*layout, at, there, states_end=not is_unknown or long_bytes > 0)
+            most = -(-there // (layout[3] or 1)) * block_frames
+            frames = fact if 0 <= most - fact < block_frames else None
+            return Wave(*layout, at, there, not is_unknown or long_bytes > 0, frames)
     raise breaks_off("it has no samples")
 
 
