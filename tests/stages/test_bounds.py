@@ -6,15 +6,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
+import pytest
 
 from penstock.calls.unexpected_errors import Guards
+from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
+from penstock.errors import Poison
 from penstock.formats.base.reading import Turn
-from penstock.ports import Answers
+from penstock.formats.base.runs import RowOptions
+from penstock.messages.reference import Reference
+from penstock.ports import Answers, Record
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
-from penstock.stages.expand import InlineReading
+from penstock.stages.expand import Expand, InlineReading, Repeated
 from penstock.telemetry.worker import Telemetry
+from tests.core.builders import StubLane
 from tests.support.pipelines import World, csv, running, until
 
 
@@ -154,3 +160,63 @@ async def test_no_more_rows_of_an_object_are_read_ahead_than_are_soon_needed() -
         assert pipeline.wiring.budget.spent_bytes < 10_000 * 264
         release.set()
         await until(lambda: world.next_offset() == 1)
+
+
+async def test_an_object_ends_where_its_records_would_repeat_too_much() -> None:
+    """All records of an object may have 256 MiB, or 200 times the bytes of object and message."""
+    attributes = {"about": "x" * 60_000}
+    most = (256 << 20) // len(orjson.dumps(attributes) + b'"a.csv""s"')
+
+    async def next_step() -> None:
+        return
+
+    def reading(ticket: Ticket, rows: int) -> InlineReading:
+        microbatch: Any = SimpleNamespace(add=lambda block: None)
+        guards = Guards(Telemetry(), VirtualClock(), raises=True)
+        expand = Expand(RowOptions(), microbatch, guards, 1 << 20)
+        found = expand.begin_inline(ticket, csv(rows))
+        assert found is not None
+        return found
+
+    def ticket_of(**more: Any) -> Ticket:
+        reference = Reference(bucket="b", key="a.csv", **more)
+        return Ticket(StubLane(), Record(0, 0, None, b"", 0), 0, "s", reference)
+
+    permit: Any = SimpleNamespace(next_step=next_step)
+    # The second time it is a later try, which ends at the same row.
+    for start in (0, most - 5):
+        ticket = ticket_of(attributes=attributes)
+        ticket.next_row = start
+        with pytest.raises(Poison) as caught:
+            await reading(ticket, most + 9).read(permit)
+        assert (caught.value.code, caught.value.stage) == ("too_large", "expand")
+        assert ticket.next_row == most
+        assert ticket.head is not None
+        assert ticket.tail is not None
+        assert (ticket.head.first_row, ticket.tail.first_row + ticket.tail.rows) == (start, most)
+    # It fits, it repeats little, or nobody asked for all of its rows.
+    for ticket, rows in (
+        (ticket_of(attributes=attributes), most),
+        (ticket_of(), most + 9),
+        (ticket_of(attributes=attributes, rows=((9, None),)), most + 9),
+    ):
+        await reading(ticket, rows).read(permit)
+        assert ticket.next_row == rows
+
+
+def test_the_names_of_members_count_for_each_row() -> None:
+    def answered(size: int, *members: str | None) -> list[int]:
+        reference = Reference(bucket="b", key="a.tar.gz")
+        ticket = Ticket(StubLane(), Record(0, 0, None, b"", 0), 0, "s", reference)
+        repeated = Repeated(ticket, size, 200)
+        return [repeated.add(100_000, member) for member in members]
+
+    # If names are short, an object may have the million rows that it may always have. A name of
+    # control characters has six times as many bytes in JSON.
+    assert answered(4_000, *["short"] * 11) == [100_000] * 10 + [48_576]
+    long = "\x01" * 4_096
+    most = (256 << 20) // (len(long) * 6 + len(b'"s""a.tar.gz""'))
+    assert answered(4_000, long, long) == [most, 0]
+    # A large object may make more, and an object whose size is not known may make any amount.
+    assert answered(20_000_000, long) == [100_000]
+    assert answered(-1, long) == [100_000]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.json import encode
 
 from penstock.calls.unexpected_errors import Guard, Guards
 from penstock.core.progress.ranges import selected
@@ -22,10 +23,12 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Kept, Payload
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
+from penstock.errors import Poison
 from penstock.formats.base.reading import Turn, open_inline
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import FREE_ROWS, RowOptions, Run
 from penstock.formats.registry import check_nothing, ranged_format
 from penstock.formats.text.json_array import JsonOptions
+from penstock.messages.prediction import as_text
 from penstock.messages.times import LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.object_bytes import Supply
@@ -92,7 +95,7 @@ class Expand:
             found = open_inline(self._options_of(ticket), data, most_bytes, **how._asdict())
         if found is None:
             return None
-        return InlineReading(found, _Rows(ticket, self._microbatch), self._guard)
+        return InlineReading(found, self._rows(ticket, len(data)), self._guard)
 
     def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
         task = Task(
@@ -102,7 +105,11 @@ class Expand:
             next_row=ticket.next_row,
             rows=ticket.reference.rows if ticket.reference is not None else None,
         )
-        return DecoderReading(task, _Rows(ticket, self._microbatch), self._guard)
+        return DecoderReading(task, self._rows(ticket, size), self._guard)
+
+    def _rows(self, ticket: Ticket, size: int) -> "_Rows":
+        repeated = Repeated(ticket, size, self._options.expansion_ratio)
+        return _Rows(ticket, self._microbatch, repeated)
 
     def _options_of(self, ticket: Ticket) -> RowOptions:
         return self._options if ticket.reference is not None else self._inline_options
@@ -172,12 +179,59 @@ class _Bad(NamedTuple):
     reasons: ReasonsBuilder
 
 
+class Repeated:
+    """Counts what the records of one object repeat: its names, the names of its members, and the
+    sender's attributes. A message of 65 kB with an object of 1 kB could otherwise make 30 GB of
+    records.
+    """
+
+    def __init__(self, ticket: Ticket, size: int, ratio: int) -> None:
+        origin, key = ticket.reference or ticket.inline, ""
+        self._frame_bytes = len(as_text(ticket.stream))
+        if ticket.reference is not None:
+            key = ticket.reference.key
+            self._frame_bytes += len(as_text(key))
+        if origin is not None and origin.attributes is not None:
+            self._frame_bytes += len(encode(origin.attributes))
+        self._size, self._ratio = size, ratio
+        self._nbytes = 0
+        # What the object and its message may make, but at least the records of as many rows as an
+        # object may always have. None: the size is not known.
+        self._most = max(FREE_ROWS * ROW_COST_BYTES, (size + self._frame_bytes) * ratio)
+        self._member: str | None = None
+        self._row_bytes = max(ROW_COST_BYTES, self._frame_bytes)
+
+    def add(self, rows: int, member: str | None) -> int:
+        """Count the records of these rows. Returns how many of the rows may have a record."""
+        if member != self._member:
+            self._member = member
+            member_bytes = 0 if member is None else len(as_text(member))
+            self._row_bytes = max(ROW_COST_BYTES, self._frame_bytes + member_bytes)
+        left = rows
+        if self._size >= 0:
+            left = min(rows, (self._most - self._nbytes) // self._row_bytes)
+        self._nbytes += left * self._row_bytes
+        return left
+
+    def error(self) -> Poison:
+        found = Poison(
+            "too_large",
+            f"each record repeats {self._row_bytes} bytes of names and attributes, and all records "
+            f"together would repeat more than {self._most} bytes: an object of {self._size} bytes "
+            f"may make {self._ratio} times as much (limits.expansion_ratio). Name it and its "
+            "members shorter, or send fewer attributes",
+        )
+        found.stage = "expand"
+        return found
+
+
 class _Rows:
     """Turns runs into blocks. Rows below `ticket.next_row` are skipped."""
 
-    def __init__(self, ticket: Ticket, microbatch: Microbatch) -> None:
+    def __init__(self, ticket: Ticket, microbatch: Microbatch, repeated: Repeated) -> None:
         self._ticket = ticket
         self._microbatch = microbatch
+        self._repeated = repeated
         self._row = 0
         self._bad: _Bad | None = None
 
@@ -192,19 +246,27 @@ class _Rows:
         wanted = ticket.reference.rows if ticket.reference else None
         for run in runs:
             start, self._row = self._row, self._row + run.rows
-            # Rows below `next_row` were read by an earlier try, or delivered by an earlier
-            # assignment.
-            fresh = max(start, ticket.next_row)
-            if fresh < self._row:
-                for first, stop in selected(wanted, fresh, self._row):
-                    if run.payload is None:
-                        self._add_bad(run, first, stop - first)
-                    else:
-                        self._add_good(run, run.payload, start, first, stop)
-                ticket.next_row = self._row
+            for first, stop in selected(wanted, start, self._row):
+                # Rows are counted in every try, so that each try ends the object at the same row.
+                end = first + self._repeated.add(stop - first, run.member)
+                # Rows below `next_row` were read by an earlier try, or delivered by an earlier
+                # assignment.
+                fresh = max(first, ticket.next_row)
+                if fresh < end and run.payload is None:
+                    self._add_bad(run, fresh, end - fresh)
+                elif fresh < end and run.payload is not None:
+                    self._add_good(run, run.payload, start, fresh, end)
+                if end < stop:
+                    ticket.next_row = max(ticket.next_row, end)
+                    self._end()
+                    raise self._repeated.error()
+            ticket.next_row = max(ticket.next_row, self._row)
+        self._end()
+
+    def _end(self) -> None:
         self._end_bad()
-        if ticket.has_answers:
-            ticket.owner.wake()
+        if self._ticket.has_answers:
+            self._ticket.owner.wake()
 
     def _add_good(self, run: Run, payload: Payload, start: int, first: int, stop: int) -> None:
         self._end_bad()
