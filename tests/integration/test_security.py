@@ -3,6 +3,7 @@
 Wrong ones end a start with exit code 2 and one message that names the key and holds none of them.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,9 +12,11 @@ import msgspec
 import pytest
 
 from penstock import config
+from penstock.adapters.kafka.client import telling_refusals
 from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
+from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, first_cause
 from penstock.ports import Location
 from realstack.minio import s3_client
 from tests.support import secured
@@ -154,6 +157,42 @@ async def test_kafka_by_password(
     assert ended.code == 0, ended.stderr
     environ |= settings("KAFKA", sasl_password=WRONG)
     assert_refused(await penstock("topics", "create", environ=environ), "kafka.sasl_password")
+
+
+# aiokafka leaves the socket of a refused connection to the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("wrong", ["password", "certificate", "nothing"])
+async def test_when_kafka_answers_no_more_a_refusal_of_our_credentials_is_told(
+    kafka: dict[str, str], authority: Authority, stranger: Authority, wrong: str
+) -> None:
+    """As after a change of the password or at the end of a certificate, when a client only sees
+    that its connections break.
+    """
+    environ = by_password(kafka, authority, "SCRAM-SHA-512", "secure")
+    if wrong == "certificate":
+        environ = by_certificate(kafka, authority, stranger)
+    if wrong == "password":
+        environ |= settings("KAFKA", sasl_password=WRONG)
+    cfg = config.load(None, environ)
+    with pytest.raises((Fatal, ExceptionGroup)) as caught:
+        async with telling_refusals(cfg.kafka), asyncio.TaskGroup() as tasks:
+            tasks.create_task(_nobody_answers())
+    found: BaseException = caught.value
+    error = first_cause(found) if isinstance(found, BaseExceptionGroup) else found
+    assert isinstance(error, Fatal)
+    code, word = {
+        "password": (EXIT_USAGE, "kafka.sasl_password"),
+        "certificate": (EXIT_USAGE, "kafka.ssl_certfile"),
+        "nothing": (EXIT_UNREACHABLE, "no answer"),
+    }[wrong]
+    assert error.exit_code == code
+    assert word in str(error)
+    assert WRONG not in str(error)
+
+
+async def _nobody_answers() -> None:
+    raise Fatal("no answer for 120 s", exit_code=EXIT_UNREACHABLE)
 
 
 async def test_kafka_whose_certificate_is_not_trusted(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.memory.topics import MemorySink
-from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+from penstock.errors import EXIT_USAGE, Fatal, Unreachable, usage
 from penstock.ops.topic_checks import ALL_GONE_S, GONE_S, LOOK_EVERY_S, kept_longer, mind_topics
 from penstock.simulation.virtual_time import virtual_time
 
@@ -26,6 +26,10 @@ class Topics(MemorySink):
         return 0 if topic == self._missing() else 4
 
 
+async def connected() -> None:
+    return
+
+
 def now_s() -> float:
     return asyncio.get_running_loop().time()
 
@@ -37,7 +41,7 @@ def now_s() -> float:
 async def test_a_topic_that_went_is_called_gone_with_the_command_that_makes_it(topic: str) -> None:
     sink = Topics(lambda: topic if now_s() > 100.0 else "")
     with pytest.raises(Fatal, match=f"gone .*: topic {topic}.* penstock topics create") as ended:
-        await mind_topics(CFG, sink)
+        await mind_topics(CFG, sink, connected)
     assert ended.value.exit_code == EXIT_USAGE
     assert 100.0 + GONE_S <= now_s() <= 100.0 + GONE_S + 2 * LOOK_EVERY_S
 
@@ -47,7 +51,7 @@ async def test_a_topic_that_a_broker_does_not_know_for_half_a_minute_ends_no_wor
     sink = Topics(lambda: "refs" if 95.0 < now_s() % 200.0 < 130.0 else "")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3_600.0):
-            await mind_topics(CFG, sink)
+            await mind_topics(CFG, sink, connected)
 
 
 @virtual_time
@@ -57,22 +61,30 @@ async def test_a_broker_that_knows_no_topic_is_waited_for_longer() -> None:
             return 0 if now_s() > 100.0 else 4
 
     with pytest.raises(Fatal, match=r"gone .*predictions and .*refs.* penstock topics create"):
-        await mind_topics(CFG, Empty())
+        await mind_topics(CFG, Empty(), connected)
     assert now_s() >= 100.0 + ALL_GONE_S
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
 @virtual_time
-async def test_a_broker_that_does_not_answer_has_lost_no_topic(is_silent: bool) -> None:
+async def test_a_broker_that_does_not_answer_has_lost_no_topic_but_may_refuse_us(
+    is_silent: bool,
+) -> None:
     class Away(MemorySink):
         async def partitions(self, topic: str) -> int:
             if is_silent:
                 await asyncio.Event().wait()
             raise Unreachable("refused")
 
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(3_600.0):
-            await mind_topics(CFG, Away())
+    async def connect() -> None:
+        if now_s() > 7_000.0:
+            raise usage("authentication failed")
+        raise Unreachable("refused")
+
+    with pytest.raises(Fatal, match="authentication failed") as ended:
+        await mind_topics(CFG, Away(), connect)
+    assert ended.value.exit_code == EXIT_USAGE
+    assert 7_000.0 < now_s() < 7_000.0 + 5 * LOOK_EVERY_S
 
 
 def test_a_topic_that_keeps_records_longer_than_the_one_behind_it_is_known() -> None:

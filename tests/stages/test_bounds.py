@@ -220,3 +220,17 @@ def test_the_names_of_members_count_for_each_row() -> None:
     # A large object may make more, and an object whose size is not known may make any amount.
     assert answered(20_000_000, long) == [100_000]
     assert answered(-1, long) == [100_000]
+
+
+@virtual_time
+async def test_a_letter_of_a_letter_is_no_longer_than_the_first() -> None:
+    world = World()
+    attributes = {"about": "x" * 1_000}
+    world.announce("gone.csv", stream="s", attributes=attributes)
+    async with running(world):
+        for letters in range(1, 4):
+            await until(lambda: world.next_offset() == letters)  # noqa: B023
+            world.source.append(orjson.dumps(world.dead_letters()[-1]["reference"]))
+        await until(lambda: world.next_offset() == 4)
+    lengths = [len(orjson.dumps(letter)) for letter in world.dead_letters()]
+    assert lengths == [lengths[0]] * 4

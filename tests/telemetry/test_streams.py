@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.telemetry.streams import OTHERS, SHOWN, Owed, Streams
+from penstock.telemetry.streams import MOST_NAME_CHARS, OTHERS, SHOWN, Owed, Streams
 
 
 def fed(streams: int, now_s: float = 1000.0, objects: int = 100) -> Streams:
@@ -89,6 +89,17 @@ def test_of_a_hundred_thousand_streams_the_silent_ones_are_forgotten() -> None:
         streams.delivered("steady", 0, 1, 0.01, 1000.0 + number / 1000)
     assert streams.told({}, set(), 1100.0).known <= 100
     assert streams.told({}, set(), 5000.0).known == 0
+
+
+def test_of_streams_with_long_names_fewer_are_kept() -> None:
+    streams = Streams()
+    for number in range(1_000):
+        streams.delivered(f"{'s' * 4_000}{number}", 0, 1, 0.01, 1000.0)
+    assert streams.told({}, set(), 1000.0).known == MOST_NAME_CHARS // 4_003
+    streams.turn(9000.0)
+    for number in range(1_000):
+        streams.delivered(f"short {number}", 0, 1, 0.01, 9000.0)
+    assert streams.told({}, set(), 9000.0).known == 1_000
 
 
 def test_rows_of_an_object_that_is_not_finished_count_as_rows_alone() -> None:

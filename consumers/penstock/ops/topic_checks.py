@@ -8,12 +8,13 @@ deleted topic without end, and at best say that the broker does not answer. Owne
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from penstock import config
 from penstock.adapters.kafka.topics import TopicShape, no_topic, partition_counts, topic_shapes
-from penstock.errors import PenstockError, usage
+from penstock.errors import PenstockError, Transient, usage
 from penstock.ports import Sink
 
 log = logging.getLogger(__name__)
@@ -117,9 +118,13 @@ def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
     return [each for each, ms in kept_ms.items() if ms > kept_ms.get(topic, ms)]
 
 
-async def mind_topics(cfg: config.Config, sink: Sink) -> None:
+async def mind_topics(
+    cfg: config.Config, sink: Sink, connect: Callable[[], Awaitable[object]]
+) -> None:
     """Runs until an input, output or dead-letter topic has gone, and then raises `Fatal`. While the
-    broker does not answer, no topic counts as gone.
+    broker does not answer, no topic counts as gone; but then `connect` makes a new connection, and
+    raises `Fatal` if the brokers refuse our credentials. A password may have been changed since the
+    start, or a certificate may have expired: clients repeat a refused connection without end.
     """
     needed = {*cfg.kafka.inputs, cfg.output.topic, cfg.output.dead_letter_topic}
     missing_s = dict.fromkeys(needed, 0.0)
@@ -127,7 +132,11 @@ async def mind_topics(cfg: config.Config, sink: Sink) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
         for topic in needed:
             since_s = missing_s[topic] + LOOK_EVERY_S
-            missing_s[topic] = since_s if await _is_missing(sink, topic) else 0.0
+            is_missing = await _is_missing(sink, topic)
+            missing_s[topic] = since_s if is_missing else 0.0
+            if is_missing is None:
+                with suppress(Transient):
+                    await connect()
         most_s = GONE_S if not all(missing_s.values()) else ALL_GONE_S
         gone = sorted(topic for topic, since_s in missing_s.items() if since_s > most_s)
         if gone:
@@ -137,9 +146,10 @@ async def mind_topics(cfg: config.Config, sink: Sink) -> None:
             )
 
 
-async def _is_missing(sink: Sink, topic: str) -> bool:
+async def _is_missing(sink: Sink, topic: str) -> bool | None:
+    """None: the broker does not answer."""
     try:
         async with asyncio.timeout(ANSWER_S):
             return not await sink.partitions(topic)
     except (PenstockError, TimeoutError):
-        return False
+        return None

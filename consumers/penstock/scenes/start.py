@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock import config
+from penstock.adapters.kafka.client import telling_refusals
 from penstock.adapters.kafka.topics import (
     TopicShape,
     create_topics,
@@ -47,7 +48,7 @@ async def run_scenes(cfg: config.Config) -> None:
     ours = names(cfg.scenes)
     await warn_of_limits(cfg.kafka, [ours.input], ours.by_site)
     engine = make(cfg, fitting(await record_bytes(cfg.kafka, names(cfg.scenes))))
-    async with serve_scenes(cfg, engine.ledger) as url:
+    async with telling_refusals(cfg.kafka), serve_scenes(cfg, engine.ledger) as url:
         log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)
         await engine.run()
 

@@ -2,7 +2,8 @@
 
 Rule: to add an object costs less than a microsecond; which streams are shown is decided only when a
 page asks. At most `SHOWN` streams are shown one by one, those in most trouble first; all others are
-summed. If there are more than `MOST_STREAMS` streams, the one that was silent longest is forgotten.
+summed. If there are more than `MOST_STREAMS` streams, or their names are longer than
+`MOST_NAME_CHARS`, those that were silent longest are forgotten.
 Owner: the worker's telemetry; the publish stage adds.
 """
 
@@ -26,6 +27,8 @@ SHOWN: Final = 20
 OTHERS: Final = "*others*"
 # The figures of at most this many streams are kept. A stream takes about 3 kB.
 MOST_STREAMS: Final = 5_000
+# Their names may have this many characters together: a name may have 4,096.
+MOST_NAME_CHARS: Final = 1 << 20
 # A stream that was silent for this many windows (an hour) is forgotten.
 SILENT_WINDOWS: Final = 360
 
@@ -80,6 +83,7 @@ class Streams:
         self._window = -1
         self._ends_s = 0.0
         self._streams: OrderedDict[str, StreamFigures] = OrderedDict()
+        self._name_chars = 0
         self._buckets: list[int] = []
         self.whole = Recent(0.0)
         self._rejected = 0
@@ -134,7 +138,7 @@ class Streams:
             first = next(iter(self._streams.values()))
             if first.window > window - SILENT_WINDOWS:
                 return
-            self._streams.popitem(last=False)
+            self._forget_first()
 
     def _begun(self, stream: str, found: StreamFigures | None, now_s: float) -> StreamFigures:
         """The figures of a stream that is new, or had no delivery in this window yet."""
@@ -142,10 +146,17 @@ class Streams:
             found.turn(self._window)
             self._streams.move_to_end(stream)
             return found
-        if len(self._streams) >= self._most:
-            self._streams.popitem(last=False)
+        self._name_chars += len(stream)
+        while self._streams and (
+            len(self._streams) >= self._most or self._name_chars > MOST_NAME_CHARS
+        ):
+            self._forget_first()
         found = self._streams[stream] = StreamFigures(now_s)
         return found
+
+    def _forget_first(self) -> None:
+        name, _ = self._streams.popitem(last=False)
+        self._name_chars -= len(name)
 
     def count(self, now_s: float) -> None:
         """Add the latencies since the last `count` to the figures of the whole. To add them in bulk

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
 from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
+from penstock.adapters.kafka.client import telling_refusals
 from penstock.adapters.kafka.exactly_once.producers import open_transactions
 from penstock.adapters.kafka.inside.refusals import times_mended
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
@@ -58,6 +59,7 @@ async def run_rekey(cfg: config.Config) -> None:
 
     with StopSignal(LAST_RESORT_S) as signals:
         async with (
+            telling_refusals(cfg.kafka),
             open_rekeyer(cfg, telemetry) as rekeyer,
             serve_figures(cfg.http, telemetry.registry, ready, status) as url,
         ):

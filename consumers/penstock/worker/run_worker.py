@@ -9,9 +9,11 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from penstock import config
+from penstock.adapters.kafka.client import reach, telling_refusals
 from penstock.errors import Fatal, PenstockError
 from penstock.ops.health_page import serve_health
 from penstock.ops.page.actions import Actions
@@ -48,7 +50,10 @@ async def run_worker(
     """
     written, cfg = cfg, cfg.after_rekey()
     with stop_signal(cfg) as stop:
-        async with open_worker(cfg, variant, leaves=leaves) as pipeline:
+        async with (
+            telling_refusals(cfg.kafka),
+            open_worker(cfg, variant, leaves=leaves) as pipeline,
+        ):
             wiring = pipeline.wiring
             async with serve_health(
                 cfg.http,
@@ -73,7 +78,8 @@ async def _run_while_topics_are_there(
     cfg: config.Config, pipeline: Pipeline, until: Until | None
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        beside = [tasks.create_task(mind_topics(cfg, pipeline.wiring.adapters.sink))]
+        sink, connect = pipeline.wiring.adapters.sink, partial(reach, cfg.kafka)
+        beside = [tasks.create_task(mind_topics(cfg, sink, connect))]
         if until is not None:
             beside.append(tasks.create_task(_stop_after(until, pipeline)))
         await pipeline.run()

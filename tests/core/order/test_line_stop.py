@@ -1,5 +1,6 @@
 """How many dead letters are too many."""
 
+import tracemalloc
 from collections import deque
 
 from hypothesis import given
@@ -118,6 +119,21 @@ def test_the_stream_that_was_silent_longest_is_forgotten_first() -> None:
         line.refuses("busy", 0, failed=False, finished=False)
     assert line.refuses("busy", 1, failed=True, finished=True)
     assert line.refuses("old", 1, failed=True, finished=True) is None
+
+
+def test_long_names_cost_no_more_than_short_ones_and_are_not_mixed_up() -> None:
+    line = LetterAccount(LineLimits(0.0, 1))
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            assert passed(line, "x.", f"{'s' * 4_000}{number}") == 2
+        # Each has its own account, in which one failure in a row is allowed.
+        assert line.refuses(f"{'s' * 4_000}1", 5, failed=True, finished=True) is None
+        assert line.refuses(f"{'s' * 4_000}1", 6, failed=True, finished=True)
+        assert line.refuses(f"{'s' * 4_000}2", 6, failed=True, finished=True) is None
+        assert tracemalloc.get_traced_memory()[0] < 2_000 * 500
+    finally:
+        tracemalloc.stop()
 
 
 @given(

@@ -9,7 +9,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from penstock.errors import (
     PenstockError,
     Transient,
     Unreachable,
+    first_cause,
     usage,
 )
 from penstock.process.asyncio_additions import stopped_after
@@ -227,6 +228,23 @@ async def reach(settings: config.Kafka) -> None:
             failure = error
     assert failure is not None, "kafka.bootstrap_servers names a broker"
     raise failure
+
+
+@asynccontextmanager
+async def telling_refusals(settings: config.Kafka) -> AsyncIterator[None]:
+    """A long block of work with Kafka. If the block ends with exit code 3, a new connection shows
+    whether the brokers refuse our credentials now: a password may have been changed since the
+    start, or a certificate may have expired. Clients repeat a refused connection like a broken one,
+    so the block's own error only says that nobody answered.
+    """
+    try:
+        yield
+    except (Fatal, BaseExceptionGroup) as error:
+        cause = first_cause(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(cause, Fatal) and cause.exit_code == EXIT_UNREACHABLE:
+            with suppress(Transient):
+                await reach(settings)
+        raise
 
 
 async def start(client: Client, settings: config.Kafka, what: str) -> None:

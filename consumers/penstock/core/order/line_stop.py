@@ -26,8 +26,10 @@ from typing import Any, Literal, NamedTuple
 # too small a sample.
 WINDOW = 100
 _ALL = (1 << WINDOW) - 1
-# Each stream takes about 200 bytes, so all of them take 2 MB per partition.
+# Each stream takes about 200 bytes, so all of them take 2 MB per partition. A longer name than this
+# is kept as its digest, because a name may have 16 kB.
 MAX_STREAMS = 10_000
+_KEPT_CHARS = 64
 
 
 class LineLimits(NamedTuple):
@@ -138,7 +140,7 @@ class LetterAccount:
         self._is_off = limits == NO_LIMITS
         self.stopped_at = set[int]() if self._is_off else set(stopped_at)
         self._passing = passing
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str | bytes, _Stream] = {}
 
     def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
         """Ask this before each group of answers of one object leaves. `failed`: a dead letter
@@ -147,8 +149,9 @@ class LetterAccount:
         """
         if self._is_off:
             return None
-        account = self._streams.pop(stream, None) or self._opened()
-        self._streams[stream] = account
+        name = stream if len(stream) <= _KEPT_CHARS else _digest(stream)
+        account = self._streams.pop(name, None) or self._opened()
+        self._streams[name] = account
         passes = (stream, offset) in self._passing
         if failed and not account.failing:
             if not passes and (limit := self._limit_of(account, offset)):
@@ -158,7 +161,7 @@ class LetterAccount:
             account.finish(offset)
             self.stopped_at.discard(offset)
             if passes:
-                self._streams[stream] = _Stream()
+                self._streams[name] = _Stream()
         return None
 
     def _limit_of(self, account: _Stream, offset: int) -> str | None:
@@ -170,6 +173,10 @@ class LetterAccount:
         if len(self._streams) >= MAX_STREAMS:
             del self._streams[next(iter(self._streams))]
         return _Stream()
+
+
+def _digest(stream: str) -> bytes:
+    return hashlib.blake2b(stream.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 WORDS_PREFIX = "l1:"
