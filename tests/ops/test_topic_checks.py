@@ -67,7 +67,7 @@ async def test_a_broker_that_knows_no_topic_is_waited_for_longer() -> None:
 
 @pytest.mark.parametrize("is_silent", [False, True])
 @virtual_time
-async def test_a_broker_that_does_not_answer_has_lost_no_topic_but_may_refuse_us(
+async def test_a_broker_that_is_away_has_lost_no_topic_but_may_refuse_us(
     is_silent: bool,
 ) -> None:
     class Away(MemorySink):
