@@ -165,7 +165,7 @@ async def test_no_more_rows_of_an_object_are_read_ahead_than_are_soon_needed() -
 async def test_an_object_ends_where_its_records_would_repeat_too_much() -> None:
     """All records of an object may have 256 MiB, or 200 times the bytes of object and message."""
     attributes = {"about": "x" * 60_000}
-    most = (256 << 20) // len(orjson.dumps(attributes) + b'"a.csv""s"')
+    most = (256 << 20) // (len(orjson.dumps(attributes) + b'"a.csv""s"') - 256)
 
     async def next_step() -> None:
         return
@@ -211,12 +211,12 @@ def test_the_names_of_members_count_for_each_row() -> None:
         repeated = Repeated(ticket, size, 200)
         return [repeated.add(100_000, member) for member in members]
 
-    # If names are short, an object may have the million rows that it may always have. A name of
-    # control characters has six times as many bytes in JSON.
-    assert answered(4_000, *["short"] * 11) == [100_000] * 10 + [48_576]
+    # Each row counts as 256 bytes already, so short names cost nothing more. A name of control
+    # characters has six times as many bytes in JSON.
+    assert answered(4_000, *["short"] * 11) == [100_000] * 11
     long = "\x01" * 4_096
-    most = (256 << 20) // (len(long) * 6 + len(b'"s""a.tar.gz""'))
-    assert answered(4_000, long, long) == [most, 0]
+    most = (256 << 20) // (len(long) * 6 + len(b'"s""a.tar.gz"""') - 256)
+    assert answered(4_000, long, long, "short") == [most, 0, 100_000]
     # A large object may make more, and an object whose size is not known may make any amount.
     assert answered(20_000_000, long) == [100_000]
     assert answered(-1, long) == [100_000]

@@ -35,6 +35,8 @@ from penstock.stages.object_bytes import Supply
 from penstock.stages.reading_permits import Permit
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
+# The records of any object may repeat this much: as much as a million rows count.
+_FREE_BYTES = FREE_ROWS * ROW_COST_BYTES
 
 
 class _HowToRead(NamedTuple):
@@ -186,43 +188,46 @@ class Repeated:
     """
 
     def __init__(self, ticket: Ticket, size: int, ratio: int) -> None:
-        origin, key = ticket.reference or ticket.inline, ""
+        origin = ticket.reference or ticket.inline
         self._frame_bytes = len(as_text(ticket.stream))
         if ticket.reference is not None:
-            key = ticket.reference.key
-            self._frame_bytes += len(as_text(key))
+            self._frame_bytes += len(as_text(ticket.reference.key))
         if origin is not None and origin.attributes is not None:
             self._frame_bytes += len(encode(origin.attributes))
         self._size, self._ratio = size, ratio
         self._nbytes = 0
-        # What the object and its message may make, but at least the records of as many rows as an
-        # object may always have. None: the size is not known.
-        self._most = max(FREE_ROWS * ROW_COST_BYTES, (size + self._frame_bytes) * ratio)
+        self._most_bytes = max(_FREE_BYTES, (size + self._frame_bytes) * ratio)
         self._member: str | None = None
-        self._row_bytes = max(ROW_COST_BYTES, self._frame_bytes)
+        self._row_bytes = _excess(self._frame_bytes)
 
     def add(self, rows: int, member: str | None) -> int:
-        """Count the records of these rows. Returns how many of the rows may have a record."""
+        """Count the records of these rows. Returns how many of the rows may have a record: all of
+        them if the object's size is not known.
+        """
         if member != self._member:
             self._member = member
             member_bytes = 0 if member is None else len(as_text(member))
-            self._row_bytes = max(ROW_COST_BYTES, self._frame_bytes + member_bytes)
-        left = rows
-        if self._size >= 0:
-            left = min(rows, (self._most - self._nbytes) // self._row_bytes)
-        self._nbytes += left * self._row_bytes
-        return left
+            self._row_bytes = _excess(self._frame_bytes + member_bytes)
+        if self._size >= 0 and self._row_bytes:
+            rows = min(rows, (self._most_bytes - self._nbytes) // self._row_bytes)
+            self._nbytes += rows * self._row_bytes
+        return rows
 
     def error(self) -> Poison:
         found = Poison(
             "too_large",
-            f"each record repeats {self._row_bytes} bytes of names and attributes, and all records "
-            f"together would repeat more than {self._most} bytes: an object of {self._size} bytes "
-            f"may make {self._ratio} times as much (limits.expansion_ratio). Name it and its "
-            "members shorter, or send fewer attributes",
+            f"each record repeats {self._row_bytes + ROW_COST_BYTES} bytes of names and "
+            f"attributes, which makes more than {self._most_bytes} bytes in sum: above "
+            f"{self._ratio} times the {self._size} bytes of the object (limits.expansion_ratio). "
+            "Give the object and its members shorter names, or send fewer attributes",
         )
         found.stage = "expand"
         return found
+
+
+def _excess(repeated_bytes: int) -> int:
+    """A row counts as `ROW_COST_BYTES` already where the rows of an object are limited."""
+    return max(0, repeated_bytes - ROW_COST_BYTES)
 
 
 class _Rows:
