@@ -162,7 +162,7 @@ _VALUES = [
            "end:bad_format"),
     Stored("invalid UTF-8 in Arrow", "x.arrows",
            _arrow(pa.ipc.new_stream, pa.table({"a": pa.array([b"\xff\xfe"]).view(pa.string())})),
-           "end:bad_format"),
+           "end:bad_format", texts="bad_row"),
     Stored("Parquet without columns", "x.parquet", _parquet(pa.table({})), "end:bad_format"),
     Stored("Parquet without rows", "x.parquet", _parquet(_TABLE.slice(0, 0)), "end"),
     Stored("Arrow without rows", "x.arrow", _arrow(pa.ipc.new_file, _TABLE.slice(0, 0)), "end"),

@@ -101,6 +101,8 @@ def _ranged(name: str, data: bytes) -> None:
 def _pixels(data: bytes) -> None:
     """One row of the size that was asked for, or a bad one, whatever the picture."""
     settings, body = data[:1].ljust(1, b"\0"), data[1:]
+    if not body:
+        return
     image = PixelOptions(1 + settings[0] % 8, 1 + settings[0] // 8 % 4)
     options = RowOptions(own=(PictureOptions(image=image, pixels=1 << 16),))
     for run in decode_object(body, "x", options, format="image", compression="none"):

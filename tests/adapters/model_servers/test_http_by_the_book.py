@@ -91,7 +91,7 @@ async def test_a_packed_answer_that_cannot_be_unpacked_is_told_as_a_setting(codi
     assert caught.value.exit_code == EXIT_USAGE
 
 
-@pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(ANSWER)[:-9]])
+@pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(ANSWER, mtime=0)[:-9]])
 async def test_a_packed_answer_that_is_damaged_is_no_answer(packed: bytes) -> None:
     with pytest.raises(HungUp, match="gzip"):
         await ask(said(packed, "Content-Encoding: gzip"))

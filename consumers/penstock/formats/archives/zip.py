@@ -45,19 +45,19 @@ _END_BYTES: Final = 22
 _MOST_COMMENT_BYTES: Final = 0xFFFF
 # For each kind of file that is a zip, a member that all files of this kind have.
 _PACKAGES: Final = {
-    r"xl/workbook\.": "an Excel workbook",
-    r"word/document\.": "a Word document",
-    r"ppt/presentation\.": "a PowerPoint presentation",
-    r"\[Content_Types\]\.xml$": "an Office document or another package of Open XML",
-    r"META-INF/container\.xml$": "an EPUB book",
-    r"META-INF/manifest\.xml$": "an OpenDocument file, as LibreOffice writes",
-    r"AndroidManifest\.xml$": "an Android package (APK)",
-    r"META-INF/MANIFEST\.MF$": "a Java archive (jar)",
-    r"[^/\n]+\.dist-info/WHEEL$": "a Python package (wheel)",
-    r"(?:[^/\n]+/)?data\.pkl$": "a file of PyTorch",
-    r"model\.weights\.h5$": "a Keras model",
-    r"doc\.kml$": "a KMZ",
-    r"Payload/[^/\n]+\.app/": "an iOS app",
+    re.compile(r"(?m)^xl/workbook\."): "an Excel workbook",
+    re.compile(r"(?m)^word/document\."): "a Word document",
+    re.compile(r"(?m)^ppt/presentation\."): "a PowerPoint presentation",
+    re.compile(r"(?m)^\[Content_Types\]\.xml$"): "an Office document or another package",
+    re.compile(r"(?m)^META-INF/container\.xml$"): "an EPUB book",
+    re.compile(r"(?m)^META-INF/manifest\.xml$"): "an OpenDocument file, as LibreOffice writes",
+    re.compile(r"(?m)^AndroidManifest\.xml$"): "an Android package (APK)",
+    re.compile(r"(?m)^META-INF/MANIFEST\.MF$"): "a Java archive (jar)",
+    re.compile(r"(?m)^[^/\n]+\.dist-info/WHEEL$"): "a Python package (wheel)",
+    re.compile(r"(?m)^(?:[^/\n]+/)?data\.pkl$"): "a file of PyTorch",
+    re.compile(r"(?m)^model\.weights\.h5$"): "a Keras model",
+    re.compile(r"(?m)^doc\.kml$"): "a KMZ",
+    re.compile(r"(?m)^Payload/[^/\n]+\.app/"): "an iOS app",
 }
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
 
@@ -175,7 +175,7 @@ def _rows(
 
 def _check_package(names: str) -> None:
     for name, what in _PACKAGES.items():
-        if re.search(f"(?m)^{name}", names):
+        if name.search(names):
             raise Poison(
                 "bad_format",
                 f"this is {what}, which is a zip, but no archive of rows; write its rows as csv, "

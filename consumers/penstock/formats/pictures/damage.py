@@ -28,7 +28,7 @@ _STEP_BYTES: Final = 1 << 20
 # of writers that are careless, and so is a little padding at the end of the data of the pixels:
 # damage leaves more there, some 50 bytes in half of the cases.
 _JPEG_DAMAGE: Final = re.compile(r"(?i)premature end|huffman code|instead of RST|resync")
-_JPEG_EXTRA: Final = re.compile(r"(\d+) extraneous bytes before marker 0x(?:d[0-9a]|c4)")
+_JPEG_EXTRA: Final = re.compile(r"\b(\d+) extraneous bytes before marker 0x(?:d[0-9a]|c4)")
 _JPEG_PADDING_BYTES: Final = 16
 
 
