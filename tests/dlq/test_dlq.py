@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -59,8 +59,12 @@ def letter(offset: int, *, key: str | None = "a.csv", partition: int = 2, **more
     return dead_letter(**(fields | more))
 
 
-def file(cfg: config.Config, *values: bytes, stopped_at: int | None = None) -> None:
-    """Put letters on the topic, and the mark of a line that stopped in partition 2."""
+def file(
+    cfg: config.Config, *values: bytes, stopped_at: int | None = None, asked: Sequence[bytes] = ()
+) -> None:
+    """Put letters on the topic, and the mark of a line that stopped in partition 2. `asked`: the
+    messages of this partition.
+    """
 
     async def work() -> None:
         sink = KafkaSink(cfg.kafka, SystemClock())
@@ -69,6 +73,9 @@ def file(cfg: config.Config, *values: bytes, stopped_at: int | None = None) -> N
         for name in (topic, cfg.kafka.input_topic):
             await sink.partitions(name)  # it comes to be
         await (await sink.send(Outgoing(topic, 2, [None] * len(values), list(values))))
+        if asked:
+            keys = [None] * len(asked)
+            await (await sink.send(Outgoing(cfg.kafka.input_topic, 2, keys, list(asked))))
         await sink.stop()
         if stopped_at is not None:
             async with AIOKafkaConsumer(
@@ -182,6 +189,11 @@ def test_a_line_that_stands_still_is_told_from_any_machine(cfg: config.Config) -
     words = "line stopped: group penstock stands still at refs/2/1042"
     assert words in dlq("list").stdout
     assert words in dlq("list", "--json").stderr
+
+
+def test_the_stream_of_a_line_that_stands_still_is_named(cfg: config.Config) -> None:
+    file(cfg, letter(0), stopped_at=2, asked=[b'{"bucket":"b","key":"site-1/cam/a.csv"}'] * 3)
+    assert "say penstock dlq resume STREAM (STREAM is site-1/cam): it" in dlq("list").stdout
 
 
 def test_without_letters_and_stops_there_is_little_to_say(cfg: config.Config) -> None:

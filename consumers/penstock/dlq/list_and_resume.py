@@ -10,7 +10,7 @@ on, the command writes the word `resume` or `skip` to Kafka. The worker that has
 this word, or the partition's next owner does. Owner: the command.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ from rich.text import Text
 
 from penstock import config
 from penstock.adapters.kafka.operator_words import tell_stopped_lines
-from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
+from penstock.adapters.kafka.reader import OnRead, Reader, Spans, open_reader
 from penstock.core.order.line_stop import Verb, Word, stream_digest
 from penstock.core.progress.cursor import STOPS
 from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
@@ -133,18 +133,20 @@ async def list_letters(
             async for filed in found:
                 (on_letter or listing.add)(filed)
         for topic in await reader.inputs():
-            stopped = await reader.stopped(topic, await reader.spans(topic))
-            listing.stops += _stop_lines(cfg.kafka.group, topic, stopped)
+            listing.stops += [line async for line in _stop_lines(cfg, reader, topic)]
     return listing
 
 
-def _stop_lines(group: str, topic: str, stopped: dict[int, list[int]]) -> Iterable[str]:
-    for partition, offsets in sorted(stopped.items()):
+async def _stop_lines(cfg: config.Config, reader: Reader, topic: str) -> AsyncIterator[str]:
+    spans = await reader.spans(topic)
+    for partition, offsets in sorted((await reader.stopped(topic, spans)).items()):
         for offset in offsets:
+            streams = await _streams_at(cfg, reader, Where(topic, partition), offset, spans)
+            named = f" (STREAM is {visible(' or '.join(sorted(streams)))})" if streams else ""
             yield (
-                f"line stopped: group {group} stands still at {topic}/{partition}/{offset}. Mend "
-                "the cause, then start its worker again, or say penstock dlq resume STREAM: it "
-                "goes on there"
+                f"line stopped: group {cfg.kafka.group} stands still at "
+                f"{topic}/{partition}/{offset}. Mend the cause, then start its worker again, or "
+                f"say penstock dlq resume STREAM{named}: it goes on there"
             )
         if len(offsets) >= STOPS:
             yield (
@@ -171,15 +173,16 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
     others: set[str] = set()
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
         for topic in await reader.inputs():
-            stopped = await reader.stopped(topic, await reader.spans(topic))
-            for partition, offsets in stopped.items():
+            spans = await reader.spans(topic)
+            for partition, offsets in (await reader.stopped(topic, spans)).items():
                 if len(offsets) >= STOPS:
                     full.add(Where(topic, partition))
                 for offset in offsets:
-                    streams = await _streams_at(cfg, reader, Where(topic, partition), offset)
+                    where = Where(topic, partition)
+                    streams = await _streams_at(cfg, reader, where, offset, spans)
                     others |= streams
                     if stream in streams:
-                        found[Where(topic, partition)] = offset
+                        found[where] = offset
     found = found or dict.fromkeys(full)
     if not found:
         known = f"; these do: {', '.join(sorted(others))}" if others else ""
@@ -196,10 +199,17 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
     ]
 
 
-async def _streams_at(cfg: config.Config, reader: Reader, where: Where, offset: int) -> set[str]:
-    """The streams of all objects that the message at `offset` names."""
-    spans = {where.partition: (offset, offset + 1)}
-    async with aclosing(reader.records(where.topic, spans)) as records:
+async def _streams_at(
+    cfg: config.Config, reader: Reader, where: Where, offset: int, spans: Spans
+) -> set[str]:
+    """The streams of all objects that the message at `offset` names; none, if the topic does not
+    have it any more. `spans`: what the topic has.
+    """
+    begin, end = spans[where.partition]
+    if not begin <= offset < end:
+        return set()
+    one = {where.partition: (offset, offset + 1)}
+    async with aclosing(reader.records(where.topic, one)) as records:
         async for record in records:
             return _streams_of(cfg, where, record.key, structured(record.value, record.headers))
     return set()
