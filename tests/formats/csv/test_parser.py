@@ -165,7 +165,9 @@ def test_json_rows_of_numbers_are_cut_exactly() -> None:
 
 
 def test_text_that_is_not_utf8_is_a_bad_json_row() -> None:
-    assert errors(decode(b"1,a\n2,\xff\n", options=JSON)) == ["row is not UTF-8 text"]
+    assert errors(decode(b"1,a\n2,\xff\n", options=JSON)) == [
+        "row is not UTF-8 text; write the file as UTF-8"
+    ]
 
 
 _numbers = st.floats(width=64).map(repr) | st.integers().map(str) | st.decimals().map(str)

@@ -99,6 +99,8 @@ def test_an_array_is_split_into_its_rows_however_it_is_laid_out(
 def test_a_row_of_an_array_that_is_no_row_of_numbers_is_one_bad_row() -> None:
     runs = decode(b'[[1,2],["x",2],[3,4]]', "x.json")
     assert [row for _, row in rows_of(runs)] == [[1, 2], 'value "x" is not a number', [3, 4]]
+    runs = decode(b'[{"a":1,"b":"x"}]', "x.json")
+    assert errors(runs) == ['value "x" of "b" is not a number; choose keys by rows.columns']
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ class CsvRows:
             back, missing = self.dialect.back, self._missing_json
             return b"[%b]" % b",".join([json_cell(cell, back, missing) for cell in cells])
         except UnicodeDecodeError:
-            raise BadRow("row is not UTF-8 text") from None
+            raise BadRow("row is not UTF-8 text; write the file as UTF-8") from None
         except OutOfRange as bad:
             index = next(index for index, cell in self._numbered(cells) if cell == bad.cell)
             text = shown(self._original(bad.cell))

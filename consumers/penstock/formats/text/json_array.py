@@ -504,7 +504,7 @@ class JsonPathParser(Parser):
                 if hit and sign in (b"[", b"{"):
                     if way == len(self._names):
                         if sign == b"{":
-                            raise self._no_array("is an object, and no array")
+                            raise self._no_array("is an object, no array")
                         return token.start()
                     inside, place, way = sign, 0, way + 1
                     hit = sign == b"[" and self._names[way - 1] == "0"
@@ -519,7 +519,7 @@ class JsonPathParser(Parser):
         return -1
 
     def _no_array(self, why: str) -> Poison:
-        return Poison("bad_format", f'the array at "{self._path}" {why} (rows.path)')
+        return Poison("bad_format", f'the value at "{self._path}" {why} (rows.path)')
 
 
 def _is_json(text: bytes | bytearray) -> bool:

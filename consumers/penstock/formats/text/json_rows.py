@@ -149,8 +149,11 @@ class JsonRowReader:
         else:
             raise BadRow(f"row is {shown(row.strip(_SPACE))}, expected an array or an object")
         if not _NUMBERS.issuperset(map(type, values)):
-            bad = next(value for value in values if type(value) not in _NUMBERS)
-            raise BadRow(f"value {shown(orjson.dumps(bad))} is not a number")
+            index = next(at for at, value in enumerate(values) if type(value) not in _NUMBERS)
+            of = f" of {shown(orjson.dumps(self._keys[index]))}" if self._keys else ""
+            choose = "; choose keys by rows.columns" if self._keys else ""
+            bad = shown(orjson.dumps(values[index]))
+            raise BadRow(f"value {bad}{of} is not a number{choose}")
         return values
 
     def _of_array(self, row: list[Any]) -> list[Any]:

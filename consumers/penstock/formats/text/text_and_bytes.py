@@ -157,7 +157,7 @@ def _json_text(line: bytes) -> bytes:
     try:
         return orjson.dumps(_text(line).decode())
     except UnicodeDecodeError:
-        raise BadRow("row is not UTF-8 text") from None
+        raise BadRow("row is not UTF-8 text; write the file as UTF-8") from None
 
 
 def _json_row(data: bytes) -> Payload:
