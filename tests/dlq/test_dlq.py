@@ -74,7 +74,7 @@ def file(
             await sink.partitions(name)  # it comes to be
         await (await sink.send(Outgoing(topic, 2, [None] * len(values), list(values))))
         if asked:
-            keys = [None] * len(asked)
+            keys: list[bytes | None] = [None] * len(asked)
             await (await sink.send(Outgoing(cfg.kafka.input_topic, 2, keys, list(asked))))
         await sink.stop()
         if stopped_at is not None:
