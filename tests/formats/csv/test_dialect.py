@@ -6,13 +6,15 @@ import logging
 from dataclasses import replace
 from math import isnan
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import TEXTS_ONLY, CsvOptions, Decimal, Delimiter
+from penstock.formats.csv.dialect import COUNTED, TEXTS_ONLY, CsvOptions, Decimal, Delimiter
 from penstock.formats.csv.finder import DELIMITERS
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
@@ -168,6 +170,24 @@ def test_a_number_with_a_decimal_comma_shows_that_the_line_before_is_a_header() 
 def ours(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """Without what others log meanwhile, as threads of earlier tests may."""
     return [record for record in caplog.records if record.name.startswith("penstock")]
+
+
+def test_a_first_line_that_counts_may_be_a_header_which_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    frame = pd.DataFrame(np.array([[1.5, 2.5], [3.5, 4.5]]))
+    data = frame.to_csv(index=False).encode()
+    options = RowOptions(form="json")
+    for _ in range(2):
+        assert elements(decode(data, options=options))[0] == [0, 1]
+    assert [record.message for record in ours(caplog)] == [COUNTED]
+    assert 'rows.header = "yes"' in COUNTED
+    own = (CsvOptions(header="yes"),)
+    told = RowOptions(form="json", own=own)
+    assert elements(decode(data, options=told)) == frame.to_numpy().tolist()
+    assert elements(decode(b"0\n1\n", options=RowOptions(form="json"))) == [[0], [1]]
+    assert len(ours(caplog)) == 1
 
 
 def test_what_texts_alone_leave_open_is_decided_and_said_once(

@@ -72,6 +72,11 @@ TWO_WAYS: Final = (
     'rows.quote to "none" or to the quote'
 )
 
+COUNTED: Final = (
+    "the first line of a CSV is 0, 1, 2 and so on, and is taken for a row; if these are names, as "
+    'of a pandas frame of an array, set rows.header = "yes"'
+)
+
 
 class Quoting(NamedTuple):
     """`quote`: the sign around cells; empty: no cell is quoted. `escapes`: True if a backslash
@@ -206,6 +211,8 @@ def is_header(
     if options.columns and any(isinstance(column, str) for column in options.columns):
         return True
     if any(map(is_number, cells)):
+        if cells[0] == b"0" and len(cells) > 1 and cells == [b"%d" % n for n in range(len(cells))]:
+            options.notices.once(COUNTED)
         return False
     # If a line has a number with a decimal comma, it is not a header. It will be a bad row, whose
     # error names rows.decimal.
