@@ -23,8 +23,9 @@ SHORT_MS = 3_000
 # Long enough for whatever answers at all on a busy machine.
 JOIN_MS = 10_000
 # The pause between tries begins at 0.1 to 0.2 s and doubles: at most 5 in that time. A try of the
-# store is up to four connections, as both of its clients ask, one of them three times.
-MOST_TRIES = {"KAFKA": 6, "OBJECTS": 24, "MODEL": 6}
+# store is up to four connections, as both of its clients ask, one of them three times. At the end
+# the brokers are asked once more whether they refuse our credentials.
+MOST_TRIES = {"KAFKA": 7, "OBJECTS": 24, "MODEL": 6}
 SERVICE = {"KAFKA": "Kafka broker", "OBJECTS": "object store", "MODEL": "model server"}
 
 

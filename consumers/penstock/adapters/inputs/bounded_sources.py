@@ -99,6 +99,7 @@ class Head(NamedTuple):
     where: Where
     start: Commit
     records: list[Record]
+    topic_id: str | None = None
 
 
 async def heads(reader: Reader, most: int) -> list[Head]:
@@ -115,7 +116,10 @@ async def heads(reader: Reader, most: int) -> list[Head]:
         }
         left = {number: (starts[number].next_offset, end) for number, (_, end) in spans.items()}
         first = len(found)
-        found += [Head(Where(topic, number), start, []) for number, start in starts.items()]
+        topic_id = await reader.topic_id(topic)
+        found += [
+            Head(Where(topic, number), start, [], topic_id) for number, start in starts.items()
+        ]
         of_topic = {head.where.partition: head for head in found[first:]}
         await _fill(reader, topic, of_topic, left, most, share)
     return [
@@ -197,6 +201,9 @@ class HeadSource(Groupless):
 
     def where(self, partition: int) -> Where:
         return self._heads[partition].where
+
+    def topic_id(self, partition: int) -> str | None:
+        return self._heads[partition].topic_id
 
     def reached(self) -> Mapping[int, int]:
         return {number: end for number, end in self._ends.items() if number not in self._unread}

@@ -34,8 +34,7 @@ class Incarnations:
 
     def of(self, topic: str) -> str | None:
         """The topic's present id, as Kafka's own tools write it."""
-        id = self._ids.get(topic)
-        return None if id is None else urlsafe_b64encode(id).rstrip(b"=").decode()
+        return text_of(self._ids.get(topic))
 
     def begin(
         self, partitions: Collection[TopicPartition], held: Collection[TopicPartition]
@@ -49,3 +48,8 @@ class Incarnations:
         self.stale.intersection_update(held)
         self.stale.difference_update(partitions)
         return former
+
+
+def text_of(id: bytes | None) -> str | None:
+    """A topic's id as Kafka's own tools write it."""
+    return None if id is None else urlsafe_b64encode(id).rstrip(b"=").decode()

@@ -17,9 +17,10 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.incarnations import text_of
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import positions
-from penstock.adapters.kafka.topics import no_topic
+from penstock.adapters.kafka.topics import no_topic, topic_ids
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import Unreachable
 from penstock.messages.cloud_events import structured
@@ -101,6 +102,11 @@ class Reader:
             return self._settings.inputs
         async with within("a question about the topics", self._timeout_s):
             return sorted(filter(re.compile(pattern).match, await self._admin.list_topics()))
+
+    async def topic_id(self, topic: str) -> str | None:
+        async with within(f"a question about topic {topic}", self._timeout_s):
+            ids = await topic_ids(client_of(self._admin), [TopicPartition(topic, 0)])
+        return text_of(ids.get(topic))
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
         """The group's commit for each partition; partitions without a commit are left out. Waits
