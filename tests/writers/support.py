@@ -37,7 +37,7 @@ INSTALLED = (
     Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "writers"
 )
 IS_LONG = bool(os.environ.get("EVERY_WRITER"))
-MUST_HAVE = bool(os.environ.get("PENSTOCK_REQUIRE_WRITERS"))
+MUST_HAVE = bool(os.environ.get("REQUIRE_WRITERS"))
 
 Request = Literal["json", "float32", "bytes", "arrow"]
 # How an object may come: read by the worker itself if it is small enough; by a decoder, in chunks
