@@ -77,7 +77,7 @@ async def test_frames_are_answered_one_each_in_order(
         data, size = frame(number, "PNG" if number % 3 else "JPEG")
         stream, key = f"cam-{number % STREAMS}", f"cam-{number % STREAMS}/{number:03}.jpg"
         s3.put_object(Bucket=bucket, Key=key, Body=data[:80] if number == BROKEN else data)
-        expected[stream].append("model_rejected" if number == BROKEN else size)
+        expected[stream].append("bad_row" if number == BROKEN else size)
         value = {"bucket": bucket, "key": key, "stream": stream}
         messages.append(Message(value, number % 4))
     environ = environment(

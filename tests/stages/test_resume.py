@@ -94,9 +94,9 @@ async def test_an_object_that_changed_begins_at_its_first_row() -> None:
         (
             RowOptions(own=(CsvOptions(header="no"),)),
             RowOptions(own=(CsvOptions(header="yes"),)),
-            2,
+            3,
         ),
-        (RowOptions(columns=[0]), RowOptions(columns=[1]), 0),
+        (RowOptions(columns=[0]), RowOptions(columns=[1]), 1),
     ],
 )
 def test_under_other_row_settings_an_object_begins_at_its_first_row(
@@ -105,7 +105,7 @@ def test_under_other_row_settings_an_object_begins_at_its_first_row(
     @virtual_time
     async def scenario() -> None:
         world = World().with_settings(rows=before)
-        world.announce("a.csv", csv(ROWS))
+        world.announce("a.csv", b"".join(b"%d,%d\n" % (row, row + 1) for row in range(ROWS)))
         await killed_in_the_middle(world)
         world.with_settings(rows=after)
         await run_to_end(world, 1)

@@ -172,7 +172,8 @@ class Encode:
             if out is None:
                 out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
                 begins = tickets[partition] = []
-                out.instead = partial(self._instead, out, begins)
+                # Not `out` itself: a circle would keep its records until the collector comes.
+                out.instead = partial(self._instead, out.then, begins)
             tickets[partition].append((len(out.values), release.ticket))
             ticket, values = release.ticket, made.values
             key = key_of(ticket.stream, ticket.record.key)
@@ -191,13 +192,18 @@ class Encode:
         return found
 
     def _instead(
-        self, out: Outgoing, begins: Sequence[tuple[int, Ticket]], index: int, said: str
+        self,
+        then: list[Outgoing],
+        begins: Sequence[tuple[int, Ticket]],
+        index: int,
+        refused_value: bytes,
+        said: str,
     ) -> bytes | None:
         """The error that answers in place of a record which the output topic refused. Its letter
-        follows. `begins`: each ticket, with the index of its first record in `out`.
+        follows. `begins`: each ticket, with the index of its first record.
         """
         why = Rejection("result_refused", f"{self._output_topic} refused it: {said}", "publish", 1)
-        found = refused(out.values[index], why)
+        found = refused(refused_value, why)
         if found is None:
             return None
         ticket = begins[bisect_right(begins, index, key=itemgetter(0)) - 1][1]
@@ -207,7 +213,7 @@ class Encode:
         if self._dedupe is not None:
             self._dedupe.rejected(ticket)
         self._rejected(ticket, failed)
-        out.then.append(self._reject.outgoing(ticket.owner.partition, letters))
+        then.append(self._reject.outgoing(ticket.owner.partition, letters))
         return value
 
     def _rejected(self, ticket: Ticket, failed: Failed) -> None:

@@ -27,6 +27,7 @@ from penstock.ports import (
     Clock,
     Commit,
     Followed,
+    Headers,
     Outgoing,
     Passage,
     Record,
@@ -231,8 +232,10 @@ class Rekeyer:
             for one in messages:
                 partition = self._terms.partition_of(one.key)
                 if partition not in out:
-                    made = Outgoing(self._terms.topic, partition, [], [], [], [])
-                    made.instead = partial(self._cut, made)
+                    headers: list[Headers] = []
+                    made = Outgoing(self._terms.topic, partition, [], [], headers, [])
+                    # Not `made` itself: a circle would keep its records until the collector comes.
+                    made.instead = partial(self._cut, headers)
                     out[partition] = made
                 self._write(out[partition], one, record)
         return list(out.values())
@@ -261,16 +264,15 @@ class Rekeyer:
         out.headers.append(list(written.headers))
         out.times_ms.append(max(record.timestamp_ms, 0))
 
-    def _cut(self, out: Outgoing, index: int, said: str) -> bytes:
+    def _cut(self, headers: list[Headers], index: int, value: bytes, said: str) -> bytes:
         """The value that is passed on in place of one which the topic refused."""
-        assert out.headers is not None
-        source = dict(out.headers[index])[SOURCE].decode()
+        source = dict(headers[index])[SOURCE].decode()
         log.error(
             "%s refused %s, so it is passed on cut, and will be answered by an error: %s",
-            *(out.topic, source, said),
+            *(self._terms.topic, source, said),
         )
         self._telemetry.count("cut")
-        return out.values[index][:CUT_BYTES]
+        return value[:CUT_BYTES]
 
     def _count(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> None:
         for record, messages in passed:

@@ -108,7 +108,9 @@ async def test_a_refused_record_is_replaced_in_its_place(code: int, named: bool)
         return  # has tests of its own
     broker = Broker(of_values(b"2", b"7", code=code, named=named))
     out = outgoing(*VALUES)
-    out.instead = lambda index, said: b"instead of %s: %s" % (out.values[index], said.encode())
+    out.instead = lambda index, value, said: (
+        b"instead of %s: %s" % (out.values[index], said.encode())
+    )
     async with sending(broker) as send:
         delivered = await (await send(out))
         after = await (await send(outgoing(b"behind")))
@@ -140,7 +142,7 @@ async def test_a_record_without_a_replacement_fails_with_the_words_of_the_broker
 async def test_a_replacement_that_is_refused_as_well_is_not_tried_for_ever() -> None:
     broker = Broker(lambda _: Refusal(INVALID_RECORD))
     out = outgoing(b"bad")
-    out.instead = lambda index, said: b"worse"
+    out.instead = lambda index, value, said: b"worse"
     async with sending(broker) as send:
         with pytest.raises(BrokerResponseError):
             await (await send(out))
