@@ -18,8 +18,8 @@ class Outgoing:
     """Records for one output partition, in order. `headers`: one list of headers for each record;
     None if no record has headers. `times_ms`: one time for each record; None if all records get the
     time of sending. `instead`: if the topic refuses a record because of its content, this function
-    gets the record's index and value and the broker's words, and returns the value that is sent in the
-    record's place; None: there is none, so the refusal is an error. `then`: records that such a
+    gets the record's index and value and the broker's words, and returns the value that is sent in
+    its place; None: there is none, so the refusal is an error. `then`: records that such a
     refusal has brought up; they are sent when these records are delivered, and belong to the same
     delivery.
     """

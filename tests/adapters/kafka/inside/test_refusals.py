@@ -108,9 +108,7 @@ async def test_a_refused_record_is_replaced_in_its_place(code: int, named: bool)
         return  # has tests of its own
     broker = Broker(of_values(b"2", b"7", code=code, named=named))
     out = outgoing(*VALUES)
-    out.instead = lambda index, value, said: (
-        b"instead of %s: %s" % (out.values[index], said.encode())
-    )
+    out.instead = lambda index, value, said: b"instead of %s: %s" % (value, said.encode())
     async with sending(broker) as send:
         delivered = await (await send(out))
         after = await (await send(outgoing(b"behind")))

@@ -157,7 +157,7 @@ def _mended(batch: MessageBatch, code: int, said: _Said) -> list[MessageBatch] |
         return make(_cut(records, said.indices))
     if origin is None or origin.outgoing.instead is None:
         return None
-    value = origin.outgoing.instead(origin.first, records[0].value, said.words)
+    value = origin.outgoing.instead(origin.first, records[0].value or b"", said.words)
     if value is None or value == records[0].value:
         return None
     return make([[records[0]._replace(value=value)]])
