@@ -21,6 +21,9 @@ class Topic:
     async def inputs(self) -> list[str]:
         return ["refs"]
 
+    async def topic_id(self, topic: str) -> str | None:
+        return None
+
     async def spans(self, topic: str) -> Spans:
         return dict.fromkeys(range(PARTITIONS), (0, self._records))
 
