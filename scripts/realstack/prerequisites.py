@@ -64,7 +64,9 @@ def _apt_install(packages: list[str]) -> None:
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     what = "installing " + " ".join(packages)
     run(["apt-get", "update"], what="refreshing the package lists", cwd=Path("/"))
-    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    # Another installation may be under way, as a machine's own updates are after its start.
+    wait = ["-o", "DPkg::Lock::Timeout=300"]
+    install = ["apt-get", *wait, "install", "-y", "--no-install-recommends", *packages]
     run(install, what=what, cwd=Path("/"), env=quiet)
 
 
