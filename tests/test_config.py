@@ -314,6 +314,8 @@ def test_an_address_is_refused_for_its_variable_and_without_its_password() -> No
     assert "has no host or path" in refused({name: "http://"})
     environ = {"PENSTOCK_OBJECTS__ENDPOINT_URL": "file://data"}
     assert "names a host; a folder is file:///data" in refused(environ)
+    environ = {"PENSTOCK_MODEL__MANAGEMENT_URL": "unix://run/ts"}
+    assert "names a host; a socket is unix:///run/ts" in refused(environ)
     assert "AWS_ENDPOINT_URL: objects.endpoint_url" in refused({"AWS_ENDPOINT_URL": "minio:9000"})
 
 

@@ -13,7 +13,6 @@ VARIABLES = {
     "PENSTOCK_STACK_KAFKA_PORT": "kafka",
     "PENSTOCK_STACK_MINIO_PORT": "minio",
     "PENSTOCK_STACK_TORCHSERVE_PORT": "torchserve",
-    "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_PORT": "torchserve_management",
 }
 
 

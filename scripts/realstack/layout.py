@@ -30,7 +30,6 @@ PORT_NAMES = (
     "kafka_controller",
     "minio",
     "torchserve",
-    "torchserve_management",
     "torchserve_metrics",
     "torchserve_grpc",
     "torchserve_grpc_management",

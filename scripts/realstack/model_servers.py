@@ -22,6 +22,9 @@ SETTINGS = layout.ROOT / "deploy" / "docker" / "torchserve"
 HANDLERS = layout.ROOT / "consumers" / "penstock" / "handlers"
 REQUIREMENTS = SETTINGS / "requirements.txt"
 MODEL = "rows"
+# TorchServe's management API, in the folder of the service. Only the user who started the service
+# can connect.
+SOCKET = "management"
 FEATURES = 16
 
 
@@ -84,9 +87,13 @@ class TorchServe:
         temporary = folder / "tmp"  # the workers make their sockets here
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
+        # A server that was killed leaves its socket, and the next one could not listen there.
+        (folder / SOCKET).unlink(missing_ok=True)
         addresses = {
             "inference_address": f"http://127.0.0.1:{ports['torchserve']}",
-            "management_address": f"http://127.0.0.1:{ports['torchserve_management']}",
+            "management_address": f"unix:{folder / SOCKET}",
+            "enable_model_api": "true",
+            "allowed_urls": "file://.*",
             "metrics_address": f"http://127.0.0.1:{ports['torchserve_metrics']}",
             "grpc_inference_port": ports["torchserve_grpc"],
             "grpc_management_port": ports["torchserve_grpc_management"],

@@ -11,7 +11,7 @@ from realstack.gcs_and_azure import AZURE_ACCOUNT, AZURE_KEY, Azurite, FakeGcs
 from realstack.kafka import Kafka
 from realstack.layout import State
 from realstack.minio import Minio
-from realstack.model_servers import MODEL, MODEL_SERVERS, TorchServe
+from realstack.model_servers import MODEL, MODEL_SERVERS, SOCKET, TorchServe
 from realstack.service import Extra, Service, StackError
 
 KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
@@ -96,7 +96,6 @@ def exports() -> list[str]:
     """
     state = required()
     ports = state.ports
-    management_url = f"http://127.0.0.1:{ports['torchserve_management']}"
     values = {
         "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{ports['kafka']}",
         "PENSTOCK_KAFKA__INPUT_TOPIC": minio.EVENTS_TOPIC,
@@ -106,13 +105,16 @@ def exports() -> list[str]:
         "PENSTOCK_OBJECTS__REGION": minio.REGION,
         "PENSTOCK_MODEL__URL": f"http://127.0.0.1:{ports['torchserve']}",
         "PENSTOCK_MODEL__NAME": MODEL,
-        "PENSTOCK_MODEL__MANAGEMENT_URL": management_url,
         "PENSTOCK_OUTPUT__TOPIC": "predictions",
         "PENSTOCK_OUTPUT__DLQ_TOPIC": "predictions.dlq",
-        "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": management_url,
         "PENSTOCK_STACK_BUCKET": minio.BUCKET,
         "PENSTOCK_STACK_EVENTS_ARN": minio.EVENTS_ARN,
     }
+    # In a container TorchServe registers no models.
+    socket = layout.home() / TORCHSERVE.name / SOCKET
+    if socket.exists():
+        values["PENSTOCK_MODEL__MANAGEMENT_URL"] = f"unix://{socket}"
+        values["PENSTOCK_STACK_TORCHSERVE_MANAGEMENT"] = str(socket)
     for server in EXTRAS.values():
         for port in server.ports if server.name in state.processes else ():
             values[f"PENSTOCK_STACK_{port.upper()}"] = f"127.0.0.1:{ports[port]}"

@@ -130,7 +130,7 @@ async def test_every_frame_is_answered_in_order_as_torch_answers_it(
     async with image_model(services, way, tmp_path) as model:
         environ = environment(
             services, topics, MODEL__NAME=model.name, MODEL__REQUEST=way.request,
-            MODEL__MANAGEMENT_URL=services.management_url,
+            MODEL__MANAGEMENT_URL=f"unix://{services.management_socket}",
         )  # fmt: skip
         async with running_worker(environ) as worker:
             await worker.ready()

@@ -82,7 +82,7 @@ async def test_frames_are_answered_one_each_in_order(
         messages.append(Message(value, number % 4))
     environ = environment(
         services, topics, MODEL__NAME=model.name, MODEL__REQUEST=form,
-        MODEL__MANAGEMENT_URL=services.management_url,
+        MODEL__MANAGEMENT_URL=f"unix://{services.management_socket}",
     )  # fmt: skip
     async with running_worker(environ) as worker:
         await broker.publish(topics.input, messages)

@@ -39,14 +39,14 @@ def predictions(file: Path) -> list[object]:
 @pytest.fixture
 def environ(services: Services) -> dict[str, str]:
     """As after `eval "$(scripts/stack env)"`, with the tools on the path."""
-    if not services.management_url:
+    if not services.management_socket:
         pytest.skip("the services' TorchServe lets no model be registered")
     TorchServe().build()  # mends what an earlier version left
     tools = f"{TorchServe().environment / 'bin'}:{Path(sys.executable).parent}"
     return {
         **os.environ,
         "PENSTOCK_MODEL__URL": services.model_url,
-        "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": services.management_url,
+        "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT": services.management_socket,
         "PATH": f"{tools}:{os.environ['PATH']}",
     }
 

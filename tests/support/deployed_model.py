@@ -24,22 +24,26 @@ HANDLER = Path(__file__).with_name("sick_handler.py")
 class DeployedModel:
     """`name` is what a worker gets as `model.name`."""
 
-    def __init__(self, name: str, management_url: str) -> None:
+    def __init__(self, name: str, management: str) -> None:
         self.name = name
         self.batch_size = 1
-        self._url = f"{management_url}/models"
+        self._management = management
+        self._url = "http://localhost/models"
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=aiohttp.UnixConnector(self._management))
 
     async def register(self, archive: Path) -> None:
         query = {"url": archive.as_uri(), "initial_workers": "1", "synchronous": "true"}
         async with (
-            aiohttp.ClientSession() as session,
+            self._session() as session,
             session.post(self._url, params=query) as answer,
         ):
             assert answer.status == 200, await answer.text()
 
     async def unregister(self) -> None:
         async with (
-            aiohttp.ClientSession() as session,
+            self._session() as session,
             session.delete(f"{self._url}/{self.name}") as answer,
         ):
             await answer.read()
@@ -47,7 +51,7 @@ class DeployedModel:
     async def kill_worker(self) -> bool:
         """End its Python process at once; False if there is none at the moment."""
         async with (
-            aiohttp.ClientSession() as session,
+            self._session() as session,
             session.get(f"{self._url}/{self.name}") as answer,
         ):
             (description,) = await answer.json()
@@ -77,7 +81,7 @@ async def deployed(
     handler that is no path is one of TorchServe's own; a folder among the files stands for what is
     in it.
     """
-    if services.torch_python is None or services.management_url is None:
+    if services.torch_python is None or services.management_socket is None:
         pytest.skip("TorchServe does not run beside us: no model can be given to it")
     name = f"{kind}-{uuid.uuid4().hex[:8]}"
     with TemporaryDirectory() as folder:
@@ -96,7 +100,7 @@ async def deployed(
         # Its warning about a module that is run while it is imported is none of ours.
         await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
         archive = Path(folder, f"{name}.mar")
-        model = DeployedModel(name, services.management_url)
+        model = DeployedModel(name, services.management_socket)
         try:
             await model.register(archive)
             yield model

@@ -183,7 +183,7 @@ def torchserve(authority: Authority, folder: Path) -> Iterator[tuple[str, Path]]
     server = TorchServe()
     server.build()
     certificate, key = authority.sign("torchserve")
-    names = ("torchserve", "torchserve_management", "torchserve_metrics", "torchserve_grpc")
+    names = ("torchserve", "torchserve_metrics", "torchserve_grpc")
     chosen = ports(*names, "torchserve_grpc_management", "torchserve_worker")
     launch = server.configure(folder, chosen)
     settings = folder / "config.properties"

@@ -47,7 +47,7 @@ class Services:
     region: str
     model_url: str
     model_name: str
-    management_url: str | None
+    management_socket: str | None
     input_topic: str
     events_arn: str
     torch_python: str | None = None
@@ -63,7 +63,7 @@ class Services:
             region=environ.get("PENSTOCK_OBJECTS__REGION", "us-east-1"),
             model_url=environ["PENSTOCK_MODEL__URL"],
             model_name=environ.get("PENSTOCK_MODEL__NAME", "rows"),
-            management_url=environ.get("PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL"),
+            management_socket=environ.get("PENSTOCK_STACK_TORCHSERVE_MANAGEMENT"),
             input_topic=environ.get("PENSTOCK_KAFKA__INPUT_TOPIC", "refs"),
             events_arn=environ.get("PENSTOCK_STACK_EVENTS_ARN", "arn:minio:sqs::P:kafka"),
             torch_python=torch_python,
@@ -182,7 +182,7 @@ def _docker_answers() -> bool:
 
 
 def _in_containers(cleanup: ExitStack) -> Services:
-    names = ("KAFKA", "MINIO", "TORCHSERVE", "TORCHSERVE_MANAGEMENT")
+    names = ("KAFKA", "MINIO", "TORCHSERVE")
     ports = {f"PENSTOCK_STACK_{name}_PORT": free_port() for name in names}
     settings = {**ports, "COMPOSE_PROJECT_NAME": f"penstock-test-{os.getpid()}"}
     folder = cleanup.enter_context(tempfile.TemporaryDirectory())
@@ -195,7 +195,7 @@ def _in_containers(cleanup: ExitStack) -> Services:
     everything = DockerCompose(ROOT, env_file=str(env_file))
     cleanup.callback(everything.stop)
     compose.start()
-    kafka, minio, torchserve, management = (f"127.0.0.1:{port}" for port in ports.values())
+    kafka, minio, torchserve = (f"127.0.0.1:{port}" for port in ports.values())
     return Services.named_by(
         {
             "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": kafka,
@@ -203,6 +203,5 @@ def _in_containers(cleanup: ExitStack) -> Services:
             "PENSTOCK_OBJECTS__KEY": "penstock",
             "PENSTOCK_OBJECTS__SECRET": "penstock-secret",
             "PENSTOCK_MODEL__URL": f"http://{torchserve}",
-            "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": f"http://{management}",
         }
     )

@@ -26,9 +26,11 @@ import aiohttp
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from msgspec import Struct
+from yarl import URL
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.model_servers.torchserve_management import management
 from penstock.bench import object_bodies
 from penstock.bench.child_processes import running_worker
 from penstock.bench.reader import read
@@ -211,10 +213,10 @@ ANSWER_S: Final = 120.0
 class Deployed:
     """The model, under a name that no other run uses."""
 
-    def __init__(self, session: aiohttp.ClientSession, management_url: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, address: URL) -> None:
         self.name = f"crayfish-{uuid.uuid4().hex[:8]}"
         self._session = session
-        self._url = f"{management_url.rstrip('/')}/models"
+        self._url = f"{str(address).rstrip('/')}/models"
 
     async def register(self, archive: Path) -> None:
         query = {"url": archive.as_uri(), "model_name": self.name, "initial_workers": "1"}
@@ -241,10 +243,10 @@ async def deployed(settings: config.Model) -> AsyncIterator[Deployed]:
             "the Crayfish case puts a model into TorchServe: set model.management_url, and leave "
             "model.protocol at torchserve"
         )
-    timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+    session, address = management(settings, timeout_s=ANSWER_S)
     with TemporaryDirectory() as folder:
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            model = Deployed(session, settings.management_url)
+        async with session:
+            model = Deployed(session, address)
             await model.register(_archive(Path(folder), model.name))
             try:
                 yield model

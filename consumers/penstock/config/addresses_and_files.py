@@ -23,6 +23,8 @@ from penstock.errors import usage
 
 _HTTP: Final = ("http", "https")
 _ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
+# Addresses that are a path of this machine, and what lies there.
+_FILE: Final = {"file": "a folder", "unix": "a socket"}
 _PATH: Final = ("/", "./", "../", "~")
 
 
@@ -38,7 +40,7 @@ class _Kind(NamedTuple):
 
 
 _SERVER: Final = _Kind((*_HTTP, "grpc", "grpcs"), "http://localhost:8080", "http://{}")
-_MANAGEMENT: Final = _Kind(_HTTP, "http://localhost:8081", "http://{}")
+_MANAGEMENT: Final = _Kind((*_HTTP, "unix"), "http://localhost:8081", "http://{}")
 _ENDPOINT: Final = _Kind((*_HTTP, "file"), "http://localhost:9000", "http://{}")
 _TRACES: Final = _Kind(_HTTP, "http://localhost:4318/v1/traces", "http://{}")
 _STORE: Final = _Kind((), "s3://bucket", "s3://{}, gs://{} or az://{}")
@@ -74,11 +76,11 @@ def _wrong(value: str, kind: _Kind) -> str | None:
         return f"= {_shown(value)!r} must begin with one of {known}; write {kind.example}"
     if kind.schemes and not rest.strip("/"):
         return f"= {_shown(value)!r} has no host or path; write {kind.example}"
-    if kind.schemes and scheme != "file" and (wrong := _wrong_host(value)):
+    if kind.schemes and scheme not in _FILE and (wrong := _wrong_host(value)):
         return f"{wrong}; write {kind.example}"
-    if scheme == "file" and rest and not rest.startswith("/"):
-        path = rest.removeprefix("./")
-        return f"= {value!r} names a host; a folder is file:///{path}, with its whole path"
+    if scheme in _FILE and rest and not rest.startswith("/"):
+        path, what = rest.removeprefix("./"), _FILE[scheme]
+        return f"= {value!r} names a host; {what} is {scheme}:///{path}, with its whole path"
     return None
 
 

@@ -1,15 +1,17 @@
 """Reading a model's settings from TorchServe's management API, or from whatever answers there."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve import (
+from penstock.adapters.model_servers.torchserve_management import (
     ServerBatching,
     server_batching,
 )
@@ -33,13 +35,16 @@ class Management:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.tokens: list[str | None] = []
         self.status = 200
         self.answer: Any = [ROWS]
         self.port = 0
+        self.runner: web.AppRunner
         self.closing = asyncio.Event()
 
     async def reply(self, request: web.Request) -> web.Response:
         self.asked.append(request.raw_path)
+        self.tokens.append(request.headers.get("Authorization"))
         if self.answer is None:
             await self.closing.wait()
         return web.json_response(self.answer, status=self.status)
@@ -57,13 +62,13 @@ async def management() -> AsyncIterator[Management]:
     runner = web.AppRunner(app, shutdown_timeout=0.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.port = runner.addresses[0][1]
+    server.port, server.runner = runner.addresses[0][1], runner
     yield server
     server.closing.set()
     await runner.cleanup()
 
 
-MOST_LOOK = "penstock.adapters.model_servers.torchserve.LOOK_S"
+MOST_LOOK = "penstock.adapters.model_servers.torchserve_management.LOOK_S"
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +108,28 @@ async def test_an_address_of_predictions_names_the_model_itself(management: Mana
     url = f"http://127.0.0.1:{management.port - 1}/predictions/other/1.0"
     assert await server_batching(config.Model(url=url)) is not None
     assert management.asked == ["/models/other/1.0"]
+
+
+KEYS = {"management": {"key": "m"}, "inference": {"key": "i"}, "API": {"key": "a"}}
+
+
+async def test_the_key_of_the_management_is_sent_to_the_address_that_is_set(
+    management: Management, tmp_path: Path
+) -> None:
+    file = tmp_path / "key_file.json"
+    file.write_text(json.dumps(KEYS))
+    url = f"http://127.0.0.1:{management.port - 1}"
+    await server_batching(config.Model(management_url=management.url, token_file=str(file)))
+    await server_batching(config.Model(url=url, token_file=str(file)))
+    assert management.tokens == ["Bearer m", None]  # the second address is a guess
+
+
+async def test_a_unix_socket_is_asked(management: Management, tmp_path: Path) -> None:
+    path = tmp_path / "management"
+    await web.UnixSite(management.runner, str(path)).start()
+    found = await server_batching(config.Model(management_url=f"unix://{path}"))
+    assert found is not None
+    assert management.asked == ["/models/rows"]
 
 
 async def test_what_an_older_server_does_not_tell_is_left_open(management: Management) -> None:

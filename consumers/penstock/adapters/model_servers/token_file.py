@@ -32,11 +32,11 @@ class Token:
         return True
 
 
-def read_token(path: Path) -> str:
-    """The file's text, or the inference key of TorchServe's own `key_file.json`."""
+def read_token(path: Path, api: str = "inference") -> str:
+    """The file's text, or the key of one API in TorchServe's own `key_file.json`."""
     try:
         text = path.read_text().strip()
-        return str(orjson.loads(text)["inference"]["key"]) if text.startswith("{") else text
+        return str(orjson.loads(text)[api]["key"]) if text.startswith("{") else text
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise usage(
             f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file"
