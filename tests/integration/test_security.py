@@ -159,9 +159,6 @@ async def test_kafka_by_password(
     assert_refused(await penstock("topics", "create", environ=environ), "kafka.sasl_password")
 
 
-# aiokafka leaves the socket of a refused connection to the collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("wrong", ["password", "certificate", "nothing"])
 async def test_when_kafka_answers_no_more_a_refusal_of_our_credentials_is_told(
     kafka: dict[str, str], authority: Authority, stranger: Authority, wrong: str

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.conn import AIOKafkaConnection, collect_hosts
 from aiokafka.helpers import create_ssl_context
 
 from penstock import config
@@ -222,12 +222,27 @@ async def reach(settings: config.Kafka) -> None:
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
         try:
             with translated(f"a connection to {host}:{port}"):
-                (await create_conn(host, port, **arguments)).close()
+                await _greet(host, port, arguments)
                 return
         except Transient as error:
             failure = error
     assert failure is not None, "kafka.bootstrap_servers names a broker"
     raise failure
+
+
+async def _greet(host: str, port: int, arguments: dict[str, Any]) -> None:
+    """Connect and disconnect. Returns when the socket is closed. Over TLS both sides must agree to
+    the end, so a socket would otherwise outlive its connection, and perhaps the event loop.
+    """
+    closing: list[AIOKafkaConnection] = []
+    arguments = arguments | {"on_close": lambda one, _: closing.append(one)}
+    connection = AIOKafkaConnection(host, port, **arguments)
+    try:
+        await connection.connect()
+    finally:
+        closed = connection.close()
+        if closing:  # otherwise it was never open, and `closed` will never be done
+            await asyncio.wait([closed], timeout=CLOSE_S)
 
 
 @asynccontextmanager
