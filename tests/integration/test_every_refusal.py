@@ -47,7 +47,7 @@ async def rekey(kafka: config.Kafka, topics: Topics) -> None:
     passage = await open_transactions(kafka, name, SystemClock(), {})
     async with stopped_after(passage.close):
         out = Outgoing(topics.output, 0, [b"k"], [b"{}"], None, [1_795_000_000_000])
-        out.instead = lambda index, value, said: b"cut"
+        out.instead = lambda index, value, said: [b"cut"]
         await passage.publish([out], {Where(topics.input, 0): Commit(1)})
 
 

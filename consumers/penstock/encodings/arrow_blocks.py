@@ -9,7 +9,7 @@ name. `records` turns a block into the records of its rows. Owner: the publish s
 Columnar Format, "IPC Streaming Format".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,7 @@ from penstock.core.records.failed_rows import (
     unpublished,
 )
 from penstock.core.records.output_records import Encoded, Fits, Labels, Records, ends_alone
+from penstock.core.records.refused_records import Error, Form, error_of, middle
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings.base import Rows
@@ -101,6 +102,44 @@ def records(value: bytes) -> Iterator[bytes]:
         for index, row in enumerate(rows, 1):
             is_end = is_last and number == len(batches) and index == len(rows)
             yield _record(head, row, last_rows if is_end else None)
+
+
+def _halves(value: bytes) -> Sequence[bytes]:
+    about, rows = _opened(value)
+    if rows.num_rows < 2:
+        return [value]
+    at, head = middle(rows.num_rows), about[HEAD]
+    return [
+        block(_without(head, "last", "rows"), rows.slice(0, at)),
+        block(head, rows.slice(at)),
+    ]
+
+
+def _error(value: bytes, why: Rejection) -> Error | None:
+    about, rows = _opened(value)
+    if RECORD in about:
+        found = error_of(about[RECORD], why)
+        return found and found._replace(value=alone(found.value))
+    (row,) = _plain(rows).to_pylist()
+    if row.get("error_code") is not None:
+        return None
+    number, member = row["row"], row.get("member")
+    made = batch_of(Rows(number, [b"null"], member, {0: why}))
+    return Error(block(_without(about[HEAD], "attributes"), made), number, member)
+
+
+def _opened(value: bytes) -> tuple[Mapping[bytes, bytes], Any]:
+    """The metadata and the rows of a block of ours, which has one batch."""
+    with pa.ipc.open_stream(value) as reader:
+        return reader.schema.metadata, reader.read_next_batch()
+
+
+def _without(head: bytes, *names: str) -> bytes:
+    fields = msgspec.json.decode(head)
+    return msgspec.json.encode({name: each for name, each in fields.items() if name not in names})
+
+
+OF_BLOCKS: Final = Form(_halves, _error)
 
 
 def _plain(batch: Any) -> Any:

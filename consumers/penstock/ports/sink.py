@@ -18,10 +18,10 @@ class Outgoing:
     """Records for one output partition, in order. `headers`: one list of headers for each record;
     None if no record has headers. `times_ms`: one time for each record; None if all records get the
     time of sending. `instead`: if the topic refuses a record because of its content, this function
-    gets the record's index and value and the broker's words, and returns the value that is sent in
-    its place; None: there is none, so the refusal is an error. `then`: records that such a
-    refusal has brought up; they are sent when these records are delivered, and belong to the same
-    delivery.
+    gets the record's index and value and the broker's words. It returns the values that are sent in
+    its place, each of which may be refused in turn; None: the refusal is an error. `then`: records
+    that such a refusal has brought up; they are sent when these records are delivered, and belong
+    to the same delivery.
     """
 
     topic: str
@@ -30,7 +30,7 @@ class Outgoing:
     values: list[bytes]
     headers: list[Headers] | None = None
     times_ms: list[int] | None = None
-    instead: Callable[[int, bytes, str], bytes | None] | None = None
+    instead: Callable[[int, bytes, str], Sequence[bytes] | None] | None = None
     then: list["Outgoing"] = field(default_factory=list)
 
     def add(self, key: bytes | None, values: Sequence[bytes], headers: Headers | None) -> None:

@@ -19,12 +19,13 @@ from penstock.core.bad_rows.suspects_and_cuts import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
 from penstock.core.records.failed_rows import Failed
-from penstock.core.records.output_records import Encoded, Labels, Records, ends_alone, refused
+from penstock.core.records.output_records import Encoded, Labels, Records, ends_alone
 from penstock.core.records.partition_and_bundles import FRAME_BYTES, Blocks, bundled
+from penstock.core.records.refused_records import OF_ARRAYS, OF_ROWS
 from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
-from penstock.encodings.arrow_blocks import ArrowRecords
+from penstock.encodings.arrow_blocks import OF_BLOCKS, ArrowRecords
 from penstock.errors import Unforeseen
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
@@ -92,8 +93,10 @@ class Encode:
             self._records: Records = ArrowRecords(
                 labels, self._fits, blocks.rows, of_rows=of_rows, of_objects=of_objects
             )
+            self._form = OF_BLOCKS
         else:
             self._array_rows = blocks.rows if blocks is not None else None
+            self._form = OF_ROWS if blocks is None else OF_ARRAYS
             self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
 
     def room(self, most_bytes: int = RELEASE_BYTES) -> Room:
@@ -198,23 +201,26 @@ class Encode:
         index: int,
         refused_value: bytes,
         said: str,
-    ) -> bytes | None:
-        """The error that answers in place of a record which the output topic refused. Its letter
-        follows. `begins`: each ticket, with the index of its first record.
+    ) -> Sequence[bytes] | None:
+        """What is sent in place of a record which the output topic refused: its halves, or if it
+        has one row, the error that answers it, whose letter follows. `begins`: each ticket, with
+        the index of its first record.
         """
+        halves = self._form.halves(refused_value)
+        if len(halves) > 1:
+            return halves
         why = Rejection("result_refused", f"{self._output_topic} refused it: {said}", "publish", 1)
-        found = refused(refused_value, why)
+        found = self._form.error(refused_value, why)
         if found is None:
             return None
         ticket = begins[bisect_right(begins, index, key=itemgetter(0)) - 1][1]
-        value, row, member = found
-        failed = Failed(row, 1, member, why)
+        failed = Failed(found.row, 1, found.member, why)
         letters = list(self._reject.letters(ticket, [failed]))
         if self._dedupe is not None:
             self._dedupe.rejected(ticket)
         self._rejected(ticket, failed)
         then.append(self._reject.outgoing(ticket.owner.partition, letters))
-        return value
+        return [found.value]
 
     def _rejected(self, ticket: Ticket, failed: Failed) -> None:
         code, message, rows = failed.why.code, failed.why.message, failed.rows

@@ -264,7 +264,7 @@ class Rekeyer:
         out.headers.append(list(written.headers))
         out.times_ms.append(max(record.timestamp_ms, 0))
 
-    def _cut(self, headers: list[Headers], index: int, value: bytes, said: str) -> bytes:
+    def _cut(self, headers: list[Headers], index: int, value: bytes, said: str) -> Sequence[bytes]:
         """The value that is passed on in place of one which the topic refused."""
         source = dict(headers[index])[SOURCE].decode()
         log.error(
@@ -272,7 +272,7 @@ class Rekeyer:
             *(self._terms.topic, source, said),
         )
         self._telemetry.count("cut")
-        return value[:CUT_BYTES]
+        return [value[:CUT_BYTES]]
 
     def _count(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> None:
         for record, messages in passed:

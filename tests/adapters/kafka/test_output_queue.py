@@ -141,15 +141,15 @@ def test_what_is_sent_in_the_place_of_a_refused_record_is_asked_of_its_own_part(
     asked: list[tuple[str, int]] = []
 
     def part(name: str, count: int) -> Outgoing:
-        def instead(index: int, value: bytes, said: str) -> bytes | None:
+        def instead(index: int, value: bytes, said: str) -> Sequence[bytes] | None:
             asked.append((name, index))
-            return said.encode()
+            return [said.encode()]
 
         return Outgoing("out", 0, [None] * count, [b"v"] * count, instead=instead)
 
     whole = joined([part("a", 2), some(b"x"), part("b", 3)])
     assert whole.instead is not None
     assert [whole.instead(index, b"v", "no") for index in range(6)] == [
-        b"no", b"no", None, b"no", b"no", b"no",
+        [b"no"], [b"no"], None, [b"no"], [b"no"], [b"no"],
     ]  # fmt: skip
     assert asked == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2)]

@@ -130,7 +130,7 @@ def joined(parts: Sequence[Outgoing]) -> Outgoing:
     if any(part.instead is not None for part in parts):
         ends = list(accumulate(len(part.values) for part in parts))
 
-        def instead(index: int, value: bytes, said: str) -> bytes | None:
+        def instead(index: int, value: bytes, said: str) -> Sequence[bytes] | None:
             at = bisect_right(ends, index)
             replace = parts[at].instead
             return (

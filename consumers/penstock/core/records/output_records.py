@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
-
 from penstock.core.order.releases import Release
 from penstock.core.records.failed_rows import (
     Failed,
@@ -274,24 +272,6 @@ class Records:
             model_version=version,
             **(fields | changes),  # type: ignore[arg-type]
         )
-
-
-def refused(value: bytes, why: Rejection) -> tuple[bytes, int | None, str | None] | None:
-    """A published record, with an error in place of its answer and without all that its sender
-    added, and its row and member. None: the record is no single JSON record, or is an error
-    already.
-    """
-    try:
-        record = msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        return None
-    if not isinstance(record, dict) or "error" in record:
-        return None
-    for name in ("columns", "attributes", "result"):
-        record.pop(name, None)
-    error = {"code": why.code, "message": why.message}
-    changed = msgspec.json.encode(record | {"prediction": None, "error": error})
-    return changed, record.get("row"), record.get("member")
 
 
 def ends_alone(release: Release) -> bool:

@@ -25,6 +25,7 @@ from aiokafka.errors import (
 )
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
 from aiokafka.producer.sender import Sender, SendProduceReqHandler, TxnOffsetCommitHandler
+from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import HeartbeatRequest
@@ -50,8 +51,8 @@ PRIVATES = {
     AIOKafkaAdminClient: "_client",
     AIOKafkaProducer: "_closed _message_accumulator _sender _txn_manager",
     MessageAccumulator: "_batch_ttl _batches _compression_type _pending_batches _wakeup",
-    MessageBatch: "_builder _drain_waiter _ttl",
-    BatchBuilder: "_builder _relative_offset _set_producer_state",
+    MessageBatch: "_builder _drain_waiter _retry_count _ttl",
+    BatchBuilder: "_builder _relative_offset",
     Fetcher: (
         "_fetch_max_wait_ms _fetch_requests_routine _fetch_task _get_actions_per_node "
         "_pending_tasks _proc_fetch_request _records"
@@ -62,6 +63,7 @@ PRIVATES = {
         "_muted_partitions _send_produce_req _txn_manager"
     ),
     SendProduceReqHandler: "_batches _can_retry _sender",
+    TransactionManager: "_sequence_numbers",
     ProduceRequest: "_CLASSES",
     TxnOffsetCommitHandler: "_sender",
     GroupCoordinator: (
@@ -87,6 +89,7 @@ async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
         TxnOffsetCommitHandler(producer._sender, {}, "group"),
         accumulator,
         SendProduceReqHandler(producer._sender, {}),
+        producer._txn_manager,
         ProduceRequest(None, -1, 1, []),
         MessageBatch(OUT, batch, 1.0, 0.0),
         batch,

@@ -108,7 +108,7 @@ async def test_a_refused_record_is_replaced_in_its_place(code: int, named: bool)
         return  # has tests of its own
     broker = Broker(of_values(b"2", b"7", code=code, named=named))
     out = outgoing(*VALUES)
-    out.instead = lambda index, value, said: b"instead of %s: %s" % (value, said.encode())
+    out.instead = lambda index, value, said: [b"instead of %s: %s" % (value, said.encode())]
     async with sending(broker) as send:
         delivered = await (await send(out))
         after = await (await send(outgoing(b"behind")))
@@ -140,11 +140,43 @@ async def test_a_record_without_a_replacement_fails_with_the_words_of_the_broker
 async def test_a_replacement_that_is_refused_as_well_is_not_tried_for_ever() -> None:
     broker = Broker(lambda _: Refusal(INVALID_RECORD))
     out = outgoing(b"bad")
-    out.instead = lambda index, value, said: b"worse"
+    out.instead = lambda index, value, said: [b"worse"]
     async with sending(broker) as send:
         with pytest.raises(BrokerResponseError):
             await (await send(out))
     assert broker.asked == 2
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_record_is_replaced_by_several_or_by_none_and_the_order_stays(named: bool) -> None:
+    broker = Broker(of_values(b"2", b"7", b"7-", named=named))
+    out = outgoing(*VALUES)
+    places = {b"2": [], b"7": [b"7-", b"-7"], b"7-": [b"7."]}
+    asked: list[int] = []
+
+    def instead(index: int, value: bytes, said: str) -> list[bytes]:
+        asked.append(index)
+        return places[value]
+
+    out.instead = instead
+    async with sending(broker) as send:
+        one, behind = await send(out), asyncio.create_task(send(outgoing(b"behind")))
+        assert (await one).offset == -1
+        await (await behind)
+    assert [one.value for one in broker.taken] == [
+        b"0", b"1", b"3", b"4", b"5", b"6", b"7.", b"-7", b"8", b"behind",
+    ]  # fmt: skip
+    assert asked == [2, 7, 7]
+
+
+async def test_a_batch_of_which_nothing_is_left_is_delivered() -> None:
+    broker = Broker(of_values(b"bad"))
+    out = outgoing(b"bad")
+    out.instead = lambda index, value, said: []
+    async with sending(broker) as send:
+        await (await send(out))
+        await (await send(outgoing(b"good")))
+    assert [one.value for one in broker.taken] == [b"good"]
 
 
 def within(first_ms: int, last_ms: int) -> Judge:

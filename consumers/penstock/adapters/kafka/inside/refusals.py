@@ -3,9 +3,11 @@
 Rule: a refusal belongs to its record, and costs no other record. The producer sends a batch again
 as it is if the brokers may take it later. A time that the topic does not take is moved into the
 span that the broker names. A batch with a refused record is cut until the record is alone; then the
-record is replaced by what its sender has for this case (`Outgoing.instead`). All this happens
-within the batch's own sequence numbers, so the order stays, nothing is published twice, and the
-producer goes on. aiokafka would fail the batch, and the producer with it. Owner: the producers.
+record is replaced by what its sender has for this case (`Outgoing.instead`). What is sent instead
+gets the sequence numbers of the refused batch, of which the broker took nothing, and the batches
+behind it, which were never sent, get those that follow. So the order stays, nothing is published
+twice, and the producer goes on. aiokafka would fail the batch, and the producer with it. Owner: the
+producers.
 """
 
 import asyncio
@@ -13,7 +15,8 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -58,6 +61,9 @@ class Origin(NamedTuple):
 
     outgoing: Outgoing
     first: int
+
+    def from_index(self, index: int) -> "Origin":
+        return self._replace(first=self.first + index)
 
 
 def mend_refusals(producer: AIOKafkaProducer) -> None:
@@ -108,15 +114,17 @@ class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
         super().handle_response(response)
 
     def _refused(self, batch: MessageBatch, code: int, said: "_Said") -> None:
-        parts = _mended(batch, code, said)
+        head: DefaultRecordBatch = MemoryRecords(bytes(batch.get_data_buffer())).next_batch()
+        parts = _mended(batch, head, code, said)
         if parts is None:
             batch.failure(for_code(code)(said.words))
             return
-        pending = self._sender._message_accumulator._pending_batches
+        self._sender._txn_manager._sequence_numbers[batch.tp] = head.base_sequence
         for part in parts:
+            # As aiokafka leaves a batch that is to be sent again, but with sequence numbers to get.
             part.drain_ready()
-            pending.add(part)
-            part.future.add_done_callback(lambda _, part=part: pending.discard(part))
+            part._retry_count = 0
+            self._sender._message_accumulator._pending_batches.add(part)
         _join(batch, parts)
         # aiokafka puts each of them before all others, so the last one comes first.
         self._to_reenqueue.extend(reversed(parts))
@@ -138,29 +146,34 @@ class _Said(NamedTuple):
         return cls(": ".join([CODES[code].name, *words[:2]]), [at for at, _ in errors or ()])
 
 
-def _mended(batch: MessageBatch, code: int, said: _Said) -> list[MessageBatch] | None:
+def _mended(
+    batch: MessageBatch, head: DefaultRecordBatch, code: int, said: _Said
+) -> list[MessageBatch] | None:
     """The batches to send instead. None: nothing can be mended."""
-    head: DefaultRecordBatch = MemoryRecords(bytes(batch.get_data_buffer())).next_batch()
     records = [_Record(one.timestamp, one.key, one.value, one.headers) for one in head]
     origin: Origin | None = getattr(batch._builder, "origin", None)
-    make = _Maker(batch, head, origin)
+    make = partial(_made, batch, head)
     if code == INVALID_TIMESTAMP:
         mends = getattr(batch, "mends", 0) + 1
         if mends > MOST_MENDS:
             return None
         now_ms = int(time.time() * 1000)
         span = map(int, found.groups()) if (found := _SPAN.search(said.words)) else (now_ms, now_ms)
-        (made,) = make([_in_span(batch.tp.topic, records, *span)])
+        made = make(_in_span(batch.tp.topic, records, *span), origin)
         made.mends = mends
         return [made]
     if len(records) > 1:
-        return make(_cut(records, said.indices))
+        return [
+            make(records[start:end], origin and origin.from_index(start))
+            for start, end in _cuts(len(records), said.indices)
+        ]
     if origin is None or origin.outgoing.instead is None:
         return None
-    value = origin.outgoing.instead(origin.first, records[0].value or b"", said.words)
-    if value is None or value == records[0].value:
+    (record,) = records
+    values = origin.outgoing.instead(origin.first, record.value or b"", said.words)
+    if values is None or list(values) == [record.value]:
         return None
-    return make([[records[0]._replace(value=value)]])
+    return [make([record._replace(value=value)], origin) for value in values]
 
 
 def _in_span(topic: str, records: list[_Record], first_ms: int, last_ms: int) -> list[_Record]:
@@ -187,45 +200,26 @@ def _farthest_ms(records: list[_Record], first_ms: int, last_ms: int) -> int:
     return max((one.time_ms for one in records), key=lambda ms: max(first_ms - ms, ms - last_ms))
 
 
-def _cut(records: list[_Record], refused: Sequence[int]) -> list[list[_Record]]:
+def _cuts(count: int, refused: Sequence[int]) -> list[tuple[int, int]]:
     """Cut before and after the first refused record, or in the middle if the broker does not say
     which one it refused.
     """
-    at = min((index for index in refused if 0 <= index < len(records)), default=None)
-    cuts = (0, len(records) // 2, len(records)) if at is None else (0, at, at + 1, len(records))
-    parts = [records[start:end] for start, end in pairwise(cuts)]
-    return [part for part in parts if part]
+    at = min((index for index in refused if 0 <= index < count), default=None)
+    cuts = (0, count // 2, count) if at is None else (0, at, at + 1, count)
+    return [(start, end) for start, end in pairwise(cuts) if start < end]
 
 
-class _Maker:
-    """Makes batches out of the records of one that was refused, with its sequence numbers."""
-
-    def __init__(
-        self, batch: MessageBatch, head: DefaultRecordBatch, origin: Origin | None
-    ) -> None:
-        self._batch = batch
-        self._head = head
-        self._origin = origin
-
-    def __call__(self, parts: Iterable[list[_Record]]) -> list[MessageBatch]:
-        return list(self._made(parts))
-
-    def _made(self, parts: Iterable[list[_Record]]) -> Iterator[MessageBatch]:
-        head, before = self._head, 0
-        for records in parts:
-            builder = BatchBuilder(
-                _NO_LIMIT, head.compression_type, is_transactional=head.is_transactional
-            )
-            for time_ms, key, value, headers in records:
-                builder.append(timestamp=time_ms, key=key, value=value, headers=headers)
-            builder._set_producer_state(
-                head.producer_id, head.producer_epoch, head.base_sequence + before
-            )
-            if self._origin is not None:
-                builder.origin = self._origin._replace(first=self._origin.first + before)
-            builder.close()
-            yield MessageBatch(self._batch.tp, builder, self._batch._ttl, 0)
-            before += len(records)
+def _made(
+    batch: MessageBatch, head: DefaultRecordBatch, records: list[_Record], origin: Origin | None
+) -> MessageBatch:
+    """A batch of some records of the refused one."""
+    builder = BatchBuilder(_NO_LIMIT, head.compression_type, is_transactional=head.is_transactional)
+    for time_ms, key, value, headers in records:
+        builder.append(timestamp=time_ms, key=key, value=value, headers=headers)
+    if origin is not None:
+        builder.origin = origin
+    builder.close()
+    return MessageBatch(batch.tp, builder, batch._ttl, 0)
 
 
 def _join(batch: MessageBatch, parts: Sequence[MessageBatch]) -> None:
@@ -233,6 +227,8 @@ def _join(batch: MessageBatch, parts: Sequence[MessageBatch]) -> None:
     between two of them, its first offset says nothing about the others, so it gets none.
     """
     left = len(parts)
+    if not parts:
+        batch.done(-1, -1)
 
     def one_ended(part: MessageBatch) -> Callable[[Any], None]:
         def ended(future: Any) -> None:
