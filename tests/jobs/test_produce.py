@@ -13,6 +13,8 @@ from penstock.core.routing.model_routes import Route, Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.jobs.produce import FEW, Produced, Wanted, produce
+from penstock.jobs.sending import Sending
+from tests.support.refusing_sink import RefusingSink
 
 pytest.importorskip("confluent_kafka")
 
@@ -108,3 +110,14 @@ async def test_a_pattern_names_the_streams_and_its_name_stands_in_the_reference(
             "refs", spans, lambda *record: found.append(record[3] or b""), lambda _: None
         )
     assert sorted(orjson.loads(one)["stream"] for one in found if b"stream" in one) == ["1"]
+
+
+async def test_a_reference_that_the_topic_refuses_costs_no_other_and_is_told() -> None:
+    sink = RefusingSink("refs", lambda value: value in (b"1", b"3", b"4"))
+    sending = Sending(sink, "refs", 1, None)
+    for number in range(6):
+        sending.add(0, b"k", b"%d" % number, (0, number))
+    await sending.settle()
+    assert [value for _, value in sink.topics["refs"][0]] == [b"0", b"2", b"5"]
+    assert (sending.acknowledged, sending.refused) == (3, 3)
+    assert sending.told == [f"{number}: no such content" for number in (1, 3, 4)]

@@ -1,47 +1,18 @@
 """A topic that takes records of this size and form, but refuses some by their content."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
 import pytest
 
-from penstock.adapters.memory.topics import MemorySink
 from penstock.core.records.partition_and_bundles import Blocks
 from penstock.encodings.output_values import records_of
-from penstock.ports import Outgoing
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
+from tests.support.refusing_sink import RefusingSink
 
 BLOCKS = {"arrays": Blocks(10), "blocks": Blocks(10, "arrow")}
 FORMS = {"rows": None} | BLOCKS
-
-
-class RefusingSink(MemorySink):
-    """Asks for what is to be sent instead, as the adapter of Kafka does it."""
-
-    def __init__(self, refuses: Callable[[bytes], bool]) -> None:
-        super().__init__(partitions=1)
-        self._refuses = refuses
-
-    async def send(self, outgoing: Outgoing) -> Awaitable[None]:
-        out = Outgoing(outgoing.topic, outgoing.partition, [], [])
-        for index, (key, value) in enumerate(zip(outgoing.keys, outgoing.values, strict=True)):
-            waiting = [value]
-            while waiting:
-                one = waiting.pop(0)
-                if outgoing.topic == "predictions" and self._refuses(one):
-                    assert outgoing.instead is not None
-                    instead = outgoing.instead(index, one, "no such content")
-                    assert instead is not None
-                    waiting[:0] = instead
-                else:
-                    out.add(key, [one], None)
-        await (await super().send(out))
-        for more in outgoing.then:
-            await (await self.send(more))
-        return asyncio.sleep(0)
 
 
 def read(world: World) -> list[dict[str, Any]]:
@@ -66,7 +37,7 @@ async def test_only_the_row_that_the_topic_refuses_is_answered_by_an_error(form:
         )
 
     alone, world = World(), World().with_settings(blocks=FORMS[form])
-    world.sink = RefusingSink(refuses)
+    world.sink = RefusingSink("predictions", refuses)
     for one in (alone, world):
         one.announce("a.csv", csv(25), stream="s", event_time=7, attributes={"x": "y"})
         one.announce("empty.csv", b"", stream="s")
@@ -90,7 +61,7 @@ async def test_only_the_row_that_the_topic_refuses_is_answered_by_an_error(form:
 async def test_a_topic_that_takes_less_by_now_gets_smaller_records(form: str) -> None:
     alone, world = World(), World().with_settings(blocks=BLOCKS[form]._replace(rows=100))
     most = 1_500
-    world.sink = RefusingSink(lambda value: len(value) > most)
+    world.sink = RefusingSink("predictions", lambda value: len(value) > most)
     for one in (alone, world):
         one.announce("a.csv", csv(100), stream="s")
         await run_to_end(one, 1)

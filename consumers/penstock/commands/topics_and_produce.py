@@ -18,6 +18,7 @@ from penstock.commands.common_options import (
     run_async,
     say,
 )
+from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.terminal_text import bar
 
 if TYPE_CHECKING:
@@ -135,6 +136,15 @@ def produce(
             say(line)
         if sent.hint:
             say(f"hint: {sent.hint}", err=True)
+        if sent.refused:
+            topic = announced_on(cfg.kafka)
+            for line in sent.told:
+                say(f"{topic} refused {line}", err=True)
+            raise Fatal(
+                f"{topic} refused {sent.refused:,} references, which are not announced; see the "
+                "broker's words, mend the topic, and announce these objects again",
+                exit_code=EXIT_CHECK_FAILED,
+            )
 
     run_async(work())
 

@@ -83,12 +83,15 @@ class Stream:
 class Produced(NamedTuple):
     """`references`: how many references were acknowledged. `streams`: a mapping from a stream's
     name to the stream; it has the first `MANY` streams. `before`: how many references earlier
-    processes had announced.
+    processes had announced. `refused`: how many references the topic refused. `told`: what it
+    refused first, and why.
     """
 
     references: int
     streams: Mapping[str, Stream]
     before: int = 0
+    refused: int = 0
+    told: Sequence[str] = ()
 
     @property
     def hint(self) -> str | None:
@@ -173,7 +176,7 @@ class _Announcing:
         await sending.settle()
         if position is not None:
             await position.keep(last, sending.acknowledged, is_done=True)
-        return Produced(sending.acknowledged, self._streams, before)
+        return Produced(sending.acknowledged, self._streams, before, sending.refused, sending.told)
 
     async def _announce(self, at: At, reference: Reference) -> bool:
         """Announce a reference. Returns False, and announces nothing, if an earlier process has

@@ -4,16 +4,18 @@ Rule: the batches of a partition leave in order, and Kafka keeps a batch whole o
 last record of each batch has a mark. So a partition's last mark says exactly which of its
 references are on the topic, even if the sender died and its other batches were lost. Memory is
 bounded: by `WAITING_BYTES` for references that wait to be sent, and by `UNACKNOWLEDGED_BYTES` for
-those that were sent and are not acknowledged yet. Owner: `penstock produce`.
+those that were sent and are not acknowledged yet. A reference that the topic refuses is left out,
+and costs no other. Owner: `penstock produce`.
 """
 
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from inspect import iscoroutine
 from typing import NamedTuple
 
 from penstock.jobs.globs_and_manifests import At
 from penstock.jobs.listing_position import MARK, Position
+from penstock.messages.prediction import printable
 from penstock.ports import Outgoing, Sink
 
 # A batch is sent when it has this size, a quarter of the largest that Kafka takes. Larger batches
@@ -23,6 +25,10 @@ WAITING_BYTES = 16 << 20
 UNACKNOWLEDGED_BYTES = 16 << 20
 # Kafka adds at most this many bytes to the key and value of a record.
 _RECORD_BYTES = 24
+# So many refused references are kept, to be told.
+MOST_TOLD = 10
+# A reference is told with so many characters, and the broker's words as well.
+_TOLD_CHARS = 300
 
 
 class _Waiting:
@@ -44,11 +50,14 @@ class _Sent(NamedTuple):
 
 class Sending:
     """`position`: makes the marks, and checks before each batch that this process still owns the
-    listing's position. None: batches have no marks.
+    listing's position. None: batches have no marks. `refused`: how many references the topic has
+    refused. `told`: what it refused first, and why.
     """
 
     def __init__(self, sink: Sink, topic: str, partitions: int, position: Position | None) -> None:
         self.acknowledged = 0
+        self.refused = 0
+        self.told: list[str] = []
         self._sink = sink
         self._topic = topic
         self._position = position
@@ -76,6 +85,7 @@ class Sending:
         """
         waiting = self._waiting.pop(partition)
         out, count = waiting.out, len(waiting.out.values)
+        out.instead = self._leave_out
         if self._position is not None:
             out.headers = [[] for _ in range(count - 1)]
             out.headers.append([(MARK, self._position.mark(waiting.last, count))])
@@ -103,6 +113,14 @@ class Sending:
             if iscoroutine(sent.acknowledged):
                 sent.acknowledged.close()
         self._sent.clear()
+
+    def _leave_out(self, index: int, value: bytes, said: str) -> Sequence[bytes]:
+        self.refused += 1
+        self.acknowledged -= 1  # its batch counts it when the others are acknowledged
+        if len(self.told) < MOST_TOLD:
+            reference = printable(value[:_TOLD_CHARS].decode(errors="replace"))
+            self.told.append(f"{reference}: {said[:_TOLD_CHARS]}")
+        return []
 
     async def _next_acknowledged(self) -> None:
         sent = self._sent.popleft()
