@@ -158,8 +158,9 @@ def result_line(report: StreamsReport) -> str:
     sentence says how long a proof takes.
     """
     body = f" of {report.body}" if report.body else ""
+    far = f", {report.distance}" if report.distance else ""
     what = (
-        f"at {report.hz:g} Hz, {report.rows} rows{body} a tick, "
+        f"at {report.hz:g} Hz, {report.rows} rows{body} a tick{far}, "
         f"p99 within {report.bound_ms:g} ms, worst stream included"
     )
     last = report.trials[-1]

@@ -15,6 +15,7 @@ from penstock import config
 from penstock.adapters.model_servers.protocols import request_of
 from penstock.bench import object_bodies, tick_generator
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
+from penstock.bench.distance import Distance, Far, Slow, at_distance
 from penstock.bench.object_bodies import Body, read_body
 from penstock.bench.resource_use import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
@@ -36,7 +37,8 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     """`streams`: a fixed number of streams to try; None: the largest number up to `max_streams` is
     searched. `beside_rows`: beside the streams, huge objects are answered, each with this number of
     rows; 0: there are no huge objects. `body`: a file that every object has as its body; None: an
-    object has `rows` rows of numbers.
+    object has `rows` rows of numbers. `store_ms`, `model_ms`, `kafka_ms`, `slow`: how far away the
+    worker has its services (`Distance`).
     """
 
     hz: float = 20.0
@@ -47,10 +49,18 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     spread: tick_generator.Spread = "grid"
     streams: int | None = None
     max_streams: int = 100
+    store_ms: float = 0.0
+    model_ms: float = 0.0
+    kafka_ms: float = 0.0
+    slow: Slow = Slow()
     seconds: float = 60.0
     trial_s: float = 12.0
     warm_up_requests: int = WARM_UP_REQUESTS
     quiet_wait_s: float = QUIET_WAIT_S
+
+    @property
+    def distance(self) -> Distance:
+        return Distance(self.store_ms, self.model_ms, self.kafka_ms, self.slow)
 
 
 class StreamsReport(Struct, kw_only=True):
@@ -63,6 +73,7 @@ class StreamsReport(Struct, kw_only=True):
     request: str = "float32"
     beside_rows: int
     spread: tick_generator.Spread = "grid"
+    distance: Distance = Distance()
     streams: int
     proof: Verdict | None
     trials: list[Verdict]
@@ -77,10 +88,10 @@ async def measure(
     check_local(cfg)
     body = None if plan.body is None else read_body(cfg, plan.body)
     await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
-    async with fresh_bucket(cfg.objects) as bucket:
+    async with fresh_bucket(cfg.objects) as bucket, at_distance(cfg, plan.distance) as far:
         if plan.beside_rows:
             await bucket.put({tick_generator.HUGE_KEY: object_bodies.huge_body(plan.beside_rows)})
-        search = _Search(cfg, config_path, plan, body, bucket, tell, service_pids(cfg))
+        search = _Search(cfg, config_path, plan, body, bucket, tell, far, service_pids(cfg))
         if plan.streams is not None:
             proven = plan.streams if await search.proves(plan.streams) else 0
         else:
@@ -94,6 +105,7 @@ async def measure(
         request=cfg.model.request if body else request_of(cfg.model),
         beside_rows=plan.beside_rows,
         spread=plan.spread,
+        distance=plan.distance,
         streams=proven,
         proof=search.trials[-1] if proven else None,
         trials=search.trials,
@@ -139,9 +151,17 @@ class _Search:
     body: Body | None
     bucket: Bucket
     tell: Callable[[str], None]
-    pids: Mapping[str, int]
+    far: Far
+    services: Mapping[str, int]
     _stored_streams: int = field(default=0, init=False)
     trials: list[Verdict] = field(default_factory=list, init=False)
+
+    @property
+    def _pids(self) -> Mapping[str, int]:
+        """Empty if those of the services are not known: the figures of others would then mean
+        nothing.
+        """
+        return {**self.services, **self.far.pids} if self.services else {}
 
     async def holds(self, streams: int) -> bool:
         return (await self._undisturbed(streams, self.plan.trial_s, lambda trial: trial.held)).held
@@ -158,7 +178,7 @@ class _Search:
         repeated.
         """
         for _ in range(DISTURBED_TRIALS if self.plan.quiet_wait_s else 1):
-            await quiet(self.pids, self.plan.quiet_wait_s, self.tell)
+            await quiet(self._pids, self.plan.quiet_wait_s, self.tell)
             trial = await self._try(streams, seconds)
             if passed(trial) or trial.others_cores <= QUIET_CORES:
                 break
@@ -181,7 +201,12 @@ class _Search:
             spread=plan.spread,
         )
         settings = {} if body else object_bodies.numbers(self.cfg.model)
-        task = TrialTask(load=ticks, bound_ms=plan.bound_ms, pids=self.pids, settings=settings)
+        task = TrialTask(
+            load=ticks,
+            bound_ms=plan.bound_ms,
+            pids=self._pids,
+            settings={**settings, **self.far.settings},
+        )
         trial = await run_trial(self.cfg, self.config_path, task)
         self.trials.append(trial)
         self.tell(_in_words(trial, seconds))

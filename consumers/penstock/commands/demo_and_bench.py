@@ -66,6 +66,25 @@ _WAIT = click.option(
     show_default=True,
     help="Seconds to wait for unrelated processes; 0 measures at once, and once only.",
 )
+_MS = click.FloatRange(0, 10_000)
+
+
+class _Slow(click.ParamType):
+    name = "share:ms"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        from penstock.bench.distance import Slow
+
+        share, _, ms = str(value).partition(":")
+        try:
+            slow = Slow(float(share), float(ms))
+        except ValueError:
+            self.fail(f"{value} is not SHARE:MS, as 0.002:1000")
+        if not (0 <= slow.share <= 1 and 0 <= slow.ms <= 60_000):
+            self.fail(f"{value}: a share is from 0 to 1, and a wait at most a minute")
+        return slow
+
+
 _JSON = click.option(
     "--json",
     "json_path",
@@ -148,6 +167,15 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
 @click.option(
     "--spread", type=click.Choice(["grid", "even"]), default="grid", show_default=True,
     help="Ticks of a gateway share instants, 2 ms apart; or each stream has its own.",
+)  # fmt: skip
+@click.option(
+    "--store-ms", type=_MS, default=0, help="How far away the worker has its store: a GET's median."
+)
+@click.option("--model-ms", type=_MS, default=0, help="How far away it has its model.")
+@click.option("--kafka-ms", type=_MS, default=0, help="How far away it has Kafka: a round trip.")
+@click.option(
+    "--slow", type=_Slow(), default="0:0",
+    help="A share of the reads waits longer, as 0.002:1000: two in a thousand, a second each.",
 )  # fmt: skip
 @click.option("--streams", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)

@@ -177,6 +177,12 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
         await admin.delete_topics(list(topics))
 
 
+async def brokers_of(kafka: config.Kafka) -> list[tuple[str, int]]:
+    """The host and the port that each broker tells its clients."""
+    async with _admin(kafka, "a question about the brokers") as admin:
+        return sorted({(one.host, one.port) for one in client_of(admin).cluster.brokers()})
+
+
 async def controller_known(admin: AIOKafkaAdminClient) -> None:
     """Wait until it is known which broker is the controller, which creates and removes topics.
     While brokers start, or elect a controller, an answer may name none. aiokafka asks only once,
