@@ -1,0 +1,343 @@
+"""How many requests a service gets at a time: a store its reads, a model its calls.
+
+Rule: the limit grows while work waits for it and more requests at a time bring more answers. Its
+measure is an experiment: requests are sent at two levels in turn, and the times of their answers
+are compared. By Little's law the answers per second are `level / time`. So if a higher level costs
+no time, all of it is gained; if the time grows as much as the level, nothing is. The step is worth
+it if at least a quarter is gained (`WORTH`); the same test tells that a lower level would do.
+Latencies that the service had earlier are never compared, because a store may go from 2 to 60 ms
+and then needs more requests at a time, not fewer. (Vector, Envoy, Netflix's Gradient2 and TCP
+Vegas compare with such a base line; BBR and PCC experiment.)
+
+- Work waits while at least a tenth of the requests find the limit reached. Otherwise arrivals are
+the limit, and nothing changes.
+- Steps are half of the level until one fails, then a quarter. From 16 to 256 they take 14 rounds,
+so a start needs to know nothing of arrivals. After a failed step the limit rests.
+- A service that says that it has too much to do, or does not answer in time, halves the limit, once
+for all requests that were under way. The limit then goes back fast to a part of where it was, and
+from there slowly.
+- A limit that was set as a number only shrinks by failures, and goes back to that number.
+
+Pure: time is an argument. Owners: the gate of a model, the reads of a store.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+# A higher level must gain at least this share of the step: with an exponent of 0.75, a step of 50 %
+# must bring at least 11 % more answers. A store whose time grows with the square of the level is
+# held at 0.65 to 0.9 of the best level, where it gives 91 to 99 % of its best.
+WORTH: Final = 0.25
+FAST_STEP: Final = 1.5
+FINE_STEP: Final = 1.25
+# At least this share of the requests must find the limit reached. With less, a higher limit hardly
+# shortens the wait.
+WAITING_SHARE: Final = 0.1
+# Fewer answers of a level are not compared: lognormal times with a sigma of 0.4, as object stores
+# have, have a mean that is certain to 14 % then.
+LEAST_ANSWERS: Final = 8
+# The times of answers that wait in one queue of the service rise and fall together, so they look
+# more certain than they are. Their variance counts as at least this much.
+LEAST_SPREAD: Final = 0.1
+# After this many turns of both levels without a clear result the higher one is not worth it.
+MOST_TURNS: Final = 6
+# How long the limit rests after a step that was not worth it.
+REST_S: Final = 1.0
+# After a refusal the limit goes back fast to this share of the level at which it was refused. From
+# there it takes this many answers for each step of one: a step too far costs a refused request,
+# which is about one in a hundred at this pace. After `CAUTION_S` without a refusal steps are fast
+# again.
+STEADY_SHARE: Final = 0.75
+GROW_AFTER_ANSWERS: Final = 50
+CAUTION_S: Final = 10.0
+# The time of answers that is usual at present counts the last 50 answers; the one that is usual in
+# the long run counts ten minutes.
+RECENT_ANSWERS: Final = 50
+LONG_RUN_S: Final = 600.0
+# A service is slower than itself if it takes this many times as long as it usually does.
+SLOWER: Final = 2.0
+
+# What holds the number of requests: too few arrivals; the service, because more requests at a time
+# would bring no more answers, or because it said so; the configured most; None while it grows.
+Holds = Literal["arrivals", "service", "most"]
+
+
+@dataclass(slots=True, eq=False)
+class Level:
+    """One of the two levels that are compared, and the logarithms of the times of its answers. The
+    logarithm makes a rare answer that takes a second count little.
+    """
+
+    requests: float
+    answers: int = 0
+    sum: float = 0.0
+    squares: float = 0.0
+
+    def add(self, log_s: float) -> None:
+        self.answers += 1
+        self.sum += log_s
+        self.squares += log_s * log_s
+
+    @property
+    def mean(self) -> float:
+        return self.sum / self.answers
+
+    @property
+    def error(self) -> float:
+        """The variance of the mean."""
+        spread = self.squares / self.answers - self.mean**2
+        return max(LEAST_SPREAD, spread) / self.answers
+
+
+class Request:
+    """A request in flight. `round`: failures of one round count as one, because one cause makes
+    them all. `place`: how many requests were in flight when it began, including this one.
+    """
+
+    __slots__ = ("began_s", "level", "place", "round")
+
+    def __init__(self, began_s: float, round: int, place: int, level: Level | None) -> None:
+        self.began_s = began_s
+        self.round = round
+        self.place = place
+        self.level = level
+
+
+class Limiter:
+    """While `has_room`, a request may `begin`. Then call exactly one of `answered`, `failed` and
+    `dropped`. `begin_at`: the limit at the start; None: `most` is a constant.
+    """
+
+    def __init__(self, most: int, begin_at: int | None = None) -> None:
+        self.most = most
+        self.is_constant = begin_at is None
+        self.in_flight = 0
+        self.limit = most if begin_at is None else min(begin_at, most)
+        # The limit as a fraction; while two levels are compared, the lower one.
+        self._level = float(self.limit)
+        self._round = 0
+        # After a failure the limit goes back fast to this level.
+        self._steady = 0.0
+        self._refused_s = self._shrank_s = -math.inf
+        self._begun = self._at_limit = 0
+        self._is_wanted = False
+        self._low: Level | None = None
+        self._high: Level | None = None
+        self._measured: Level | None = None
+        self._to_skip = 0
+        self._turns = 0
+        self._step = FAST_STEP
+        # Did the last comparison find that a higher level is not worth it?
+        self._is_held = False
+        # Was the last step up (1), down (-1), or is there none (0)?
+        self._last_step = 0
+        self._rest_until_s = -math.inf
+        self._recent: float | None = None
+        self._long_run: float | None = None
+        self._answered_s = -math.inf
+
+    def __repr__(self) -> str:
+        return f"{self.in_flight} of {self.limit} requests in flight"
+
+    @property
+    def has_room(self) -> bool:
+        return self.in_flight < self.limit
+
+    @property
+    def holds(self) -> Holds | None:
+        """What keeps the number of requests in flight as it is. None: it is growing."""
+        if not self._is_wanted:
+            return "arrivals"
+        if self._level >= self.most:
+            return "most"
+        return "service" if self._is_held else None
+
+    def is_strained(self, now_s: float) -> bool:
+        """True if the service refused a request or did not answer in time, or the limit shrank, in
+        the last `CAUTION_S`. Then no request may be made that is not needed.
+        """
+        return now_s - max(self._refused_s, self._shrank_s) < CAUTION_S
+
+    @property
+    def answer_s(self) -> float | None:
+        """How long the service takes to answer at present. None: it has not answered yet."""
+        return None if self._recent is None else math.exp(self._recent)
+
+    @property
+    def usual_s(self) -> float | None:
+        """How long the service takes to answer in the long run."""
+        return None if self._long_run is None else math.exp(self._long_run)
+
+    @property
+    def is_slower_than_usual(self) -> bool:
+        recent, long_run = self._recent, self._long_run
+        if recent is None or long_run is None:
+            return False
+        return recent - long_run > math.log(SLOWER)
+
+    def begin(self, now_s: float) -> Request:
+        self.in_flight += 1
+        place, level = self.in_flight, None
+        self._begun += 1
+        if place >= self.limit:
+            self._at_limit += 1
+            # Requests of the round in which the level changed are not counted: the service still
+            # works on those of the other level.
+            if self._to_skip:
+                self._to_skip -= 1
+            else:
+                level = self._measured
+        if self._begun >= max(self.limit, LEAST_ANSWERS):
+            self._look_at_arrivals()
+        return Request(now_s, self._round, place, level)
+
+    def dropped(self, request: Request) -> None:
+        """The request ended without telling anything about the service."""
+        self.in_flight -= 1
+
+    def answered(self, request: Request, now_s: float, expected_s: float = 1.0) -> None:
+        """The service answered. A refusal of what was asked counts as an answer. `expected_s`: how
+        long a request of this size usually takes, compared with the others.
+        """
+        self.in_flight -= 1
+        took_s = max(now_s - request.began_s, 1e-6)
+        self._note_time(math.log(took_s), now_s)
+        if self._steady:
+            if self._level + 1.0 >= self._steady:
+                self._set(self._steady)
+                self._steady = 0.0
+            else:
+                self._set(self._level + 1.0)
+        elif self.is_constant or now_s - self._refused_s < CAUTION_S:
+            if self._level < self.most and (self.is_constant or self._is_wanted):
+                self._set(min(float(self.most), self._level + 1.0 / GROW_AFTER_ANSWERS))
+        elif request.level is not None:
+            if request.level is self._measured:
+                request.level.add(math.log(took_s / expected_s))
+                if request.level.answers >= self._enough(request.level):
+                    self._measure_next(now_s)
+        elif self._measured is None and self._is_wanted and now_s >= self._rest_until_s:
+            self._begin_to_measure()
+
+    def failed(self, request: Request, now_s: float, *, is_full: bool) -> None:
+        """The service failed. `is_full`: it said that it has too much to do."""
+        self.in_flight -= 1
+        if request.round != self._round:
+            return
+        self._round += 1
+        level = min(self._level, float(request.place)) if is_full else self._level
+        self._shrank_s = now_s
+        self._steady = max(self._level, self._steady)
+        if is_full:
+            self._refused_s = now_s
+            self._steady = max(1.0, level * STEADY_SHARE)
+        self._is_held = True
+        self._forget()
+        self._set(max(1.0, level / 2))
+
+    def begins_anew(self) -> None:
+        """The service works again after it was away: one request at a time, and soon more."""
+        self._forget()
+        self._set(1.0)
+
+    def _set(self, level: float) -> None:
+        self._level = level
+        self.limit = int(level)
+
+    def _note_time(self, log_s: float, now_s: float) -> None:
+        if self._recent is None or self._long_run is None:
+            self._recent = self._long_run = log_s
+        else:
+            self._recent += (log_s - self._recent) / RECENT_ANSWERS
+            share = 1.0 - math.exp((self._answered_s - now_s) / LONG_RUN_S)
+            self._long_run += share * (log_s - self._long_run)
+        self._answered_s = now_s
+
+    def _look_at_arrivals(self) -> None:
+        """Does work wait for the limit?"""
+        self._is_wanted = self._at_limit >= WAITING_SHARE * self._begun
+        self._begun = self._at_limit = 0
+        if self._is_wanted or self._measured is None:
+            return
+        # At the higher level no work waits any more, so that is the level to be at.
+        if self._high is not None and self._measured is self._high:
+            self._level = self._high.requests
+        self._forget()
+        self._set(self._level)
+
+    def _forget(self) -> None:
+        self._low = self._high = self._measured = None
+        self._step, self._last_step = FAST_STEP, 0
+
+    def _begin_to_measure(self) -> None:
+        low = self._level
+        if low >= self.most:
+            low = self._below(low)
+        self._low, self._high = Level(low), Level(self._above(low))
+        self._turns = 0
+        self._take(self._low if low == self._level else self._high)
+
+    def _take(self, level: Level) -> None:
+        self._measured = level
+        self.limit = int(level.requests)
+        self._to_skip = self.limit
+
+    def _enough(self, level: Level) -> int:
+        return max(LEAST_ANSWERS, int(level.requests)) * (self._turns // 2 + 1)
+
+    def _measure_next(self, now_s: float) -> None:
+        low, high = self._low, self._high
+        assert low is not None
+        assert high is not None
+        self._turns += 1
+        other = high if self._measured is low else low
+        if other.answers < LEAST_ANSWERS:
+            self._take(other)
+            return
+        grew = high.mean - low.mean
+        doubt = math.sqrt(low.error + high.error)
+        even = (1.0 - WORTH) * math.log(high.requests / low.requests)
+        if grew + doubt < even:
+            self._went(1, high, now_s)
+        elif grew - doubt > even:
+            self._went(-1, low, now_s)
+        elif self._turns < 2 * MOST_TURNS:
+            self._take(other)
+        else:
+            self._rest(low, now_s)
+
+    def _went(self, direction: int, to: Level, now_s: float) -> None:
+        """A level was better than the other one: go on in its direction. If the step before went
+        the other way, this level is the best one.
+        """
+        if direction < 0:
+            self._shrank_s = now_s
+        turned = self._last_step == -direction
+        self._is_held = turned or direction < 0
+        self._last_step = direction
+        is_end = to.requests >= self.most if direction > 0 else to.requests <= 1.0
+        if turned or is_end:
+            self._rest(to, now_s)
+            return
+        if direction > 0:
+            self._low, self._high = to, Level(self._above(to.requests))
+            self._take(self._high)
+        else:
+            self._low, self._high = Level(self._below(to.requests)), to
+            self._take(self._low)
+        self._turns = 1
+        self._level = self._low.requests
+
+    def _rest(self, at: Level, now_s: float) -> None:
+        self._is_held = True
+        self._rest_until_s = now_s + REST_S
+        self._low = self._high = self._measured = None
+        self._step = FINE_STEP
+        self._set(at.requests)
+
+    def _above(self, level: float) -> float:
+        return min(float(self.most), max(level * self._step, float(int(level) + 1)))
+
+    def _below(self, level: float) -> float:
+        return max(1.0, min(level / self._step, float(math.ceil(level) - 1)))

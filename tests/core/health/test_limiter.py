@@ -1,0 +1,140 @@
+"""The limit finds what a service can bear, in virtual time, against the best constant."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.health.limiter import CAUTION_S, Limiter
+from tests.core.health.synthetic_stores import Quadratic, Queueing, Rated, Service, Steady, run
+
+MOST = 256
+
+
+def auto() -> Limiter:
+    return Limiter(MOST, 16)
+
+
+@pytest.mark.parametrize(
+    ("make", "constants", "from_s", "end_s"),
+    [
+        (lambda: Steady(0.030), [256], 3, 6),
+        (lambda: Rated(300, 0.030), [8, 9, 10, 11], 3, 25),
+        (lambda: Quadratic(0.030, 8), [7, 8, 9], 3, 25),
+        (lambda: Quadratic(0.030, 32), [28, 32, 36], 3, 25),
+        (lambda: Quadratic(0.030, 100), [90, 100, 110], 3, 15),
+        (lambda: Queueing(64, 0.030), [64, 70], 3, 15),
+        (lambda: Queueing(64, 0.030, lost_at_s=8), [32, 36], 11, 25),
+        (lambda: Queueing(4, 0.010), [4, 5], 3, 25),
+    ],
+    ids=["steady", "rated", "square-8", "square-32", "square-100", "queue", "halved", "few"],
+)
+def test_a_backlog_is_worked_off_nearly_as_fast_as_by_the_best_constant(
+    make: Callable[[], Service], constants: list[int], from_s: float, end_s: float
+) -> None:
+    best, at = max((run(make(), Limiter(n), end_s, from_s=from_s).answered, n) for n in constants)
+    found = run(make(), auto(), end_s, from_s=from_s)
+    assert found.answered >= 0.9 * best
+    assert found.in_flight_s / (end_s - from_s) <= 1.5 * at
+    assert found.refused <= 0.02 * found.answered
+
+
+def test_a_store_that_becomes_far_is_kept_up_with_within_three_seconds() -> None:
+    """640 arrivals a second need one request at a time at 2 ms, and 40 at 60 ms."""
+    store, limiter = Steady(0.002, later_s=0.060, at_s=5.0), auto()
+    seen = run(store, limiter, 12.0, per_s=640, from_s=8.0)
+    assert seen.longest_wait_s < 0.050
+    assert limiter.holds == "arrivals"
+
+
+def test_a_start_before_a_far_store_keeps_up_within_three_seconds() -> None:
+    seen = run(Steady(0.060), auto(), 8.0, per_s=640, from_s=3.0)
+    assert seen.longest_wait_s < 0.050
+
+
+def test_the_limit_stays_while_no_work_waits_for_it() -> None:
+    limiter = auto()
+    run(Steady(0.030), limiter, 10.0, per_s=100)
+    assert limiter.limit == 16
+    assert limiter.holds == "arrivals"
+
+
+def test_a_service_with_one_place_gets_few_requests() -> None:
+    seen = run(Queueing(1, 0.020), Limiter(MOST, 4), 60.0, from_s=20.0)
+    assert seen.in_flight_s / 40.0 < 4
+
+
+def test_it_holds_the_service_or_the_configured_most() -> None:
+    queueing, steady = auto(), auto()
+    run(Queueing(16, 0.010), queueing, 10.0)
+    run(Steady(0.010), steady, 10.0)
+    assert queueing.holds == "service"
+    assert steady.holds == "most"
+
+
+def test_failures_that_come_together_halve_the_limit_once() -> None:
+    limiter = Limiter(16)
+    requests = [limiter.begin(0.0) for _ in range(16)]
+    for request in requests[:3]:
+        limiter.failed(request, 0.0, is_full=False)
+    assert limiter.limit == 8
+
+
+def test_after_a_refusal_no_request_that_is_not_needed_is_made_for_a_while() -> None:
+    limiter = auto()
+    assert not limiter.is_strained(0.0)
+    limiter.failed(limiter.begin(0.0), 0.0, is_full=True)
+    assert limiter.is_strained(CAUTION_S - 0.1)
+    assert not limiter.is_strained(CAUTION_S)
+
+
+def test_a_number_is_only_lowered_by_failures_and_comes_back() -> None:
+    limiter = Limiter(16)
+    run(Queueing(2, 0.010), limiter, 5.0)
+    assert limiter.limit == 16
+    limiter.failed(limiter.begin(5.0), 5.0, is_full=False)
+    assert limiter.limit == 8
+    for _ in range(10):
+        limiter.answered(limiter.begin(5.0), 5.0)
+    assert limiter.limit == 16
+
+
+def test_a_store_is_slow_when_it_is_slower_than_itself() -> None:
+    slow: list[tuple[float, bool]] = []
+    limiter = auto()
+    run(
+        Steady(0.034, later_s=0.120, at_s=60.0),
+        limiter,
+        66.0,
+        per_s=100,
+        each=lambda now_s: slow.append((now_s, limiter.is_slower_than_usual)),
+    )
+    assert not any(is_slow for now_s, is_slow in slow if now_s < 60.0)
+    assert all(is_slow for now_s, is_slow in slow if now_s > 62.0)
+
+
+@given(
+    steps=st.lists(st.sampled_from(["begin", "answered", "full", "lost", "dropped"]), max_size=400),
+    begin_at=st.sampled_from([None, 1, 4, 16]),
+    most=st.integers(1, 40),
+)
+def test_the_limit_is_never_below_one_nor_above_the_most(
+    steps: list[str], begin_at: int | None, most: int
+) -> None:
+    limiter, flights = Limiter(most, begin_at), []
+    for number, step in enumerate(steps):
+        now_s = number * 0.01
+        if step == "begin":
+            if limiter.has_room:
+                flights.append(limiter.begin(now_s))
+        elif flights:
+            request = flights.pop(0)
+            if step == "answered":
+                limiter.answered(request, now_s)
+            elif step == "dropped":
+                limiter.dropped(request)
+            else:
+                limiter.failed(request, now_s, is_full=step == "full")
+        assert 1 <= limiter.limit <= most
+        assert limiter.in_flight == len(flights)
