@@ -31,7 +31,7 @@ from tests.support.memory import MemorySpans
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 LINE = 120
 
@@ -153,8 +153,8 @@ def test_every_choice_of_a_key_is_named_where_the_key_is() -> None:
             assert set(choices(hint)) <= documented, f"{name}.{key}"
 
 
-def test_the_readme_names_true_defaults() -> None:
-    rows = table(section(ROOT / "README.md", "Configuration"))
+def test_the_first_keys_to_change_have_true_defaults() -> None:
+    rows = table(section(DOCS / "configuration.md", "The first keys to change"))
     assert rows
     assert {key: default for key, default, _ in rows}.items() <= defaults().items()
 
@@ -245,14 +245,16 @@ def test_every_command_is_documented() -> None:
         assert f"`penstock {name}" in text
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.stem
-)
+@of_each_page
 def test_prose_lines_fit_into_a_window(page: Path) -> None:
     """Except tables, code, and a single word (a link, code between ticks) that is longer."""
-    for line in _FENCE.sub("", page.read_text()).splitlines():
-        if len(line) > LINE and not line.startswith(("|", "    ")):
-            assert " " not in _INLINE_CODE.sub("code", line).strip().removeprefix("- "), line
+    long = [
+        line
+        for line in _FENCE.sub("", page.read_text()).splitlines()
+        if len(line) > LINE and not line.startswith(("|", "    "))
+        if " " in _INLINE_CODE.sub("code", line).strip().removeprefix("- ")
+    ]
+    assert not long, f"wrap these lines of {page.name} at {LINE} characters: {long}"
 
 
 def test_the_way_of_a_record_names_each_of_its_files_once() -> None:
