@@ -20,6 +20,7 @@ from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Task
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import claim_of
 from tests.formats.support import rows_of
 from tests.support import deadly_formats
 
@@ -56,7 +57,7 @@ async def lent_read(decoder: Decoder, data: bytes, key: str, options: RowOptions
     """The runs of an object at hand, in chunks of 1,000 bytes."""
     runs: list[Run] = []
     chunks = [data[at : at + 1_000_000] for at in range(0, len(data), 1_000_000)]
-    said = await decoder.turn(Task(options, key, None, None, len(data), 0, None))
+    said = await decoder.turn(Task(options, claim_of(key), len(data), 0, None))
     while said is not None:
         answer = b""
         if isinstance(said, list):
@@ -153,7 +154,7 @@ async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_take
         await read(decoders, b"1,2\n", "a.csv")
         may_take(decoders, -1.0)  # over, whatever is granted for its bytes
         async with decoders.lent(lambda: False, lambda: None) as decoder:
-            task = Task(RowOptions(), "a.csv", None, None, 4, 0, None)
+            task = Task(RowOptions(), claim_of("a.csv"), 4, 0, None)
             answering = asyncio.create_task(decoder.turn(task))
             await asyncio.sleep(0)  # it is asked
             select([decoder._end], [], [])  # and answers while the loop stands

@@ -17,7 +17,7 @@ from penstock.formats.base.format import Format
 from penstock.formats.base.reading import ObjectEnd, turns
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import TAIL_BYTES, Need, Ranges, Wanted
-from penstock.formats.registry import open_parser
+from penstock.formats.registry import claim_of, open_parser
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def decode_until_failure(
     pieces = [data[start:stop] for start, stop in pairwise(edges)]
     options = options or RowOptions()
     try:
-        parser = open_parser(options, key=key, format=format, compression=compression)
+        parser = open_parser(options, claim_of(key, format, compression))
         for turn in turns(parser, pieces, options):
             runs += turn.runs
     except Unforeseen:

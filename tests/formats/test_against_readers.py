@@ -34,6 +34,7 @@ from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.registry import claim_of
 from tests.formats.random_tables import (
     NUMBERS,
     OTHERS,
@@ -56,7 +57,7 @@ WRITTEN = OTHERS | {name: NUMBERS[name] for name in NUMBERS if name != "f32"}
 
 
 def runs_of(data: bytes, key: str, options: RowOptions, chunk_bytes: int = 1 << 16) -> list[Run]:
-    return [run for some in decoded(options, data, chunk_bytes, key=key) for run in some]
+    return [run for some in decoded(options, data, chunk_bytes, claim_of(key)) for run in some]
 
 
 def objects(data: bytes, key: str) -> list[Any]:

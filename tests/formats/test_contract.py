@@ -15,7 +15,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import decoded, turns
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.registry import open_parser
+from penstock.formats.registry import claim_of, open_parser
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure, gzipped, matrix, rows_of, tar_of
 
@@ -133,7 +133,7 @@ def test_an_object_ends_where_it_may_have_no_more_rows_wherever_it_is_cut(
 def test_a_table_ends_where_it_may_have_no_more_rows() -> None:
     pq.write_table(pa.table({"a": range(100)}), out := io.BytesIO(), row_group_size=7)
     found: list[Run] = []
-    pieces = decoded(RowOptions(rows=10), out.getvalue(), 100, key="x.parquet")
+    pieces = decoded(RowOptions(rows=10), out.getvalue(), 100, claim_of("x.parquet"))
     with pytest.raises(Poison, match=r"more than 10 rows \(limits.rows\)"):
         found.extend(run for runs in pieces for run in runs)
     assert matrix(found) == [[float(row)] for row in range(10)]
@@ -214,7 +214,7 @@ def test_the_first_bad_row_fails_the_object_if_so_configured(form: Form) -> None
 def test_the_rows_before_a_failure_are_returned_first(name: str) -> None:
     key, data = OBJECTS[name]
     options = RowOptions()
-    found = turns(open_parser(options, key=key), [data], options)
+    found = turns(open_parser(options, claim_of(key)), [data], options)
     assert next(found).runs
     with pytest.raises(Poison):
         list(found)

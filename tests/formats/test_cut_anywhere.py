@@ -23,6 +23,7 @@ from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
+from penstock.formats.registry import claim_of
 from tests.formats.archives.test_zip import zip_of
 from tests.formats.recordings import recording, tone, video
 from tests.formats.support import Row, rows_of, tar_of
@@ -91,7 +92,7 @@ def read(data: bytes, key: str, options: RowOptions, chunk_bytes: int) -> tuple[
     """And whether it ended well."""
     runs: list[Run] = []
     try:
-        for some in decoded(options, data, chunk_bytes, key=key):
+        for some in decoded(options, data, chunk_bytes, claim_of(key)):
             runs += some
     except Unforeseen:
         raise

@@ -7,7 +7,7 @@ from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
 from penstock.formats.magic import iso_media
-from penstock.formats.registry import sniff_format
+from penstock.formats.registry import claim_of, sniff_format
 from tests.formats.picture_bodies import ftyp
 from tests.formats.support import decode, errors
 
@@ -62,7 +62,7 @@ def test_no_picture_is_taken_for_a_film(brands: tuple[bytes, ...]) -> None:
     is_raw = brands[0] == b"crx "
     assert sniff_format(data[:512], RowOptions(form="bytes")) == ("bytes" if is_raw else "image")
     with pytest.raises(Poison) as caught:
-        list(read_object(AtHand(data), RowOptions(form="bytes"), key="x.mp4"))
+        list(read_object(AtHand(data), RowOptions(form="bytes"), claim_of("x.mp4")))
     said = "a raw picture of a camera" if is_raw else 'read it as "image"'
     assert said in str(caught.value)
 

@@ -17,6 +17,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.registry import claim_of
 
 MIB = 1 << 20
 OBJECT_MIB = 200
@@ -74,7 +75,7 @@ class Passing:
 
 
 def read(chunks: Iterable[bytes], options: RowOptions, key: str) -> Iterator[Run]:
-    return read_object(Passing(chunks), options, key=key)
+    return read_object(Passing(chunks), options, claim_of(key))
 
 
 def test_a_large_archive_is_read_in_the_memory_of_a_few_chunks() -> None:

@@ -17,7 +17,7 @@ from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
 from penstock.formats.magic import iso_media
-from penstock.formats.registry import ranged_format
+from penstock.formats.registry import claim_of
 from penstock.formats.sniff import BOM
 from tests.formats.picture_bodies import png
 from tests.formats.support import decode, decode_until_failure, errors, gzipped, rows_of, tar_of
@@ -45,9 +45,9 @@ def refused(data: bytes, key: str) -> Poison:
 
 def refused_ranged(data: bytes, key: str) -> Poison:
     options = RowOptions(form="matrix")
-    assert ranged_format(options, key=key) is not None
+    assert claim_of(key).ranged(options) is not None
     try:
-        list(read_object(AtHand(data), options, key=key))
+        list(read_object(AtHand(data), options, claim_of(key)))
     except Poison as poison:
         return poison
     raise AssertionError("it was read")

@@ -32,6 +32,7 @@ import pytest
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Notices, RowOptions, Run
+from penstock.formats.registry import claim_of
 from tests.formats.support import Row, rows_of
 
 DAMAGES = int(os.environ.get("DAMAGES", "24"))
@@ -75,7 +76,7 @@ def read(sample: Sample, data: bytes) -> tuple[list[Row], set[int], str | None]:
     runs: list[Run] = []
     failure = None
     try:
-        for some in decoded(sample.options, data, _CHUNK_BYTES, key=sample.key):
+        for some in decoded(sample.options, data, _CHUNK_BYTES, claim_of(sample.key)):
             runs += some
     except Unforeseen:
         raise

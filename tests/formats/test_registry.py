@@ -7,6 +7,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
+from penstock.formats.registry import claim_of
 from tests.formats.picture_bodies import PNG
 from tests.formats.support import decode, elements, gzipped, matrix, rows_of, tar_of
 
@@ -82,7 +83,7 @@ def test_without_compression_gzip_data_stays_as_it_is() -> None:
 def test_an_empty_object_of_text_has_no_rows(key: str) -> None:
     assert decode(b"", key) == []
     assert decode(gzipped(b""), key + ".gz") == []
-    assert list(read_object(AtHand(b""), RowOptions(), key=key)) == []
+    assert list(read_object(AtHand(b""), RowOptions(), claim_of(key))) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_an_empty_object_of_text_has_no_rows(key: str) -> None:
 def test_an_empty_object_of_what_is_never_empty_is_refused(ending: str) -> None:
     for key in (f"x{ending}", f"x{ending}.gz"):
         with pytest.raises(Poison) as failure:
-            list(read_object(AtHand(b""), RowOptions(form="bytes"), key=key))
+            list(read_object(AtHand(b""), RowOptions(form="bytes"), claim_of(key)))
         assert failure.value.code == "bad_format"
 
 

@@ -13,6 +13,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import TURN_BYTES, open_inline
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.registry import claim_of
 from tests.formats.test_work import HOSTILE
 from tests.support.stand import is_too_long
 
@@ -67,7 +68,7 @@ def turns_s(options: RowOptions, key: str, data: bytes) -> Iterator[float]:
     """How long each takes."""
     format = None if options.format == "auto" else options.format
     began_s = time.thread_time()
-    turns = open_inline(options, data, len(data), key=key, format=format)
+    turns = open_inline(options, data, len(data), claim_of(key, format))
     yield time.thread_time() - began_s
     turn = None
     while turns is not None and not (turn and turn.is_last):

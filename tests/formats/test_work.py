@@ -17,7 +17,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import Turn, turns
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.registry import open_parser
+from penstock.formats.registry import claim_of, open_parser
 
 JSON = RowOptions(form="json")
 # By how many of the piece: the same text, longer.
@@ -79,7 +79,7 @@ def work(name: str, pieces: int, chunk_bytes: int) -> Counted:
     data = begin + piece * pieces + end
     format = None if options.format == "auto" else options.format
     with Counted() as counted:
-        parser = open_parser(options, key=key, format=format)
+        parser = open_parser(options, claim_of(key, format))
         chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
         with suppress(Poison):
             counted.all(turns(parser, chunks, options))

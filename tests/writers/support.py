@@ -31,6 +31,7 @@ from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.reading import decoded, open_inline
 from penstock.formats.base.runs import Notices, RowOptions, Run
+from penstock.formats.registry import claim_of
 from penstock.settings.inputs import row_options
 
 INSTALLED = (
@@ -188,12 +189,14 @@ def read(
     runs: list[Run] = []
     failure: str | None = None
     try:
-        inline = None if way == "decoder" else open_inline(options, data, _INLINE_BYTES, key=key)
+        inline = (
+            None if way == "decoder" else open_inline(options, data, _INLINE_BYTES, claim_of(key))
+        )
         if inline is not None:
             for turn in inline:
                 runs += turn.runs
         else:
-            for piece in decoded(options, data, _CHUNK_BYTES, key=key):
+            for piece in decoded(options, data, _CHUNK_BYTES, claim_of(key)):
                 runs += piece
     except Unforeseen:
         raise

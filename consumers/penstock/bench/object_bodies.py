@@ -21,6 +21,7 @@ from penstock.core.rows.payload import Float32Matrix, JsonRows, Matrix, Payload
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Run
+from penstock.formats.registry import claim_of
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.settings.inputs import row_options
@@ -134,7 +135,7 @@ def read_body(cfg: config.Config, path: Path) -> Body:
 
 
 def _runs(cfg: config.Config, path: Path, data: bytes) -> list[Run]:
-    steps = decoded(row_options(cfg), data, CHUNK_BYTES, key=path.name)
+    steps = decoded(row_options(cfg), data, CHUNK_BYTES, claim_of(path.name))
     runs = [run for step in steps for run in step]
     for run in runs:
         if run.error is not None:

@@ -15,6 +15,7 @@ from penstock.errors import PenstockError, Poison
 from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import Pieces, RowOptions, Run
 from penstock.formats.base.source import TAIL_BYTES, Need, Ranges
+from penstock.formats.registry import Claim
 
 # Asks for the next bytes of the object. An empty answer means that there are no more.
 NEXT: Final = Need(-1, -1)
@@ -30,9 +31,7 @@ class Task:
     """
 
     options: RowOptions
-    key: str
-    format: str | None
-    compression: str | None
+    claim: Claim
     size: int
     next_row: int
     rows: object
@@ -132,12 +131,6 @@ def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]],
         pieces.flush()
         return ask(need)
 
-    runs = read_object(
-        Asked(task.size, ask_after_rows),
-        task.options,
-        key=task.key,
-        format=task.format,
-        compression=task.compression,
-        wanted=task.wants_any,
-    )
+    source = Asked(task.size, ask_after_rows)
+    runs = read_object(source, task.options, task.claim, task.wants_any)
     pieces.take(runs)

@@ -33,6 +33,7 @@ from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.stores import place_of
 from penstock.errors import Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
 from penstock.formats.base.reading import decoded
+from penstock.formats.registry import claim_of
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.reference import Reference
 from penstock.ports import Location
@@ -114,7 +115,7 @@ async def _first_row(cfg: config.Config, location: Location) -> Payload:
 def _read(cfg: config.Config, key: str, data: bytes, size: int) -> Payload:
     bad: str | None = None
     try:
-        for runs in decoded(row_options(cfg), data, _CHUNK_BYTES, key=key):
+        for runs in decoded(row_options(cfg), data, _CHUNK_BYTES, claim_of(key)):
             for run in runs:
                 if run.payload is not None:
                     return run.payload.cut(0, 1).owned()

@@ -8,10 +8,10 @@ is not set, those are read whose extension belongs to a format that fits the req
 package adds a format by an entry point `penstock.formats`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache, partial
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison, usage
 from penstock.formats import magic
@@ -27,21 +27,15 @@ from penstock.formats.base.parser_chain import (
     PLAIN_STEP_BYTES,
     Members,
     Parser,
+    feed_whole,
 )
 from penstock.formats.base.runs import RowOptions, Run, shown
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.built_in import ours
-from penstock.formats.magic import named_container, no_such
+from penstock.formats.magic import TEXT_BYTES, named_container, no_such
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.plugins_checked import guarded
-from penstock.formats.sniff import (
-    BOM,
-    Chosen,
-    SniffingParser,
-    check_text,
-    not_as_stream,
-    sniff_text,
-)
+from penstock.formats.sniff import BOM, check_text, is_open, not_as_stream, sniff_text
 from penstock.formats.text.json_array import open_json
 from penstock.formats.text.text_and_bytes import UnreadParser
 from penstock.packages import plugins
@@ -49,6 +43,7 @@ from penstock.packages import plugins
 GROUP: Final = "penstock.formats"
 TAR: Final = "tar"
 JSON: Final = "json"
+Packing = Literal["none", "any", "sure"]
 
 
 def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
@@ -107,58 +102,72 @@ def check_options(options: RowOptions, request: str) -> None:
         )
 
 
-def open_parser(
-    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
-) -> Parser:
-    """The parser of an object. If `compression` is "none", the parser leaves packed data as it is.
-    If the object must be read by ranges, the parser raises `WantsRanges` while it is fed.
+class Claim(NamedTuple):
+    """What an object is, as far as its reference, the configuration and its name tell. `format`:
+    None if its first bytes decide. `packing`: "none" if packed data is left as it is, "any" if the
+    first bytes tell whether it is packed, "sure" if it should be packed.
     """
+
+    key: str
+    format: str | None
+    packing: Packing
+
+    def ranged(self, options: RowOptions) -> Format | None:
+        """The format, if it is known to be read by ranges. Raises `Poison` if the rows of that
+        format do not fit the request.
+        """
+        found = formats().get(self.format or "")
+        if found is None or found.ranged is None or self.packing == "sure":
+            return None
+        found.check_fits(options)
+        return found
+
+    def format_of(self, head: bytes, options: RowOptions) -> Format | None:
+        """The format of data that is not packed and begins like this. None: it is a tar."""
+        return formats().get(self.format or sniff_format(head.removeprefix(BOM), options))
+
+    def check_nothing(self) -> None:
+        """Raises `Poison` if an object of no bytes cannot be this."""
+        found = formats().get(self.format or "")
+        if self.packing == "sure":
+            what = "packed data"
+        elif self.format is None or (found is not None and found.may_be_empty):
+            return
+        else:
+            what = self.format
+        raise Poison("bad_format", f"the object is empty, which {what} never is; write it again")
+
+
+def claim_of(key: str, format: str | None = None, compression: str | None = None) -> Claim:
+    """`format` and `compression` are those of the reference or the configuration; None: they are
+    not set. Raises `Poison` if they are unknown.
+    """
+    # To compare the text behind the first dot with all extensions takes 2 us. Most names have the
+    # same text there, so what this text tells is remembered.
+    dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))
+    return Claim(key, *_claimed("" if dot < 0 else key[dot:], format, compression))
+
+
+@lru_cache(maxsize=256)
+def _claimed(
+    extension: str, format: str | None, compression: str | None
+) -> tuple[str | None, Packing]:
     format = _known("format", format, known_formats())
     compression = _known("compression", compression, _COMPRESSIONS)
-    expansion = Expansion(options)
-    is_packed = compression != "none"
-    promised = is_packed and (compression is not None or _is_packed(key))
-    return _open(options, format, key, expansion, packed=is_packed, promised=promised)
-
-
-def check_nothing(
-    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
-) -> None:
-    """Raises `Poison` if an object of no bytes cannot be of the format or the packing that its
-    reference or name says.
-    """
-    named = _known("format", format, known_formats()) or _format_of(key)
-    found = formats().get(named or "")
-    what = named
-    if compression != "none" and (compression in _CODECS or _is_packed(key)):
-        what = "packed data"
-    elif named is None or (found is not None and found.may_be_empty):
-        return
-    raise Poison("bad_format", f"the object is empty, which {what} never is; write it again")
-
-
-def ranged_format(
-    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
-) -> Format | None:
-    """The format of the object, if its name shows that it is read by ranges; else None. Raises
-    `Poison` if the rows of that format do not fit the request.
-    """
-    named = _known("format", format, known_formats()) or _format_of(key, packed=False)
-    found = formats().get(named or "")
-    if found is None or found.ranged is None or compression in _CODECS:
-        return None
-    found.check_fits(options)
-    return found
-
-
-def told_format(
-    options: RowOptions, head: bytes, *, key: str, format: str | None = None
-) -> Format | None:
-    """The format of an object that is not packed, by the object's name or its first bytes. None:
-    the object is a tar.
-    """
-    named = _known("format", format, known_formats()) or _format_of(key)
-    return formats().get(named or sniff_format(head.removeprefix(BOM), options))
+    plain = extension = extension.lower()
+    for ending in _ANY_PACKED:
+        if extension.endswith(ending):
+            plain = extension.removesuffix(ending)
+            break
+    packing: Packing = "none"
+    if compression != "none":
+        packing = "any" if compression is None and plain == extension else "sure"
+    if format is None and plain.endswith(_TARS):
+        format = TAR
+    for known in formats().values():
+        if format is None and known.extensions and plain.endswith(known.extensions):
+            format = known.name
+    return format, packing
 
 
 def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
@@ -169,90 +178,130 @@ def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
     return asked
 
 
-# This type has a name, because without one Python would build the type anew for each object.
-_Unpacked = Callable[[Parser], Parser] | None
+def open_parser(options: RowOptions, claim: Claim) -> Parser:
+    """The parser of an object. If the object must be read by ranges, the parser raises
+    `WantsRanges` while it is fed.
+    """
+    return _Opening(options, claim, Expansion(options))
 
 
-def _open(
-    options: RowOptions,
-    format: str | None,
-    key: str,
-    expansion: Expansion,
-    *,
-    packed: bool,
-    promised: bool,
-    member: bool = False,
-) -> Parser:
-    """`promised`: True if the reference or the name says that the data is packed."""
-    named = format or _format_of(key)
-    # True if the data should be packed, but nothing was unpacked yet. Some clients unpack on the
-    # way; then the bytes themselves must prove what they are.
-    is_bare = promised
+class _Opening(Parser):
+    """Waits for the first bytes of an object, and then hands all bytes to the parser that they
+    need. At most 512 bytes are held, which are a block of a tar. `is_member`: the object is a
+    member of an archive. `is_inside`: the bytes were unpacked.
+    """
 
-    def choose(head: bytes) -> Chosen:
-        chosen = named or sniff_format(head, options)
+    def __init__(
+        self,
+        options: RowOptions,
+        claim: Claim,
+        expansion: Expansion,
+        *,
+        is_member: bool = False,
+        is_inside: bool = False,
+    ) -> None:
+        self._options = options
+        self._claim = claim
+        self._expansion = expansion
+        self._is_member = is_member
+        self._is_inside = is_inside
+        # Some clients unpack on the way; then the bytes themselves must prove what they are.
+        self._needs_proof = claim.packing == "sure" and not is_inside
+        # If this is 0, the parser is chosen as soon as the bytes tell whether they are packed.
+        self._head_bytes = BLOCK_BYTES if claim.format is None or self._needs_proof else 0
+        is_plain = claim.format in formats() and not self._needs_proof
+        self.step_bytes = PLAIN_STEP_BYTES if is_plain else EXPANDING_STEP_BYTES
+        self.damage = "bad_archive" if claim.format == TAR else "bad_format"
+        self._head = b""
+        self._parser: Parser | None = None
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        parser = self._parser
+        if parser is None:
+            data = self._head + data
+            most_bytes = self._head_bytes or TEXT_BYTES
+            if len(data) < most_bytes and (self._head_bytes or is_open(data)):
+                self._head = data
+                return
+            parser, data = self._settle(data)
+        yield from parser.feed(data)
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        if data:
+            yield from feed_whole(*self._settle(data))
+
+    def close(self) -> Iterator[Run]:
+        parser = self._parser
+        if parser is None:
+            if not self._head and not self._is_member:
+                claim = self._claim
+                (claim._replace(packing="none") if self._is_inside else claim).check_nothing()
+                return
+            parser, data = self._settle(self._head)
+            yield from parser.feed(data)
+        yield from parser.close()
+
+    def _settle(self, data: bytes) -> tuple[Parser, bytes]:
+        """Chooses the parser. Returns the parser, and the bytes to feed it."""
+        parser = self._unpacking(data) if self._claim.packing != "none" else None
+        if parser is None:
+            # Whatever the size of the chunks, the choice is made by the same first bytes.
+            head = data[: self._head_bytes or TEXT_BYTES].removeprefix(BOM)
+            parser, is_text = self._chosen(head)
+            data = data.removeprefix(BOM) if is_text else data
+        self._parser = parser
+        self.step_bytes, self.damage = parser.step_bytes, parser.damage
+        return parser, data
+
+    def _unpacking(self, head: bytes) -> Parser | None:
+        """The parser of packed data; None: the data is not packed."""
+        is_gzip = head.startswith(GZIP_MAGIC)
+        codec = None if is_gzip else codec_of(head)
+        if codec is None and not is_gzip:
+            return None
+        if self._is_inside:
+            raise Poison(self.damage, "packed data in packed data is not read; pack it once")
+        options, expansion, is_member = self._options, self._expansion, self._is_member
+        inside = _Opening(options, self._claim, expansion, is_member=is_member, is_inside=True)
+        limit_bytes = options.member_bytes if is_member else None
+        if codec is None:
+            return GzipParser(inside, expansion, limit_bytes=limit_bytes)
+        return PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
+
+    def _chosen(self, head: bytes) -> tuple[Parser, bool]:
+        """The parser of the content, and whether the content is a text."""
+        options, claim = self._options, self._claim
+        chosen = claim.format or sniff_format(head, options)
         if chosen == TAR:
-            if member:
-                return Chosen(UnreadParser("an archive in an archive is not read"))
-            of_members = Expansion(options, outer=expansion)
-            return Chosen(TarParser(options, _members(options, of_members, key)))
+            if self._is_member:
+                return UnreadParser("an archive in an archive is not read"), False
+            of_members = Expansion(options, outer=self._expansion)
+            return TarParser(options, _members(options, of_members, claim.key)), False
         found = formats()[chosen]
-        if is_bare:
-            is_text = found.is_text and named is not None and _is_plain_text(head)
+        if self._needs_proof:
+            is_text = found.is_text and claim.format is not None and _is_plain_text(head)
             if not (is_text or found.looks(head)):
                 raise no_such(f"data of {', '.join(_CODECS)}, as it should be", head)
-        if found.is_text and not packed and codec_of(head) is not None:
+        if found.is_text and claim.packing == "none" and codec_of(head) is not None:
             raise no_such(f"text, as {chosen} is", head)
         found.check_fits(options)
         if found.is_text:
             check_text(chosen, head)
         make = found.open
-        if chosen == JSON and named is None:
+        if chosen == JSON and claim.format is None:
             make = partial(open_json, None)
         parser = make(options) if make is not None else None
         if parser is not None:
-            return Chosen(parser, is_text=found.is_text)
-        if member:
-            return Chosen(UnreadParser(str(not_as_stream(chosen))))
+            return parser, found.is_text
+        if self._is_member:
+            return UnreadParser(str(not_as_stream(chosen))), False
+        if self._is_inside:
+            raise not_as_stream(chosen)
         raise WantsRanges(found)
-
-    limit_bytes = options.member_bytes if member else None
-
-    def unpack(head: bytes) -> _Unpacked:
-        nonlocal is_bare
-        is_gzip = head.startswith(GZIP_MAGIC)
-        codec = None if is_gzip else codec_of(head)
-        if codec is None and not is_gzip:
-            return None
-        is_bare = False
-        wrap: Callable[..., Parser] = partial(PackedParser, codec) if codec else GzipParser
-        return lambda inside: wrap(inside, expansion, limit_bytes=limit_bytes)
-
-    plain = named in formats() and not promised
-
-    def check_empty(inside_packed: bool) -> None:
-        if not member:
-            is_none = not packed or inside_packed
-            check_nothing(options, key=key, format=format, compression="none" if is_none else None)
-
-    return SniffingParser(
-        choose,
-        head_bytes=BLOCK_BYTES if named is None or promised else 0,
-        inside_bytes=BLOCK_BYTES if named is None else 0,
-        unpack=unpack if packed else None,
-        step_bytes=PLAIN_STEP_BYTES if plain else EXPANDING_STEP_BYTES,
-        damage="bad_archive" if named == TAR else "bad_format",
-        check_empty=check_empty,
-        empty_is_settled=member,
-    )
 
 
 def _is_plain_text(head: bytes) -> bool:
     return magic.is_text(head) and not (is_begun(head) or head.startswith(b"BZh"))
-
-
-def _is_packed(key: str) -> bool:
-    return key.lower().endswith(_ANY_PACKED)
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:
@@ -293,8 +342,8 @@ class _Members(Members):
         self._passed = _Passed()
 
     def open(self, path: str) -> Parser | None:
-        glob = self._options.member
-        format = formats().get(_format_of(path) or "")
+        glob, claim = self._options.member, claim_of(path)
+        format = formats().get(claim.format or "")
         fits = format is not None and format.fits(self._options)
         # The tar and the zip of macOS add a file of attributes, "._name", beside each file.
         is_side = path.rpartition("/")[2].startswith("._") or path.startswith("__MACOSX/")
@@ -309,15 +358,7 @@ class _Members(Members):
             self.pass_over(path, told=told)
             return None
         self._opened += 1
-        return _open(
-            self._options,
-            None,
-            path,
-            self._expansion,
-            packed=True,
-            promised=_is_packed(path),
-            member=True,
-        )
+        return _Opening(self._options, claim, self._expansion, is_member=True)
 
     def pass_over(self, path: str, kind: str = "", *, told: bool = True) -> None:
         self._passed.add(path, kind, told=told)
@@ -376,26 +417,3 @@ def _ending(path: str) -> str:
     """The kind of a file by its name: `*.txt`."""
     dot = path.rfind(".", path.rfind("/") + 2, len(path))
     return f"*{path[dot : dot + _ENDING_CHARS]}" if dot > 0 else "without extension"
-
-
-def _format_of(key: str, *, packed: bool = True) -> str | None:
-    """The name of the format that the extension tells. `packed`: True if an ending like `.gz` is
-    taken off first.
-    """
-    # To compare the text behind the first dot with all extensions takes 2 us. Most names have the
-    # same text there, so the format that belongs to this text is remembered.
-    dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))
-    return None if dot < 0 else _format_of_extension(key[dot:], packed)
-
-
-@lru_cache(maxsize=256)
-def _format_of_extension(extension: str, packed: bool) -> str | None:
-    name = extension.lower()
-    if packed:
-        name = next((name.removesuffix(end) for end in _ANY_PACKED if name.endswith(end)), name)
-    if name.endswith(_TARS):
-        return TAR
-    for format in formats().values():
-        if format.extensions and name.endswith(format.extensions):
-            return format.name
-    return None

@@ -26,7 +26,7 @@ from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
 from penstock.errors import Poison
 from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import FREE_ROWS, RowOptions, Run
-from penstock.formats.registry import check_nothing, ranged_format
+from penstock.formats.registry import Claim, claim_of
 from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.prediction import as_text
 from penstock.messages.times import LATEST_MS, epoch_ms
@@ -37,14 +37,6 @@ from penstock.stages.reading_permits import Permit
 _BAD_ROW = Rejection("bad_row", "", "expand")
 # The records of any object may repeat this much: as much as a million rows count.
 _FREE_BYTES = FREE_ROWS * ROW_COST_BYTES
-
-
-class _HowToRead(NamedTuple):
-    """How an object is to be read."""
-
-    key: str
-    format: str
-    compression: str | None
 
 
 class Expand:
@@ -77,7 +69,7 @@ class Expand:
         if ticket.reference is None:
             return True
         with self._guard:
-            return ranged_format(self._options, **self._how_to_read(ticket)._asdict()) is None
+            return self._claim(ticket).ranged(self._options) is None
 
     def is_large(self, ticket: Ticket) -> bool:
         """True if the object needs a decoder because of the size that its reference says."""
@@ -87,14 +79,14 @@ class Expand:
     def check_nothing(self, ticket: Ticket) -> None:
         """Raises `Poison` if an object of no bytes cannot be what its name says."""
         with self._guard:
-            check_nothing(self._options, **self._how_to_read(ticket)._asdict())
+            self._claim(ticket).check_nothing()
 
     def begin_inline(self, ticket: Ticket, data: bytes) -> "InlineReading | None":
         """Begin to read a whole object in this process. None: the object needs a decoder."""
-        how = self._how_to_read(ticket)
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
         with self._guard:
-            found = open_inline(self._options_of(ticket), data, most_bytes, **how._asdict())
+            claim = self._claim(ticket)
+            found = open_inline(self._options_of(ticket), data, most_bytes, claim)
         if found is None:
             return None
         return InlineReading(found, self._rows(ticket, len(data)), self._guard)
@@ -102,7 +94,7 @@ class Expand:
     def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
         task = Task(
             self._options_of(ticket),
-            *self._how_to_read(ticket),
+            self._claim(ticket),
             size=size,
             next_row=ticket.next_row,
             rows=ticket.reference.rows if ticket.reference is not None else None,
@@ -116,12 +108,12 @@ class Expand:
     def _options_of(self, ticket: Ticket) -> RowOptions:
         return self._options if ticket.reference is not None else self._inline_options
 
-    def _how_to_read(self, ticket: Ticket) -> _HowToRead:
+    def _claim(self, ticket: Ticket) -> Claim:
         reference = ticket.reference
         if reference is None:
-            return _HowToRead("", "json", "none")
+            return claim_of("", "json", "none")
         format = reference.format or self._options.format
-        return _HowToRead(reference.key, format, reference.compression)
+        return claim_of(reference.key, format, reference.compression)
 
 
 class DecoderReading:

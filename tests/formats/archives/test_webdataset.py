@@ -11,6 +11,7 @@ import pytest
 from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import claim_of
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure
 
@@ -55,7 +56,7 @@ def rows_of(
     key: str, files: Files, options: RowOptions = OPTIONS
 ) -> list[tuple[str | None, object]]:
     data = ARCHIVES[key](files)
-    return by_sample([run for some in decoded(options, data, 100, key=key) for run in some])
+    return by_sample([run for some in decoded(options, data, 100, claim_of(key)) for run in some])
 
 
 @every_archive
@@ -99,7 +100,9 @@ def test_a_file_that_is_too_long_for_a_record_is_null(key: str) -> None:
 def test_a_kept_file_of_json_stays_as_it_is_but_on_one_line() -> None:
     label = b'{"id": 18446744073709551617,\r\n "x": 1.50, "x": "a\\nb"}\n'
     data = tar([("1.json", label), ("1.jpg", JPEG)])
-    ((run,),) = decoded(RowOptions(form="bytes", keep=("json",)), data, len(data), key="x.tar")
+    ((run,),) = decoded(
+        RowOptions(form="bytes", keep=("json",)), data, len(data), claim_of("x.tar")
+    )
     assert run.kept is not None
     assert run.kept.columns is not None
     body = bytes(run.kept.columns.body)

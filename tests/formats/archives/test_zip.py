@@ -12,6 +12,7 @@ import pytest
 from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import claim_of
 from tests.formats.picture_bodies import JPEG
 from tests.formats.support import gzipped, matrix, rows_of, tar_of
 
@@ -36,7 +37,9 @@ def zip_of(
 
 
 def runs_of(data: bytes, options: RowOptions | None = None, key: str = "x.zip") -> list[Run]:
-    return [run for runs in decoded(options or RowOptions(), data, 999, key=key) for run in runs]
+    return [
+        run for runs in decoded(options or RowOptions(), data, 999, claim_of(key)) for run in runs
+    ]
 
 
 def code_of(data: bytes, options: RowOptions | None = None) -> str:
@@ -96,7 +99,7 @@ def test_archives_that_were_joined_are_all_read() -> None:
 
 @pytest.mark.parametrize("behind", [b"x", b"x" * 5000, tar_of({"b.csv": b"3,4\n"})])
 def test_something_else_behind_the_end_is_bad_after_the_rows(behind: bytes) -> None:
-    steps = decoded(RowOptions(), zip_of({"a.csv": b"1,2\n"}) + behind, 999, key="x.zip")
+    steps = decoded(RowOptions(), zip_of({"a.csv": b"1,2\n"}) + behind, 999, claim_of("x.zip"))
     assert matrix(next(steps)) == [[1, 2]]
     with pytest.raises(Poison, match="follows the end") as caught:
         list(steps)
@@ -129,7 +132,7 @@ def test_what_is_a_zip_but_no_archive_of_rows_is_refused_by_its_name(
         with pytest.raises(Poison, match=f"this is {what}") as caught:
             runs_of(data, RowOptions(form=form), key="x")
         assert caught.value.code == "bad_format"
-    chosen = decoded(RowOptions(form="bytes", member="*"), data, 999, key="x")
+    chosen = decoded(RowOptions(form="bytes", member="*"), data, 999, claim_of("x"))
     assert rows_of(next(chosen))[0] == (members[0], b"1,2\n")
 
 

@@ -13,6 +13,7 @@ from penstock.core.rows.payload import NO_TIME, Form, JsonRows, Kept
 from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Notices, RowOptions, Run
+from penstock.formats.registry import claim_of
 from tests.formats.support import elements, matrix
 
 NOON = 1_795_262_400_000
@@ -52,7 +53,7 @@ ROWS = [
 
 
 def runs_of(data: bytes, key: str, options: RowOptions) -> list[Run]:
-    return [run for runs in decoded(options, data, 7, key=key) for run in runs]
+    return [run for runs in decoded(options, data, 7, claim_of(key)) for run in runs]
 
 
 def kept_of(runs: list[Run]) -> list[tuple[Any, int | None]]:

@@ -11,6 +11,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import decoded, open_inline
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.registry import claim_of
 from tests.formats.picture_bodies import png
 
 NAMES = ["x", "x.csv", "x.csv.gz", "x.json", "x.ndjson.gz", "x.txt", "x.bin", "x.tar.gz", "x.zst"]
@@ -53,7 +54,7 @@ def inline(
 ) -> tuple[list[object], str | None] | None:
     runs: list[Run] = []
     try:
-        found = open_inline(options, data, MOST_BYTES, key=key, compression=compression)
+        found = open_inline(options, data, MOST_BYTES, claim_of(key, compression=compression))
         if found is None:
             return None
         for turn in found:
@@ -68,7 +69,7 @@ def by_decoder(
 ) -> tuple[list[object], str | None]:
     runs: list[Run] = []
     try:
-        for some in decoded(options, data, 7, key=key, compression=compression):
+        for some in decoded(options, data, 7, claim_of(key, compression=compression)):
             runs += some
     except Poison as poison:
         return told(runs, poison)
@@ -91,29 +92,31 @@ def test_it_is_read_as_a_decoder_reads_it(form: Form, format: str) -> None:
 @pytest.mark.parametrize("key", ["x.png", "x"])
 def test_a_picture_is_for_a_decoder_where_its_pixels_are_wanted(key: str) -> None:
     picture, pixels = png(2, 1), PictureOptions(image=PixelOptions(2, 1))
-    assert open_inline(RowOptions(form="bytes"), picture, MOST_BYTES, key=key) is not None
-    assert open_inline(RowOptions(own=(pixels,)), picture, MOST_BYTES, key=key) is None
+    assert open_inline(RowOptions(form="bytes"), picture, MOST_BYTES, claim_of(key)) is not None
+    assert open_inline(RowOptions(own=(pixels,)), picture, MOST_BYTES, claim_of(key)) is None
     # Text beside pictures has no pixels.
-    assert open_inline(RowOptions(own=(pixels,)), b"1,2\n", MOST_BYTES, key="x.csv") is not None
+    assert (
+        open_inline(RowOptions(own=(pixels,)), b"1,2\n", MOST_BYTES, claim_of("x.csv")) is not None
+    )
 
 
 def test_a_wide_line_of_a_csv_is_for_a_decoder() -> None:
     wide = b",".join([b"1"] * 3_000) + b"\n"
     options = RowOptions()
-    assert open_inline(options, wide, 1 << 20, key="x.csv") is None
-    assert open_inline(options, b"1,2\n" * 9_000, 1 << 20, key="x.csv") is not None
-    assert open_inline(options, b"1,2\n" * 9_000 + wide, 1 << 20, key="x.csv") is None
-    assert open_inline(options, b"[%b]" % wide.strip(), 1 << 20, key="x.json") is not None
+    assert open_inline(options, wide, 1 << 20, claim_of("x.csv")) is None
+    assert open_inline(options, b"1,2\n" * 9_000, 1 << 20, claim_of("x.csv")) is not None
+    assert open_inline(options, b"1,2\n" * 9_000 + wide, 1 << 20, claim_of("x.csv")) is None
+    assert open_inline(options, b"[%b]" % wide.strip(), 1 << 20, claim_of("x.json")) is not None
     few = b",".join([b"1234567"] * 2_000) + b"\n"
-    assert open_inline(options, few * 3, 1 << 20, key="x.csv") is not None
+    assert open_inline(options, few * 3, 1 << 20, claim_of("x.csv")) is not None
 
 
 @pytest.mark.parametrize("key", ["x.csv", "x.ndjson", "x.json"])
 def test_a_long_line_is_for_a_decoder_where_it_is_taken_apart(key: str) -> None:
     data = b'["%b"]\n' % (b"x" * 70_000)
     options = RowOptions(form="json")
-    assert open_inline(options, data, 1 << 20, key=key) is None
-    assert open_inline(options, data, 1 << 20, key="x", format="text") is not None
+    assert open_inline(options, data, 1 << 20, claim_of(key)) is None
+    assert open_inline(options, data, 1 << 20, claim_of("x", "text")) is not None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def test_a_long_line_is_for_a_decoder_where_it_is_taken_apart(key: str) -> None:
     [("x.json", b"[" + b"[]," * 20_000 + b"[]]"), ("x.ndjson", b"{}\n" * 20_000)],
 )
 def test_rows_that_are_read_one_by_one_come_in_portions(key: str, data: bytes) -> None:
-    found = open_inline(RowOptions(form="json"), data, 1 << 20, key=key)
+    found = open_inline(RowOptions(form="json"), data, 1 << 20, claim_of(key))
     assert found is not None
     rows = [sum(run.rows for run in turn.runs) for turn in found]
     assert sum(rows) in (20_000, 20_001)

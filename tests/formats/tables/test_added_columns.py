@@ -11,6 +11,7 @@ import pytest
 
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Notices, RowOptions
+from penstock.formats.registry import claim_of
 from tests.formats.support import elements
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
@@ -43,7 +44,7 @@ def read(key: str, data: bytes, options: RowOptions | None = None) -> tuple[list
     found = options or RowOptions(form="json")
     object.__setattr__(found, "notices", Notices(said.append))
     rows: list[Any] = elements(
-        [run for runs in decoded(found, data, 1 << 20, key=key) for run in runs]
+        [run for runs in decoded(found, data, 1 << 20, claim_of(key)) for run in runs]
     )
     return list(rows[0]), said
 

@@ -14,6 +14,7 @@ from penstock.core.rows.payload import Columns
 from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import claim_of
 from tests.formats.support import elements, matrix, poison_at_most
 
 TABLE = pa.table(
@@ -36,7 +37,9 @@ def written(key: str, table: Any = TABLE, compression: str | None = None) -> byt
 
 
 def runs_of(data: bytes, key: str, options: RowOptions | None = None) -> list[Run]:
-    return [run for runs in decoded(options or RowOptions(), data, 1000, key=key) for run in runs]
+    return [
+        run for runs in decoded(options or RowOptions(), data, 1000, claim_of(key)) for run in runs
+    ]
 
 
 @every_writer

@@ -12,7 +12,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Need
-from penstock.formats.registry import formats
+from penstock.formats.registry import claim_of, formats
 from penstock.formats.tables import npy
 from tests.formats.support import (
     by_ranges,
@@ -34,7 +34,9 @@ def saved(values: Any) -> bytes:
 
 
 def runs_of(data: bytes, options: RowOptions | None = None, key: str = "x.npy") -> list[Run]:
-    return [run for runs in decoded(options or RowOptions(), data, 1000, key=key) for run in runs]
+    return [
+        run for runs in decoded(options or RowOptions(), data, 1000, claim_of(key)) for run in runs
+    ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -18,7 +18,7 @@ from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Need, Ranges, Wanted
-from penstock.formats.registry import formats
+from penstock.formats.registry import claim_of, formats
 from penstock.formats.tables import parquet
 from tests.formats.support import (
     by_ranges,
@@ -277,9 +277,9 @@ def test_a_table_without_columns_is_bad_format() -> None:
 def test_it_is_known_by_name_and_by_its_first_bytes() -> None:
     data = written(NUMBERS)
     for key in ("x.parquet", "x.PQ", "x"):
-        runs = [run for step in decoded(RowOptions(), data, 100, key=key) for run in step]
+        runs = [run for step in decoded(RowOptions(), data, 100, claim_of(key)) for run in step]
         assert len(runs) == 1, key
-    [runs] = decoded(RowOptions(), b"PAR1,b\n3,4\n", 100, key="x.csv", format="csv")
+    [runs] = decoded(RowOptions(), b"PAR1,b\n3,4\n", 100, claim_of("x.csv", "csv"))
     assert matrix(runs) == [[3, 4]]
 
 
@@ -292,7 +292,7 @@ def test_it_is_known_by_name_and_by_its_first_bytes() -> None:
 )
 def test_inside_gzip_it_is_refused_with_the_reason(key: str, data: bytes) -> None:
     with pytest.raises(Poison, match="by its parts") as caught:
-        list(decoded(RowOptions(), data, 100, key=key))
+        list(decoded(RowOptions(), data, 100, claim_of(key)))
     assert caught.value.code == "bad_format"
 
 
@@ -305,7 +305,9 @@ def test_inside_an_archive_it_is_one_bad_row_and_its_neighbours_are_read(name: s
         "2.csv": b"3,4\n",
     }
     runs = [
-        run for some in decoded(RowOptions(), tar_of(members), 100, key="x.tar") for run in some
+        run
+        for some in decoded(RowOptions(), tar_of(members), 100, claim_of("x.tar"))
+        for run in some
     ]
     assert [(run.member, run.rows) for run in runs] == [("1.csv", 1), (name, 1), ("2.csv", 1)]
     assert "by its parts" in str(runs[1].error)

@@ -14,6 +14,7 @@ import pytest
 from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import FREE_ROWS, RowOptions
+from penstock.formats.registry import claim_of
 from penstock.formats.tables.weight import weights_of
 from tests.formats.support import elements
 
@@ -76,7 +77,7 @@ def peak_bytes(data: bytes, key: str) -> tuple[int, int]:
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     try:
-        for some in decoded(RowOptions(form="json"), data, len(data), key=key):
+        for some in decoded(RowOptions(form="json"), data, len(data), claim_of(key)):
             rows += sum(run.rows for run in some)
             most = max(most, pa.total_allocated_bytes() - before)
     except Poison as poison:
@@ -102,7 +103,7 @@ def test_a_small_file_of_a_large_table_is_refused_in_little_memory(name: str) ->
 def refused(options: RowOptions, data: bytes, key: str) -> tuple[int, int]:
     """How many rows came before the object was refused for what it unfolds to, and their bytes."""
     rows = nbytes = 0
-    found = decoded(options, data, MIB, key=key)
+    found = decoded(options, data, MIB, claim_of(key))
     with pytest.raises(Poison, match=r"limits\.expansion_ratio") as caught:  # noqa: PT012
         for runs in found:
             rows += sum(run.rows for run in runs)
@@ -126,11 +127,11 @@ def test_an_object_may_have_as_many_rows_as_its_size_allows() -> None:
     """A row that takes a byte is never one too many, and a million rows are free."""
     labels = io.BytesIO()
     np.save(labels, np.ones(2 * FREE_ROWS, np.bool_))
-    found = decoded(RowOptions(), labels.getvalue(), MIB, key="x.npy")
+    found = decoded(RowOptions(), labels.getvalue(), MIB, claim_of("x.npy"))
     assert sum(run.rows for runs in found for run in runs) == 2 * FREE_ROWS
     noise = np.random.default_rng(3).integers(0, 1 << 16, 2 * FREE_ROWS, np.uint16)
     for column in (pa.array(noise), pa.array(np.zeros(FREE_ROWS, np.uint16))):
-        found = decoded(RowOptions(), parquet(column), MIB, key="x.parquet")
+        found = decoded(RowOptions(), parquet(column), MIB, claim_of("x.parquet"))
         assert sum(run.rows for runs in found for run in runs) == len(column)
 
 
@@ -156,7 +157,7 @@ def test_names_count_once_for_each_row_that_has_them(key: str) -> None:
     for column in (name, "s"):
         options = RowOptions(form="json", columns=[column])
         assert 0 < refused(options, data, key)[1] < 200 * len(data) + 65 * MIB
-    numbers = decoded(RowOptions(columns=[name]), data, MIB, key=key)
+    numbers = decoded(RowOptions(columns=[name]), data, MIB, claim_of(key))
     assert sum(run.rows for runs in numbers for run in runs) == 100_000
 
 
@@ -181,14 +182,16 @@ def test_an_ordinary_file_of_equal_texts_is_read(tmp_path: Any) -> None:
     made = "select i id, repeat('x', 1000) v from range(20000) r(i)"
     duckdb.connect().execute(f"copy ({made}) to '{path}' (format parquet)")
     data = path.read_bytes()
-    found = decoded(RowOptions(form="json"), data, len(data), key="x.parquet")
+    found = decoded(RowOptions(form="json"), data, len(data), claim_of("x.parquet"))
     assert sum(run.rows for some in found for run in some if run.error is None) == 20_000
 
 
 def test_a_row_that_is_too_heavy_is_bad_and_not_decoded() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", LONG]))
     options = RowOptions(form="json", row_bytes=10_000)
-    found = [run for some in decoded(options, arrow(column), 999, key="x.arrow") for run in some]
+    found = [
+        run for some in decoded(options, arrow(column), 999, claim_of("x.arrow")) for run in some
+    ]
     assert [(run.rows, run.error is None) for run in found] == [(1, True), (1, False), (1, True)]
     assert "limits.row_bytes" in str(found[1].error)
 
@@ -230,5 +233,7 @@ def test_texts_in_an_encoding_that_is_read_to_texts_alone_are_read() -> None:
     encodings = {"v": "DELTA_LENGTH_BYTE_ARRAY"}
     pq.write_table(table, out, use_dictionary=["w"], column_encoding=encodings)
     options = RowOptions(form="json")
-    found = [run for some in decoded(options, out.getvalue(), MIB, key="x.parquet") for run in some]
+    found = [
+        run for some in decoded(options, out.getvalue(), MIB, claim_of("x.parquet")) for run in some
+    ]
     assert elements(found) == table.to_pylist()

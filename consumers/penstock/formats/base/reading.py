@@ -35,7 +35,7 @@ from penstock.formats.base.runs import (
     most_rows,
 )
 from penstock.formats.base.source import AtHand, Source, Stream, Wanted
-from penstock.formats.registry import check_nothing, open_parser, ranged_format, told_format
+from penstock.formats.registry import Claim, open_parser
 
 # The bytes of one turn. The slowest text, bad rows, is read at 10 MB/s, so a turn takes up to 3 ms
 # of the event loop.
@@ -58,31 +58,21 @@ _SEPARATORS: Final = (b",", b";", b"\t", b"|")
 def read_object(
     source: Stream,
     options: RowOptions,
-    *,
-    key: str,
-    format: str | None = None,
-    compression: str | None = None,
+    claim: Claim,
     wanted: Wanted = lambda start, stop: True,
 ) -> Iterator[Run]:
     """The object's rows. Rows that are not `wanted` may come as runs without a payload."""
-    runs = _read(source, options, key, format, compression, wanted)
-    return ObjectEnd(options, source).cut(runs)
+    return ObjectEnd(options, source).cut(_read(source, options, claim, wanted))
 
 
 def decoded(
-    options: RowOptions,
-    data: bytes,
-    chunk_bytes: int,
-    *,
-    key: str,
-    format: str | None = None,
-    compression: str | None = None,
+    options: RowOptions, data: bytes, chunk_bytes: int, claim: Claim
 ) -> Iterator[list[Run]]:
     """The runs of an object that is in memory, read as if it came in chunks of this size."""
     ready: list[list[Run]] = []
     pieces = Pieces(ready.append)
     source = AtHand(data, chunk_bytes, pieces.flush)
-    runs = read_object(source, options, key=key, format=format, compression=compression)
+    runs = read_object(source, options, claim)
     failure: Poison | None = None
     try:
         for run in runs:
@@ -150,25 +140,17 @@ def _first(run: Run, rows: int) -> Run:
     )
 
 
-def _read(
-    source: Stream,
-    options: RowOptions,
-    key: str,
-    format: str | None,
-    compression: str | None,
-    wanted: Wanted,
-) -> Iterator[Run]:
-    named = ranged_format(options, key=key, format=format, compression=compression)
+def _read(source: Stream, options: RowOptions, claim: Claim, wanted: Wanted) -> Iterator[Run]:
+    named = claim.ranged(options)
     if named is None:
-        parser = open_parser(options, key=key, format=format, compression=compression)
         try:
-            yield from _pushed(source.chunks(), parser)
+            yield from _pushed(source.chunks(), open_parser(options, claim))
             return
         except WantsRanges as wants:
             named = wants.format
     assert named.ranged is not None
     if not source.size:
-        check_nothing(options, key=key, format=format, compression=compression)
+        claim.check_nothing()
     yield from named.ranged(source, options, wanted)
 
 
@@ -185,36 +167,27 @@ def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
 
 
 def open_inline(
-    options: RowOptions,
-    data: bytes,
-    most_bytes: int,
-    *,
-    key: str,
-    format: str | None = None,
-    compression: str | None = None,
+    options: RowOptions, data: bytes, most_bytes: int, claim: Claim
 ) -> "Iterator[Turn] | None":
     """Begin to read a whole object. None: a separate process must decode it. Raises `Poison` if the
     object's name or first bytes show that it cannot be read.
     """
     if len(data) > most_bytes:
         return None
-    is_packed = compression != "none" and data.startswith(GZIP_MAGIC)
-    if is_packed:
-        limit_bytes = min(most_bytes, options.expanded_bytes or most_bytes)
-        unfolded = _unfolded(data, limit_bytes)
-        if unfolded is None or unfolded.startswith(GZIP_MAGIC):
+    if claim.packing != "none":
+        if data.startswith(GZIP_MAGIC):
+            limit_bytes = min(most_bytes, options.expanded_bytes or most_bytes)
+            unfolded = _unfolded(data, limit_bytes)
+            if unfolded is None or unfolded.startswith(GZIP_MAGIC):
+                return None
+            # Its content is plain now, so the parser must not want it to be packed.
+            data, claim = unfolded, claim._replace(packing="none")
+        if codec_of(data) is not None:
             return None
-        data = unfolded
-    if compression != "none" and codec_of(data) is not None:
-        return None
-    found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
+    found = claim.format_of(data[:_HEAD_BYTES], options)
     if found is None or not found.is_plain(options) or _is_wide(data, found.name):
         return None
-    # If the reference or the object's name says that the data is packed, the parser refuses plain
-    # data. If the data was unpacked here, it is plain and must not be refused, so the parser gets
-    # "none".
-    left = "none" if is_packed else compression
-    parser = open_parser(options, key=key, format=format, compression=left)
+    parser = open_parser(options, claim)
     starts = range(0, max(1, len(data)), TURN_BYTES)
     return turns(parser, (data[start : start + TURN_BYTES] for start in starts), options)
 

@@ -19,6 +19,7 @@ from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Payload
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import Claim, claim_of
 from penstock.messages.codec import Ignored, Inline, SchemaError, decode
 from penstock.messages.reference import Reference
 from penstock.ports import Answers, Record
@@ -153,10 +154,10 @@ class Truths:
     def announced(self, record: Record, asked: Sequence[Asked]) -> None:
         for one in asked:
             if one.inline is not None:
-                self._decode(_inline(record), one.inline.body(), key="", format="json")
+                self._decode(_inline(record), one.inline.body(), claim_of("", "json", "none"))
 
     def put(self, name: str, version: str, data: bytes) -> None:
-        self._decode((name, version), data, key=name, format=self.options.format)
+        self._decode((name, version), data, claim_of(name, self.options.format))
         self._versions[name].append(version)
 
     def versions(self, name: str) -> Sequence[str]:
@@ -177,18 +178,15 @@ class Truths:
             self._known[key] = Truth(numbers, answers, len(rows), failure)
         return self._known[key]
 
-    def _decode(self, where: tuple[str, str | None], data: bytes, *, key: str, format: str) -> None:
+    def _decode(self, where: tuple[str, str | None], data: bytes, claim: Claim) -> None:
         if where in self._decoded:
             return
-        compression = "none" if format == "json" and not key else None
         rows: list[Row] = []
         failure = None
         try:
             # Inline rows are decoded in one piece, as in the pipeline.
-            chunk_bytes = self._chunk_bytes if key else max(1, len(data))
-            for runs in decoded(
-                self.options, data, chunk_bytes, key=key, format=format, compression=compression
-            ):
+            chunk_bytes = self._chunk_bytes if claim.key else max(1, len(data))
+            for runs in decoded(self.options, data, chunk_bytes, claim):
                 cost_bytes = self._answer_bytes = 0
                 for run in runs:
                     rows += self._predicted(run)
