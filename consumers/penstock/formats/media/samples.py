@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -106,31 +105,34 @@ def decoded(
     samples of each channel the caller found in the header.
     """
     if container != "ogg":
-        proof = _Flac if container == "flac" else _Stated
         file = FollowedFile(source, container)
-        yield from _recording(file, container, partial(proof, source, file, missing, frames))
+        with _opened(file, container) as opened:
+            stream = _stream(opened)
+            stated, most = (frames, None) if frames else _stated(source, stream)
+            proof = _Flac if container == "flac" else _Stated
+            yield _recording(opened, stream, proof(stream, file, missing, stated, most))
         return
     at: int | None = 0
     while at is not None:
         pages = OggFile(source, at)
-        yield from _recording(pages, container, partial(_Ogg, pages))
+        with _opened(pages, container) as opened:
+            stream = _stream(opened)
+            yield _recording(opened, stream, _Ogg(stream, pages))
         at = pages.at if pages.is_followed else None
 
 
-def _recording(
-    file: object, container: str, prove: "Callable[[AudioStream], _Proof]"
-) -> Iterator[Recording]:
+def _opened(file: FollowedFile | OggFile, container: str) -> "InputContainer":
     try:
-        opened = opened_by_libav(file, container, "recording", _OPTIONS.get(container))
+        return opened_by_libav(file, container, "recording", _OPTIONS.get(container))
     except Poison as poison:
         if isinstance(file, OggFile) and file.broken:
             raise breaks_off(file.broken) from poison
         raise
-    with opened:
-        stream = _stream(opened)
-        proof = prove(stream)
-        blocks = _blocks(opened, stream, proof)
-        yield Recording(stream.rate or 0, stream.channels, blocks, proof.states_end)
+
+
+def _recording(opened: "InputContainer", stream: "AudioStream", proof: "_Proof") -> Recording:
+    blocks = _blocks(opened, stream, proof)
+    return Recording(stream.rate or 0, stream.channels, blocks, proof.states_end)
 
 
 def _stream(opened: "InputContainer") -> "AudioStream":
@@ -183,15 +185,13 @@ def _numbers(frame: Any, channels: int) -> Numbers:
 class _Proof(Protocol):
     """Holds the samples against what their container states."""
 
+    sure: int = 0
+    """How many samples are proven, as far as that can be known before the end."""
+
     @property
     def is_over(self) -> bool:
         """True if all samples came that should. What cannot be decoded then is no recording."""
-        ...
-
-    @property
-    def sure(self) -> int:
-        """How many samples are proven, as far as that can be known before the end."""
-        ...
+        return False
 
     def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
         """The samples of a frame that belong to the recording. `pts`: the time of the frame, in the
@@ -209,27 +209,28 @@ class _Proof(Protocol):
 
     def end(self) -> None:
         """Raise `Poison` if the samples are not those that the container states."""
-        ...
+        return
 
 
-class _Stated:
+class _Stated(_Proof):
     """The samples of a container that may state their number. What follows the frames of which an
-    MP3 tells is another recording, or tags.
+    MP3 tells (`most`) is another recording, or tags.
     """
 
     def __init__(
         self,
-        source: Source,
+        stream: "AudioStream",
         file: FollowedFile,
         missing: str | None,
-        frames: int | None,
-        stream: "AudioStream",
+        stated: int | None,
+        most: int | None,
     ) -> None:
         self.count = 0
         self._came = 0
-        self._stated, self._most = (frames, None) if frames else _stated(source, stream)
         self._file = file
         self._missing = missing
+        self._stated = stated
+        self._most = most
         # An MP4 states when the sound ends. It may state gaps, too, so it does not state a count.
         self._is_wave = stream.container.format.name == "wav"
         self._is_exact = stream.container.format.name != "mov"
@@ -243,10 +244,6 @@ class _Stated:
     def is_over(self) -> bool:
         return self._most is not None and self.count == self.stated
 
-    @property
-    def sure(self) -> int:
-        return self.count
-
     def states_end(self) -> bool:
         return self.stated is not None or self._is_wave or self._file.states_end
 
@@ -258,6 +255,7 @@ class _Stated:
         if self.stated is not None:
             numbers = numbers[: self.stated - self.count]
         self.count += len(numbers)
+        self.sure = self.count
         return numbers
 
     def end(self) -> None:
@@ -315,15 +313,8 @@ class _Flac(_Stated):
     has the number and the MD5 of all samples.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        file: FollowedFile,
-        missing: str | None,
-        frames: int | None,
-        stream: "AudioStream",
-    ) -> None:
-        super().__init__(source, file, missing, frames, stream)
+    def __init__(self, stream: "AudioStream", *given: Any) -> None:
+        super().__init__(stream, *given)
         info = (stream.codec_context.extradata or b"").ljust(_STREAMINFO_BYTES, b"\0")
         self._bits = ((info[12] & 1) << 4 | info[13] >> 4) + 1
         self._md5 = info[18:34]
@@ -331,27 +322,22 @@ class _Flac(_Stated):
         self._is_fixed = info[:2] == info[2:4]
         self._found = hashlib.md5(usedforsecurity=False)
         self._is_joined = False
-        self._sure = 0
 
     @property
     def is_over(self) -> bool:
         return self._is_joined or self.count == self.stated
-
-    @property
-    def sure(self) -> int:
-        return self._sure
 
     def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
         self._is_joined |= self.is_over or (pts == 0 and self.count > 0)
         if self._is_joined:
             return numbers[:0]
         if self._is_fixed and pts not in (None, self.count):
-            raise breaks_off(f"behind sample {self._sure} a frame is missing")
+            raise breaks_off(f"behind sample {self.sure} a frame is missing")
         self.count += len(numbers)
         # libav gives no number if that of the next frame does not follow on it. Then the next frame
         # tells, or the MD5 at the end.
         if pts is not None or not self._is_fixed:
-            self._sure = self.count
+            self.sure = self.count
         if any(self._md5):
             nbytes = numbers.dtype.itemsize
             whole = numbers >> 8 * nbytes - self._bits if self._bits < 8 * nbytes else numbers
@@ -363,20 +349,17 @@ class _Flac(_Stated):
         super().end()
         if any(self._md5) and self._found.digest() != self._md5:
             raise Poison("bad_format", "the samples are not those whose MD5 the FLAC states")
-        self._sure = self.count
+        self.sure = self.count
         if self._is_joined:
             raise _followed("FLAC")
 
 
-class _Ogg:
+class _Ogg(_Proof):
     """The samples of an Ogg. libav leaves out what an encoder has added, but not in a Vorbis: it
     has no right times if all samples are in one page.
     """
 
-    is_over = False
-
-    def __init__(self, file: OggFile, stream: "AudioStream") -> None:
-        self.sure = 0
+    def __init__(self, stream: "AudioStream", file: OggFile) -> None:
         self._file = file
         self._at: int | None = None  # the position of the next sample
         self._is_vorbis = stream.codec_context.name == "vorbis"
@@ -410,6 +393,3 @@ class _Ogg:
         begin, self._at = self._at, self._at + len(numbers)
         end = self._file.last_granule if self._file.is_at_end else self._at
         return numbers[max(0, -begin) : max(0, end - begin)]
-
-    def end(self) -> None:
-        pass
