@@ -31,15 +31,10 @@ ESCAPED: Final = rb'[^"\\]*+(?:(?:""|(?s:\\.))[^"\\]*+)*+'
 MISSING: Final = rb"\N"
 
 
-def cell_of(separators: bytes, inside: bytes) -> bytes:
-    """The pattern of a cell. `inside`: the pattern of the text inside quotes."""
-    return rb'(?:"%b"(?:\r(?=\n))?+|(?!")[^%b\n]*+)' % (inside, separators)
-
-
 class Patterns(NamedTuple):
-    """The patterns for one set of separators. The first four match the rest of a row, up to its
-    newline: from the start of a cell, from a place inside quotes, from the place behind a closing
-    quote, and from a place inside a cell without quotes.
+    """The first four patterns match the rest of a row, up to its newline: from the start of a cell,
+    from a place inside quotes, from the place behind a closing quote, and from a place inside a
+    cell without quotes.
     """
 
     start: re.Pattern[bytes]
@@ -52,17 +47,19 @@ class Patterns(NamedTuple):
 
 
 @cache
-def patterns(separators: bytes, inside: bytes) -> Patterns:
-    plain, cell = rb"[^%b\n]*+" % separators, cell_of(separators, inside)
-    rest = rb"(?:[%b]%b)*+\n" % (separators, cell)
+def patterns(inside: bytes) -> Patterns:
+    """`inside`: the pattern of text inside quotes."""
+    plain = rb"[^,\n]*+"
+    cell = rb'(?:"%b"(?:\r(?=\n))?+|(?!")%b)' % (inside, plain)
+    rest = rb"(?:,%b)*+\n" % cell
     return Patterns(
         start=re.compile(cell + rest),
         quoted=re.compile(rb'%b"(?:\r(?=\n))?+%b' % (inside, rest)),
         closed=re.compile(rb"(?:\r(?=\n))?+%b" % rest),
         within=re.compile(plain + rest),
         inside=re.compile(inside),
-        to_next=re.compile(rb"%b[%b]" % (plain, separators)),
-        cells=re.compile(rb"(?:%b[%b])*+" % (cell, separators)),
+        to_next=re.compile(rb"%b," % plain),
+        cells=re.compile(rb"(?:%b,)*+" % cell),
     )
 
 
@@ -73,7 +70,7 @@ class RowEnds(LineEnds):
 
     def __init__(self, inside: bytes = DOUBLED, comment: bytes = b"") -> None:
         super().__init__()
-        self._of = patterns(b",", inside)
+        self._of = patterns(inside)
         self._rest = self._of.start
         self._comment = comment
 

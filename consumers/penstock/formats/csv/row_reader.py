@@ -92,17 +92,12 @@ class CsvRows:
             self._chosen = [index_of(column, places, columns) for column in options.columns]
         if not options.stays:
             return
-        self._keep = CsvKept(
-            [
-                (json_string(name).encode(), index_of(name, places, columns))
-                for name in dict.fromkeys(options.keep)
-            ],
-            None if options.time is None else index_of(options.time, places, columns),
-            options,
-            self._row_cells,
-            self._json_cell,
-            self._original,
-        )
+        kept = [
+            (json_string(name).encode(), index_of(name, places, columns))
+            for name in dict.fromkeys(options.keep)
+        ]
+        time = None if options.time is None else index_of(options.time, places, columns)
+        self._keep = CsvKept(kept, time, self, options)
         if self._chosen is None:
             self._chosen = [at for at, name in enumerate(names) if name not in options.stays]
             if not self._chosen:
@@ -185,9 +180,9 @@ class CsvRows:
             if missing is not None:
                 return missing
             mend = " (see rows.missing)"
-        elif self._options.of(CsvOptions).decimal == "." and is_decimal_comma(self._original(cell)):
+        elif self._options.of(CsvOptions).decimal == "." and is_decimal_comma(self.original(cell)):
             mend = " (see rows.decimal)"
-        text = shown(self._original(cell))
+        text = shown(self.original(cell))
         raise BadRow(f'{self._where(index)} "{text}" is not a number{mend}')
 
     def _element(self, row: bytes) -> bytes:
@@ -199,25 +194,25 @@ class CsvRows:
             raise BadRow("row is not UTF-8 text; write the file as UTF-8") from None
         except OutOfRange as bad:
             index = next(index for index, cell in self._numbered(cells) if cell == bad.cell)
-            text = shown(self._original(bad.cell))
+            text = shown(self.original(bad.cell))
             raise BadRow(f'{self._where(index)} "{text}" is beyond the range of a number') from None
 
-    def _json_cell(self, cell: bytes) -> bytes:
+    def json_cell(self, cell: bytes) -> bytes:
         return json_cell(cell, self.dialect.back, self._missing_json)
 
     def _cells(self, row: bytes) -> list[bytes]:
         """The chosen cells of a row. Raises `BadRow` if the number of cells is wrong."""
-        cells = self.dialect.cells(row, self._options.max_columns)
+        cells = self.all_cells(row)
         if self._may_have_nul and _NUL in row:
             raise BadRow("row has a NUL byte, so it is no text")
         if len(cells) != self._columns:
             raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")
         return cells if self._chosen is None else [cells[index] for index in self._chosen]
 
-    def _row_cells(self, row: bytes) -> list[bytes]:
+    def all_cells(self, row: bytes) -> list[bytes]:
         return self.dialect.cells(row, self._options.max_columns)
 
-    def _original(self, text: bytes) -> bytes:
+    def original(self, text: bytes) -> bytes:
         """The text as it stands in the file."""
         return self.dialect.back(text)
 
@@ -233,7 +228,7 @@ class CsvRows:
         return f"cell {index}{name}"
 
     def _name(self, cell: bytes) -> str:
-        return self._original(cell).strip().decode(errors="replace")
+        return self.original(cell).strip().decode(errors="replace")
 
 
 def json_cell(cell: bytes, text: Callable[[bytes], bytes], missing: bytes | None) -> bytes:
@@ -263,19 +258,16 @@ class CsvKept:
     """A function that takes good rows and returns the cells that stay with them (`rows.keep`,
     `rows.time`). If a cell cannot be kept, it becomes null, and its row stays good. `kept`: for
     each kept column, its name as JSON and the place of its cells. `time`: the place of the cells
-    with the time. `cells`: a function that divides a row. `original`: a function that
-    gives a cell as it stands in the file.
+    with the time.
     """
 
     kept: Sequence[tuple[bytes, int]]
     time: int | None
+    of: CsvRows
     options: RowOptions
-    cells: Callable[[bytes], list[bytes]]
-    json_cell: Callable[[bytes], bytes]
-    original: Callable[[bytes], bytes]
 
     def __call__(self, rows: Sequence[bytes]) -> Kept:
-        found = list(map(self.cells, rows))
+        found = list(map(self.of.all_cells, rows))
         at = self.time
         texts = None if at is None else [self._text(cells[at]) for cells in found]
         times = None if texts is None else moments(texts, self.options)
@@ -288,9 +280,9 @@ class CsvKept:
 
     def _cell(self, cell: bytes) -> bytes:
         try:
-            return self.json_cell(cell)
+            return self.of.json_cell(cell)
         except (OutOfRange, UnicodeDecodeError):
             return b"null"
 
     def _text(self, cell: bytes) -> str:
-        return self.original(cell).decode(errors="replace")
+        return self.of.original(cell).decode(errors="replace")

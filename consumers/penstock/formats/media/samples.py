@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from penstock.errors import Poison
 from penstock.formats.base.source import Source
-from penstock.formats.media.container_ends import FollowedFile
+from penstock.formats.media.container_ends import Container, FollowedFile
 from penstock.formats.media.decoding import BUFFER_BYTES, frames_of, opened_by_libav
 from penstock.formats.media.ogg import OggFile
 
@@ -110,7 +110,7 @@ def decoded(
             stream = _stream(opened)
             stated, most = (frames, None) if frames else _stated(source, stream)
             proof = _Flac if container == "flac" else _Stated
-            yield _recording(opened, stream, proof(stream, file, missing, stated, most))
+            yield _recording(opened, stream, proof(stream, file.container, missing, stated, most))
         return
     at: int | None = 0
     while at is not None:
@@ -220,14 +220,14 @@ class _Stated(_Proof):
     def __init__(
         self,
         stream: "AudioStream",
-        file: FollowedFile,
+        container: Container,
         missing: str | None,
         stated: int | None,
         most: int | None,
     ) -> None:
         self.count = 0
         self._came = 0
-        self._file = file
+        self._container = container
         self._missing = missing
         self._stated = stated
         self._most = most
@@ -238,17 +238,17 @@ class _Stated(_Proof):
     @property
     def stated(self) -> int | None:
         """How many samples there should be. The parts of an MP4 in fragments state their own."""
-        return self._stated if self._is_exact or self._file.states_end else None
+        return self._stated if self._is_exact or self._container.states_end else None
 
     @property
     def is_over(self) -> bool:
         return self._most is not None and self.count == self.stated
 
     def states_end(self) -> bool:
-        return self.stated is not None or self._is_wave or self._file.states_end
+        return self.stated is not None or self._is_wave or self._container.states_end
 
     def missing(self) -> str | None:
-        return self._missing or self._file.missing()
+        return self._missing or self._container.missing()
 
     def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
         self._came += len(numbers)

@@ -89,7 +89,9 @@ def _frames(
     own = options.of(PictureOptions)
     _check_pixels(own, stream.codec_context.width, stream.codec_context.height)
     due, clock = _Due(options.of(VideoOptions).fps), _Clock(stream)
-    for frame in frames_of(opened, stream, "video", file.missing, file.holes(stream.id)):
+    for frame in frames_of(
+        opened, stream, "video", file.container.missing, file.container.holes(stream.id)
+    ):
         since = clock.since_first(frame)
         if not due.wants(since):
             continue

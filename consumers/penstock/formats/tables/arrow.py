@@ -38,12 +38,12 @@ _STORED: Final = {
     pa.time64("ns"): pa.int64(),
     pa.date64(): pa.int64(),
 }
-_LISTS: Final = (
-    (pa.types.is_list, pa.list_),
-    (pa.types.is_large_list, pa.large_list),
-    (pa.types.is_list_view, pa.list_view),
-    (pa.types.is_large_list_view, pa.large_list_view),
-)
+_LISTS: Final = {
+    pa.lib.Type_LIST: pa.list_,
+    pa.lib.Type_LARGE_LIST: pa.large_list,
+    pa.lib.Type_LIST_VIEW: pa.list_view,
+    pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
+}
 
 
 def looks(head: bytes) -> bool:
@@ -119,7 +119,6 @@ def _stored(kind: Any) -> Any:
         return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
     if types.is_fixed_size_list(kind):
         return pa.list_(_stored(kind.value_type), kind.list_size)
-    for is_one, make in _LISTS:
-        if is_one(kind):
-            return make(_stored(kind.value_type))
+    if kind.id in _LISTS:
+        return _LISTS[kind.id](_stored(kind.value_type))
     return kind

@@ -93,7 +93,8 @@ class AvroParser(Parser):
         self._unpack: Callable[[bytes], bytes] = UNPACK["null"]
         self._schema: Any = None
         self._sync = b""
-        self._fields: list[str] = []
+        # The types of the record's fields; empty if the schema is not that of a record.
+        self._fields: dict[str, Any] = {}
         self._given: list[str] = []
         self._one_by_one: list[_Field] | None = None
         self._expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
@@ -154,16 +155,13 @@ class AvroParser(Parser):
         # For a wrong schema the library raises errors of many kinds.
         except Exception as error:
             raise Poison("bad_format", f"the Avro schema cannot be read: {error!r}") from None
-        kinds: dict[str, Any] = {}
         if isinstance(schema, dict) and schema.get("type") == "record":
-            kinds = {field["name"]: field["type"] for field in schema["fields"]}
-        self._fields = list(kinds)
+            self._fields = {field["name"]: field["type"] for field in schema["fields"]}
         self._given = chosen(
-            self._fields, options, lambda name: f'no field "{name}" in the Avro schema'
+            list(self._fields), options, lambda name: f'no field "{name}" in the Avro schema'
         )
-        is_plain = all(
-            isinstance(kinds[name], str) and kinds[name] in _PLAIN for name in self._given
-        )
+        kinds = [self._fields[name] for name in self._given]
+        is_plain = all(isinstance(kind, str) and kind in _PLAIN for kind in kinds)
         wanted = {*self._given, *options.stays}
         if self._fields and (wanted != set(self._fields) or b"uuid" in text):
             known = definitions(schema)
@@ -267,12 +265,7 @@ class AvroParser(Parser):
 
     def _fields_apart(self) -> list[_Field]:
         known, wanted = definitions(self._declared), {*self._given, *self._options.stays}
-        kinds = (
-            {field["name"]: field["type"] for field in self._declared["fields"]}
-            if self._fields
-            else {"": self._declared}
-        )
-        parse = self._avro.parse_schema
+        kinds, parse = self._fields or {"": self._declared}, self._avro.parse_schema
         return [
             _Field(
                 name,
@@ -300,7 +293,7 @@ class AvroParser(Parser):
     def _element(self, record: Any) -> bytes:
         if isinstance(record, _Odd):
             raise BadRow(record.why)
-        if self._given != self._fields:
+        if self._given != list(self._fields):
             record = {name: record[name] for name in self._given}
         try:
             element = orjson.dumps(record, default=_json_value, option=_AS_JSON)

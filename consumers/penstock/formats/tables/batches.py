@@ -24,7 +24,14 @@ from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
 from penstock.formats.tables.added_columns import named_ranges, unnamed_index
 from penstock.formats.tables.json_values import check_values, json_text, objects, plain
-from penstock.formats.tables.weight import key_bytes, weights_of
+from penstock.formats.tables.weight import (
+    LIST_VIEWS,
+    LISTS,
+    TEXTS,
+    fixed_bytes,
+    key_bytes,
+    weights_of,
+)
 from penstock.messages.times import EARLIEST_MS, LATEST_MS
 
 _SHOWN_COLUMNS: Final = 20
@@ -71,7 +78,7 @@ class TableReader:
             self._lists = {field.name for field in given if not _width(field)}
             self._check_width()
         # How many bytes of a row are in columns whose types have a fixed size.
-        self.fixed_bytes = sum(_bytes_of(field.type) for field in fields)
+        self.fixed_bytes = sum(fixed_bytes(field.type) for field in fields)
         written = [*(self._given if options.form == "json" else ()), *options.keep]
         self._names_bytes = sum(key_bytes(name) for name in written)
         self._schema = ""
@@ -237,21 +244,17 @@ def _moments(column: Any, options: RowOptions) -> npt.NDArray[np.int64]:
     """The time of each row in epoch milliseconds."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("ms"))
-    if not pa.types.is_timestamp(column.type):
+    kind, types = column.type, pa.types
+    if not types.is_timestamp(kind):
+        may_be_time = kind.id in TEXTS or types.is_integer(kind) or types.is_floating(kind)
         # A value of another type is no time, whatever it is.
-        values = column.to_pylist() if _may_be_time(column.type) else [column.type] * len(column)
+        values = column.to_pylist() if may_be_time else [kind] * len(column)
         return Kept.of(None, moments(values, options)).times  # type: ignore[return-value]
     found = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
-    many, few = _TO_MS[column.type.unit]
+    many, few = _TO_MS[kind.unit]
     inside = (found >= EARLIEST_MS * few // many) & (found < (LATEST_MS + 1) * few // many)
     inside &= found != NO_TIME
     return np.where(inside, np.where(inside, found, 0) * many // few, NO_TIME)
-
-
-def _may_be_time(kind: pa.DataType) -> bool:
-    types = pa.types
-    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    return bool(is_text or types.is_integer(kind) or types.is_floating(kind))
 
 
 def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
@@ -329,7 +332,7 @@ def _width(field: pa.Field) -> int:
         kind = kind.value_type
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
         return int(kind.list_size)
-    if _is_list(kind) and _is_number(kind.value_type):
+    if kind.id in (*LISTS, *LIST_VIEWS) and _is_number(kind.value_type):
         return 0
     if _is_number(kind):
         return 1
@@ -340,32 +343,10 @@ def _width(field: pa.Field) -> int:
     )
 
 
-def _bytes_of(kind: pa.DataType) -> int:
-    try:
-        return max(1, int(kind.bit_width) // 8)
-    except ValueError:  # the type has a variable length
-        return 0
-
-
 def _is_number(kind: pa.DataType) -> bool:
     types = pa.types
-    return bool(
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-        or types.is_decimal(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    """True if each list of the type has a length of its own."""
-    types = pa.types
-    return bool(
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-    )
+    is_number = types.is_integer(kind) or types.is_floating(kind)
+    return bool(is_number or types.is_boolean(kind) or types.is_decimal(kind))
 
 
 def _lengths(column: Any) -> npt.NDArray[np.int64]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.rows.payload import JsonRows
-from penstock.formats.tables.weight import by_type
+from penstock.formats.tables.weight import BINARIES, LIST_VIEWS, LISTS, TEXTS, by_type
 
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 _YEAR_DIGITS: Final = 6
@@ -103,11 +103,9 @@ def _flat_text(column: Any) -> Any:
         return _quoted(date_text(column))
     if types.is_time(kind):
         return _quoted(time_text(column))
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if kind.id in TEXTS:
         return _string_text(column)
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
-        return _base64_text(column)
-    if types.is_fixed_size_binary(kind):
+    if kind.id in BINARIES or types.is_fixed_size_binary(kind):
         return _base64_text(column)
     raise ValueError(f"values of {kind} have no form in JSON; choose others with rows.columns")
 
@@ -128,7 +126,7 @@ def _nested_text(column: Any) -> Any:
         )
         pairs = pc.binary_join_element_wise("[", key, ",", value, "]", "")
         return _list_text(column, pairs, first)
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
+    if kind.id in LIST_VIEWS:
         lengths = pc.list_value_length(column).cast(pa.int64()).fill_null(0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         column = pa.LargeListArray.from_arrays(
@@ -138,7 +136,7 @@ def _nested_text(column: Any) -> Any:
         column = column.cast(pa.list_(kind.value_field))
     elif types.is_union(kind):
         return _union_text(column)
-    elif not (types.is_list(kind) or types.is_large_list(kind)):
+    elif kind.id not in LISTS:
         return None
     first, last = (column.offsets[end].as_py() for end in (0, -1))
     return _list_text(column, json_text(column.values.slice(first, last - first)), first)

@@ -20,6 +20,12 @@ Numbers = npt.NDArray[np.int64]
 # The sizes of all values, or a single number if all values have the same size.
 Weights = Numbers | int
 
+# Types that differ only in how their values are stored.
+TEXTS: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
+BINARIES: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)
+LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
+LIST_VIEWS: Final = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
+
 # A view has 16 bytes: four numbers of 4 bytes, of which the first is the length of its value.
 _VIEW_NUMBERS: Final = 4
 
@@ -50,10 +56,10 @@ def weights_of(column: Any) -> Weights:
             return int(1 + size * of_values)
         lists: Weights = 1 + of_values.reshape(rows, size).sum(axis=1)
         return lists
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
+    if kind.id in LIST_VIEWS:
         starts, sizes = column.offsets.to_numpy(), column.sizes.to_numpy()
         return _of_lists(weights_of(column.values), starts.astype(np.int64), sizes.astype(np.int64))
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+    if kind.id in LISTS or types.is_map(kind):
         offsets = column.offsets.to_numpy().astype(np.int64)
         values = column.values.slice(offsets[0], offsets[-1] - offsets[0])
         of_values = _of_fields(values) if types.is_map(kind) else weights_of(values)
@@ -75,14 +81,20 @@ def _of_flat(column: Any) -> Weights:
         views = np.frombuffer(column.buffers()[1], np.int32)
         lengths = views[_VIEW_NUMBERS * column.offset :: _VIEW_NUMBERS][: len(column)]
         return _where_valid(column, lengths.astype(np.int64)) + 1
-    try:
-        return max(1, int(kind.bit_width) // 8)
-    except ValueError:  # the type has no fixed length, or it is the type of nulls
-        pass
     if types.is_null(kind):
         return 1
+    if nbytes := fixed_bytes(kind):
+        return nbytes
     found: Numbers = pc.binary_length(column).fill_null(0).cast(pa.int64()).to_numpy()
     return found + 1
+
+
+def fixed_bytes(kind: pa.DataType) -> int:
+    """The decoded size of each value of the type; 0: the type has a variable length."""
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return 0
 
 
 def _where_valid(column: Any, lengths: Numbers) -> Numbers:

@@ -279,41 +279,38 @@ class JsonParser(Parser):
         self._searched = 0  # up to here, no value follows the array; -1: one may follow it
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        if self._parser is None:
-            if not self._settle(data, is_end=False):
+        parser = self._parser
+        if parser is None:
+            parser = self._settled(data, is_end=False)
+            if parser is None:
                 return iter(())
             data = bytes(self._held)
             self._held.clear()
-        assert self._parser is not None
-        return self._parser.feed(data)
+        return parser.feed(data)
 
     def whole(self, data: bytes) -> Iterator[Run]:
-        if not self._settle(data, is_end=True):
-            return iter(())
-        assert self._parser is not None
-        return feed_whole(self._parser, bytes(self._held))
+        parser = self._settled(data, is_end=True)
+        return iter(()) if parser is None else feed_whole(parser, bytes(self._held))
 
     def close(self) -> Iterator[Run]:
-        if self._parser is None:
-            if not self._settle(b"", is_end=True):
+        parser = self._parser
+        if parser is None:
+            parser = self._settled(b"", is_end=True)
+            if parser is None:
                 return
-            assert self._parser is not None
-            yield from self._parser.feed(bytes(self._held))
-        yield from self._parser.close()
+            yield from parser.feed(bytes(self._held))
+        yield from parser.close()
 
-    def _settle(self, data: bytes, *, is_end: bool) -> bool:
-        """Hold these bytes, too. Returns True if the layout is known by now."""
+    def _settled(self, data: bytes, *, is_end: bool) -> Parser | None:
+        """Hold these bytes, too. Returns the parser if the layout is known by now."""
         if not self._held:
             begin = data
             data = data.lstrip(_BLANK)
             self._is_sequence |= _SEPARATOR in begin[: len(begin) - len(data)]
         self._held += data
-        if not self._held:
-            return False
-        chosen = self._layout(is_end=is_end)
-        if chosen is not None:
-            self._parser = chosen(self._options)
-        return chosen is not None
+        chosen = self._layout(is_end=is_end) if self._held else None
+        self._parser = None if chosen is None else chosen(self._options)
+        return self._parser
 
     def _layout(self, *, is_end: bool) -> Callable[[RowOptions], Parser] | None:
         text, is_lines = self._held, self._kind == "ndjson"
