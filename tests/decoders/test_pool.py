@@ -140,13 +140,23 @@ async def test_a_decoder_that_dies_takes_only_its_object_along(
         may_take(decoders, 0.5 if death == "SIGKILL" else LONG_S)
         with pytest.raises(Died, match=words) as first:
             await read(decoders, word.encode(), "a.deadly")
-        assert not first.value.was_alone
+        assert not first.value.by_object
         with pytest.raises(Died, match=words) as second:
             await read(decoders, word.encode(), "a.deadly", new=True)
-        assert second.value.was_alone
+        assert second.value.by_object is (word != "exit")
         assert second.value.poison.code == code
         assert [death, death] == DEATHS
         may_take(decoders, LONG_S)
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_what_the_system_refuses_a_decoder_is_told_and_no_fault_of_the_object() -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match=r"failed: .*Device or resource busy") as first:
+            await read(decoders, b"busy", "a.deadly")
+        assert not first.value.by_object
+        assert first.value.poison.code == "unavailable"
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
 
 
@@ -223,7 +233,7 @@ async def test_all_decoders_end_with_the_zygote_and_another_one_is_started() -> 
         zygote._process.wait()
         with pytest.raises(Died) as died:
             await read(decoders, b"1,2\n", "a.csv")
-        assert not died.value.was_alone
+        assert not died.value.by_object
         assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
 
 

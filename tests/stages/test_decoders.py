@@ -38,3 +38,30 @@ def test_an_object_that_kills_its_decoder_is_answered_and_nobody_else_is_blamed(
 
     scenario()
     assert set(decoders.deaths) == {"SIGSEGV"}
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        (b"busy", "unavailable", "Device or resource busy"),
+        (b"exit", "bad_format", "exit code 7"),
+    ],
+)
+def test_an_object_is_tried_again_if_nothing_killed_its_first_decoder(
+    word: bytes, code: str, said: str
+) -> None:
+    decoders = DecodersBehind()
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(decoders=decoders)
+        world.with_settings(inline_bytes=1)
+        world.announce("0.deadly", word)
+        await run_to_end(world, 1)
+        (last,) = world.records()
+        assert last["error"]["code"] == code
+        assert said in last["error"]["message"]
+
+    scenario()
+    assert decoders.deaths == ["none", "none"]

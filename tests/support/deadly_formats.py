@@ -1,6 +1,8 @@
 """A format of a user's package that does to its process what the object says."""
 
 import ctypes
+import errno
+import fcntl
 import os
 import platform
 import socket
@@ -12,12 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.rows.payload import Matrix
+from penstock.decoders import socket_messages
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.format import Format, makes
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.runs import RowOptions, Run
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
+
+
+# Longer than what a message carries itself.
+LONG = np.ones((20_000, 2), np.float32)
 
 
 class _Parser:
@@ -34,6 +41,8 @@ class _Parser:
     def close(self) -> Iterator[Run]:
         yield Run(2, Matrix(ROWS))
         _do(self._word.decode())
+        if self._word == b"busy":
+            yield Run(len(LONG), Matrix(LONG))
 
 
 def _do(word: str) -> None:
@@ -50,8 +59,20 @@ def _do(word: str) -> None:
         np.ones(1 << 40, np.uint8)
     elif word == "raise":
         raise KeyError("nobody foresaw this")
+    elif word == "busy":
+        socket_messages.fcntl = _Busy()  # type: ignore[assignment, attr-defined]
     elif word.startswith("try "):
         raise Poison("bad_format", _tried(word.removeprefix("try ")))
+
+
+class _Busy:
+    """Refuses to seal memory, as the kernel does while a page of it is in use."""
+
+    def __getattr__(self, name: str) -> int:
+        return int(getattr(fcntl, name))
+
+    def fcntl(self, *_: object) -> int:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
 def _tried(what: str) -> str:

@@ -18,6 +18,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NoReturn
 
 import msgspec
@@ -28,6 +29,7 @@ from penstock.decoders.protocol import Task, decode
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
+    FAILED,
     MORE,
     MOST_BYTES,
     NEED,
@@ -47,10 +49,21 @@ from penstock.formats.base.source import Need
 from penstock.process.small_memory import without_pandas
 
 RANGE = struct.Struct("<qq")
+# The errors of a socket whose other end was closed.
+_GONE: Final = (BrokenPipeError, ConnectionResetError)
 
 
 class _HungUp(BaseException):
-    """The worker has ended, or has closed the socket of this decoder."""
+    """The worker has ended, or has closed the socket of this decoder: its end says so by EOF, EPIPE
+    or ECONNRESET, and no other error means it.
+    """
+
+
+class _Failed(BaseException):
+    """The system refused what every message needs, such as memory that can be sealed. This is no
+    fault of the object. Not an `Exception`, because code that reads an object takes an `OSError`
+    for damage of the object.
+    """
 
 
 class _Notes(logging.Handler):
@@ -96,13 +109,26 @@ class _Line:
         return self.say(NEED, [RANGE.pack(*need)])
 
     def say(self, letter: bytes, parts: Sequence[bytes | memoryview] = ()) -> bytes:
-        send(self._end, letter, parts)
+        self.tell(letter, parts)
         return self.hear(DATA)
+
+    def tell(self, letter: bytes, parts: Sequence[bytes | memoryview] = ()) -> None:
+        try:
+            send(self._end, letter, parts)
+        except _GONE as error:
+            raise _HungUp from error
+        except OSError as error:
+            raise _Failed(str(error)) from error
 
     def hear(self, wanted: bytes) -> bytes:
         found: list[bytes] = []
         while True:
-            message = self._end.recv(SHORT_BYTES + 2)
+            try:
+                message = self._end.recv(SHORT_BYTES + 2)
+            except _GONE as error:
+                raise _HungUp from error
+            except OSError as error:
+                raise _Failed(str(error)) from error
             if not message:
                 raise _HungUp
             letter, data = heard(message, self._inbox)
@@ -111,7 +137,7 @@ class _Line:
                 return found[0] if len(found) == 1 else b"".join(found)
             if letter != MORE:
                 raise _HungUp
-            send(self._end, TAKEN)
+            self.tell(TAKEN)
 
 
 def serve(end: socket.socket, memory: int) -> None:
@@ -123,9 +149,12 @@ def serve(end: socket.socket, memory: int) -> None:
     try:
         while True:
             task: Task = pickle.loads(line.hear(TASK))
-            send(end, ENDED, [msgspec.msgpack.encode(_decoded(task, line, notes))])
-    except (_HungUp, OSError):
+            line.tell(ENDED, [msgspec.msgpack.encode(_decoded(task, line, notes))])
+    except _HungUp:
         return
+    except _Failed as failed:
+        with suppress(*_GONE):
+            send(end, FAILED, [str(failed).encode()])
 
 
 def _decoded(task: Task, line: _Line, notes: _Notes) -> End:

@@ -25,6 +25,7 @@ from penstock.decoders.protocol import Died, Said, Task
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
+    FAILED,
     INBOX_BYTES,
     MORE,
     NEED,
@@ -42,7 +43,7 @@ from penstock.decoders.socket_messages import (
 )
 from penstock.decoders.zygote_client import Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.base.runs import Notices
+from penstock.formats.base.runs import Notices, shown
 from penstock.formats.base.source import Need
 from penstock.process.asyncio_additions import Places
 
@@ -118,6 +119,9 @@ class Decoder:
             return Need(*RANGE.unpack(body))
         if letter == ROWS:
             return unpacked(body)
+        if letter == FAILED:
+            how = f"failed: {shown(bytes(body))!r}"
+            raise self._died(how, "unavailable", is_excused=True)
         if letter != ENDED:
             raise ValueError(f"{letter!r}")
         end = msgspec.msgpack.decode(body, type=End)
@@ -200,15 +204,16 @@ class Decoder:
             return self._died(
                 "took too long and was ended (limits.decode_ms_per_mib)", "too_large", code
             )
-        if code >= 0:
-            return self._died(f"ended with exit code {code}", "bad_format")
+        if code >= 0:  # it ended by itself, and not over the object: nothing killed it
+            return self._died(f"ended with exit code {code}", "bad_format", is_excused=True)
         name = signal.Signals(-code).name
         # The kernel kills a decoder if the machine runs out of memory.
         why: ErrorCode = "too_large" if code == -signal.SIGKILL else "bad_format"
         return self._died(f"was killed by signal {-code} ({name})", why, code)
 
-    def _died(self, how: str, why: ErrorCode, code: int = 0) -> Died:
-        return Died(Poison(why, f"the decoder {how}"), was_alone=self._is_alone, signal=-code)
+    def _died(self, how: str, why: ErrorCode, code: int = 0, *, is_excused: bool = False) -> Died:
+        by_object = self._is_alone and not is_excused
+        return Died(Poison(why, f"the decoder {how}"), by_object=by_object, signal=-code)
 
 
 MOST_BY_DEFAULT: Final = 4

@@ -47,16 +47,17 @@ Said = Need | list[Run] | None
 
 
 class Died(PenstockError):
-    """A decoder process died over an object. `was_alone`: True if the object was the decoder's
-    first; then no other object can be the cause, and the object is answered by the error `poison`.
-    `signal`: the signal that ended the process; 0: no signal ended it.
+    """A decoder process died over an object. `by_object`: True if only the object can be the cause:
+    it was the decoder's first, and the decoder died of a signal or was ended. Then the object is
+    answered by the error `poison`; otherwise it is tried once more by a new decoder. `signal`: the
+    signal that ended the process; 0: no signal ended it.
     """
 
-    def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
+    def __init__(self, poison: Poison, *, by_object: bool, signal: int = 0) -> None:
         super().__init__(str(poison))
         self.signal = signal
         self.poison = poison
-        self.was_alone = was_alone
+        self.by_object = by_object
 
 
 class Decoder(Protocol):

@@ -20,6 +20,8 @@ from penstock.errors import ErrorCode
 
 TASK, DATA, MORE = b"T", b"B", b"M"  # sent to the decoder; MORE: another piece follows
 NEED, ROWS, ENDED, TAKEN = b"N", b"R", b"E", b"K"  # sent from the decoder
+# Sent from a decoder that ends, with the error: the system refused what the decoder needs.
+FAILED = b"F"
 
 INBOX_BYTES: Final = 1 << 20
 # Up to this size copying the data costs less than mapping memory, and the socket takes a message at

@@ -128,11 +128,11 @@ class ObjectReader:
             except GaveWay:
                 continue
             except Died as died:
-                if died.was_alone:
+                if is_new or died.by_object:
                     died.poison.stage = "expand"
                     raise died.poison from died
-                # An earlier object may have damaged the decoder, so this object gets one more try,
-                # by a fresh decoder.
+                # An earlier object may have damaged the decoder, or the system may have refused
+                # something for a moment. So this object gets one more try, by a fresh decoder.
                 is_new = True
             finally:
                 await supply.aclose()
