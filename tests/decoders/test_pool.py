@@ -1,9 +1,11 @@
 """Decoders as processes: rows as in this process, and what becomes of those that die."""
 
 import asyncio
+import ctypes
 import io
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -211,6 +213,16 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("program", "PermissionError"),
         ("fork", "PermissionError"),
         ("signal", "PermissionError"),
+        ("signal by a pipe", "PermissionError"),
+        ("limits", "PermissionError"),
+        ("outlive", "PermissionError"),
+        ("process", "PermissionError"),
+        ("foreign file", "PermissionError"),
+        ("folder", "PermissionError"),
+        ("memory of others", "PermissionError"),
+        ("secrets of others", "PermissionError"),
+        ("own limits", r"\(0, 0\)"),
+        ("thread", "done"),
         ("newer open", "Function not implemented"),
         ("secrets", "False"),
     ],
@@ -222,6 +234,44 @@ async def test_a_decoder_comes_to_nothing(
     async with pool() as decoders:
         with pytest.raises(Poison, match=answer):
             await read(decoders, b"try " + what.encode(), "a.deadly")
+
+
+def stolen_line(process: int) -> socket.socket:
+    """The decoder's end of its socket, as a process that it left behind would have it."""
+    folder = Path(f"/proc/{process}/fd")
+    number = next(int(each.name) for each in folder.iterdir() if "socket" in str(each.readlink()))
+    getfd = ctypes.CDLL(None, use_errno=True).syscall
+    return socket.socket(fileno=getfd(438, os.pidfd_open(process), number, 0))  # pidfd_getfd
+
+
+@pytest.mark.usefixtures("planted")
+async def test_the_end_of_a_decoder_is_seen_though_another_process_has_its_socket() -> None:
+    async with pool(most=1) as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        (decoder,) = decoders._idle
+        with stolen_line(decoder._number):
+            hanging = asyncio.create_task(read(decoders, b"loop", "a.deadly"))
+            while decoder._answer is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            os.kill(decoder._number, signal.SIGKILL)
+            with pytest.raises(Died, match="signal 9"):
+                await hanging
+            may_take(decoders, 0.5)
+            with pytest.raises(Died, match="took too long"):
+                await read(decoders, b"loop", "a.deadly")
+
+
+async def test_a_decoder_that_speaks_out_of_turn_is_ended() -> None:
+    async with pool(most=1) as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        (decoder,) = decoders._idle
+        with stolen_line(decoder._number) as line:
+            line.send(b"R" + bytes(100))
+            while decoder.is_idle:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert await decoders._zygote.ended(decoder._number) == -signal.SIGKILL  # type: ignore[union-attr]
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+        assert decoders._idle != [decoder]
 
 
 async def test_all_decoders_end_with_the_zygote_and_another_one_is_started() -> None:

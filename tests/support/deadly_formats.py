@@ -5,8 +5,10 @@ import errno
 import fcntl
 import os
 import platform
+import resource
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +89,28 @@ def _tried(what: str) -> str:
             os._exit(0)
         elif what == "signal":
             _called("tgkill", os.getppid(), os.getppid(), 0)
+        elif what == "signal by a pipe":
+            fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid())
+        elif what == "limits":
+            resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))
+        elif what == "own limits":
+            return str(resource.prlimit(0, resource.RLIMIT_CORE))
+        elif what == "outlive":
+            _checked(ctypes.CDLL(None, use_errno=True).prctl(1, 0, 0, 0, 0))
+        elif what == "process":
+            _process()
+        elif what == "thread":
+            thread = threading.Thread(target=_tried, args=("socket",))
+            thread.start()
+            thread.join()
+        elif what == "foreign file":
+            return Path("/etc/passwd").read_text()
+        elif what == "folder":
+            return str(next(Path("/").iterdir()))
+        elif what == "memory of others":
+            return Path(f"/proc/{os.getppid()}/maps").read_text()
+        elif what == "secrets of others":
+            return Path(f"/proc/{os.getppid()}/environ").read_text()
         elif what == "newer open":
             _called("openat2", -100, b"/tmp/written-by-a-decoder", 0, 0)
         elif what == "secrets":
@@ -94,6 +118,20 @@ def _tried(what: str) -> str:
     except OSError as error:
         return f"{type(error).__name__} {error.strerror}"
     return "done"
+
+
+def _process() -> None:
+    """A process that shares our memory, which a thread does, too."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    stack = ctypes.create_string_buffer(1 << 16)
+    top = ctypes.c_void_p((ctypes.addressof(stack) + (1 << 16)) & ~15)
+    pause = ctypes.cast(libc.pause, ctypes.c_void_p)
+    _checked(libc.clone(pause, top, 0x100 | 17, None))  # CLONE_VM | SIGCHLD
+
+
+def _checked(result: int) -> None:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _called(name: str, *values: int | bytes) -> None:

@@ -173,7 +173,7 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
 
 
 FORK, KILL = b"F", b"K"  # sent to the zygote
-FORKED, EXITED, UNFILTERED = b"P", b"X", b"U"  # sent from the zygote
+FORKED, EXITED = b"P", b"X"  # sent from the zygote
 _MESSAGE_BYTES: Final = 64
 
 
@@ -220,8 +220,7 @@ class _Zygote:
             self._waiting.close()
             for other in self._decoders.values():
                 os.close(other)
-            if not bound(MOST_BYTES):
-                self._end.send(UNFILTERED)
+            bound(MOST_BYTES)
             self._end.close()
             serve(socket.socket(fileno=line), memory)
             code = 0

@@ -1,19 +1,31 @@
 """Packs runs of rows into a message from a decoder to its worker: a header, then arrays as they lie
 in memory.
 
-Rule: the worker does not trust the message, and refuses it if its lengths do not add up. The arrays
+Rule: the worker believes nothing that a message says. Each text must be one JSON value, each opaque
+row as long as it says, each Arrow batch valid in full and not packed; otherwise rows of other
+objects in the same batch would get their neighbours' answers, or the worker would crash. The arrays
 of the worker are views of the message, not copies. Owner: the two ends of one decoder's socket.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 
-from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Kept, Matrix, Payload
+from penstock.core.rows.payload import (
+    LENGTH_BYTES,
+    BytesRows,
+    Columns,
+    JsonRows,
+    Kept,
+    Matrix,
+    Payload,
+)
+from penstock.decoders.arrow_messages import is_packed
 from penstock.formats.base.runs import Run
 
 # The size of a cache line. Arrays begin at multiples of it.
@@ -26,14 +38,13 @@ Buffer = bytes | memoryview
 
 class _Head(msgspec.Struct, array_like=True):
     """One run in the header. `kind`: the kind of its payload; `width`: the number of columns of a
-    matrix; `schema`: the schema of Arrow columns; `lengths`: the lengths of the run's arrays, in
-    the order in which they follow the header.
+    matrix; `lengths`: the lengths of the run's arrays, in the order in which they follow the
+    header.
     """
 
     rows: int
     kind: Literal["matrix", "json", "bytes", "columns", "none"]
     width: int
-    schema: str
     error: str | None
     member: str | None
     has_columns: bool
@@ -44,6 +55,8 @@ class _Head(msgspec.Struct, array_like=True):
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[_Head])
+_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_BLANKS: Final = b" \t\r\n"
 
 
 def packed(runs: Iterable[Run]) -> list[Buffer]:
@@ -63,7 +76,7 @@ def packed(runs: Iterable[Run]) -> list[Buffer]:
 
 
 def _packed_run(run: Run) -> tuple[_Head, list[Buffer]]:
-    head = _Head(run.rows, "none", 0, "", run.error, run.member, False, False, False, [])
+    head = _Head(run.rows, "none", 0, run.error, run.member, False, False, False, [])
     buffers = _packed_payload(run.payload, head)
     if run.kept is not None and run.kept.columns is not None:
         head.has_columns = True
@@ -90,8 +103,8 @@ def _packed_payload(payload: Payload | None, head: _Head) -> list[Buffer]:
         case BytesRows(body, ends):
             head.kind = "bytes"
             return [body, _raw(ends)]
-        case Columns(batch, schema):
-            head.kind, head.schema = "columns", schema
+        case Columns(batch):
+            head.kind = "columns"
             out = pa.BufferOutputStream()
             with pa.ipc.new_stream(out, batch.schema) as writer:
                 writer.write_batch(batch)
@@ -126,10 +139,10 @@ def unpacked(message: memoryview) -> list[Run]:
 
 def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
     buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so `pop` takes the first
-    if head.rows < 1 or (head.kind == "none" and head.width):
+    if head.rows < 1 or (head.width < 1) is (head.kind == "matrix"):
         raise ValueError(f"a run of {head.rows} rows")
     payload = _payload(head, buffers)
-    columns = JsonRows(*_texts(head.rows, buffers)) if head.has_columns else None
+    columns = _json(head.rows, buffers) if head.has_columns else None
     times = _numbers(head.rows, buffers) if head.has_times else None
     since_ms = _numbers(head.rows, buffers) if head.has_since else None
     kept = Kept(columns, times) if head.has_columns or head.has_times else None
@@ -145,21 +158,76 @@ def _payload(head: _Head, buffers: list[memoryview]) -> Payload | None:
         values = np.frombuffer(buffers.pop(), "<f4")
         return Matrix(values.reshape(head.rows, head.width))
     if head.kind == "json":
-        return JsonRows(*_texts(head.rows, buffers))
+        return _json(head.rows, buffers)
     if head.kind == "bytes":
-        return BytesRows(*_texts(head.rows, buffers))
-    with pa.ipc.open_stream(pa.py_buffer(buffers.pop())) as reader:
-        batch = reader.read_next_batch()
-    batch.validate()
+        return _opaque(head.rows, buffers)
+    batch = _batch(pa.py_buffer(buffers.pop()))
     if batch.num_rows != head.rows:
         raise ValueError(f"{batch.num_rows} rows of {head.rows}")
-    return Columns(batch, head.schema)
+    return Columns(batch, str(batch.schema))
+
+
+def _json(rows: int, buffers: list[memoryview]) -> JsonRows:
+    """Texts of which each is one JSON value. Together in brackets, they must be as many elements,
+    each as long as its text. (Then no text can end elsewhere than its element: the first that did
+    would have another length.)
+    """
+    body, ends = _texts(rows, buffers)
+    array = b"".join((b"[", body, b"]"))
+    str(body, "utf-8")  # msgspec does not look into texts that it does not decode
+    try:
+        elements = _ELEMENTS.decode(array)
+    except RecursionError:  # from some 1,000 levels on; formats take a few more
+        for start, end in _places(ends):
+            orjson.loads(body[start:end])
+        return JsonRows(body, ends)
+    if len(elements) != rows:
+        raise ValueError(f"{len(elements)} JSON values in {rows} rows")
+    lengths = np.fromiter(map(len, elements), np.int64, rows)
+    if not np.array_equal(np.cumsum(lengths + 1) - 1, ends):
+        stripped = [len(bytes(body[start:end]).strip(_BLANKS)) for start, end in _places(ends)]
+        if stripped != lengths.tolist():
+            raise ValueError("rows that are no JSON values")
+    return JsonRows(body, ends)
+
+
+def _places(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Where each of the texts begins and ends."""
+    return zip([0, *(ends[:-1] + 1).tolist()], ends.tolist(), strict=True)
+
+
+def _opaque(rows: int, buffers: list[memoryview]) -> BytesRows:
+    body, ends = _texts(rows, buffers)
+    starts = np.concatenate(([0], ends[:-1]))
+    if (ends - starts < LENGTH_BYTES).any():
+        raise ValueError("rows without a length")
+    places = starts[:, None] + np.arange(LENGTH_BYTES)
+    lengths = np.frombuffer(body, np.uint8)[places].view("<u4").reshape(-1)
+    if (lengths != ends - starts - LENGTH_BYTES).any():
+        raise ValueError("rows with a wrong length")
+    return BytesRows(body, ends)
+
+
+def _batch(stream: pa.Buffer) -> pa.RecordBatch:
+    """The batch of an Arrow stream. A packed batch is refused before it is unpacked, because it may
+    take any number of times its size.
+    """
+    try:
+        for message in pa.ipc.MessageReader.open_stream(stream):
+            if is_packed(message.metadata):
+                raise ValueError("a packed Arrow batch")
+        with pa.ipc.open_stream(stream) as reader:
+            batch = reader.read_next_batch()
+        batch.validate(full=True)
+    except (OSError, MemoryError, StopIteration, pa.ArrowException) as error:
+        raise ValueError(f"no Arrow batch: {error}") from error
+    return batch
 
 
 def _texts(rows: int, buffers: list[memoryview]) -> tuple[memoryview, npt.NDArray[np.int64]]:
     body = buffers.pop()
     ends = _numbers(rows, buffers)
-    if ends[-1] != len(body) or ends[0] < 0 or (np.diff(ends) < 0).any():
+    if ends[-1] != len(body) or ends[0] < 0 or (ends[1:] < ends[:-1]).any():
         raise ValueError("rows that do not add up")
     return body, ends
 

@@ -19,9 +19,10 @@ from typing import Final
 
 import msgspec
 
+from penstock.decoders.bounds import missing
 from penstock.decoders.decoder_process import RANGE
 from penstock.decoders.packing import unpacked
-from penstock.decoders.protocol import Died, Said, Task
+from penstock.decoders.protocol import SIZE_BYTES, TAIL, Died, Said, Task
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
@@ -43,7 +44,7 @@ from penstock.decoders.socket_messages import (
 )
 from penstock.decoders.zygote_client import Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.base.runs import Notices, shown
+from penstock.formats.base.runs import RowOptions, most_rows, shown
 from penstock.formats.base.source import Need
 from penstock.process.asyncio_additions import Places
 
@@ -55,6 +56,11 @@ LEAST_S: Final = 10.0
 # If a decoder answered in time, but our event loop was blocked until the time was over, the decoder
 # gets this much more time.
 PAUSED_S: Final = 1.0
+# A process that was killed, or that has closed its socket, ends at once, unless it waits for a
+# device. The worker does not wait longer for it.
+KILLED_S: Final = 5.0
+# An honest object causes a few lines in the log.
+_MOST_NOTES: Final = 20
 _MIB: Final = 1 << 20
 
 
@@ -86,17 +92,22 @@ class Decoder:
         self._s_per_byte, self._least_s = s_per_mib / _MIB, least_s
         self._left_s = 0.0
         self._overran = False
-        self._notices = Notices()
+        self._options, self._size, self._rows = RowOptions(), -1, 0
+        self._is_asked_size = False
         self._answer: asyncio.Future[Message] | None = None
         asyncio.get_running_loop().add_reader(end, self._hear)
+        self._process = zygote.ended(number)
+        self._process.add_done_callback(self._process_ended)
 
     async def turn(self, what: Task | bytes) -> Said:
-        if isinstance(what, Task):
-            self._begin(what)
-            message = await self._say(TASK, pickle.dumps(what))
-        else:
-            message = await self._say(DATA, what)
         try:
+            if isinstance(what, Task):
+                self._begin(what)
+                message = await self._say(TASK, pickle.dumps(what))
+            else:
+                if self._is_asked_size:
+                    self._size = int.from_bytes(what[:SIZE_BYTES], "little")
+                message = await self._say(DATA, what)
             return self._understood(message)
         except (ValueError, msgspec.DecodeError) as error:
             raise self._died(f"says nonsense: {error}", "bad_format") from error
@@ -110,15 +121,22 @@ class Decoder:
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
-        self._notices = task.options.notices
+        self._options, self._size, self._rows = task.options, task.size, 0
         self._left_s = self._least_s
 
     def _understood(self, message: Message) -> Said:
         letter, body = message
+        self._is_asked_size = False
         if letter == NEED:
-            return Need(*RANGE.unpack(body))
+            need = Need(*RANGE.unpack(body))
+            self._is_asked_size = need == TAIL
+            return need
         if letter == ROWS:
-            return unpacked(body)
+            runs = unpacked(body)
+            self._rows += sum(run.rows for run in runs)
+            if self._rows > self._most_rows():
+                raise ValueError(f"{self._rows} rows")
+            return runs
         if letter == FAILED:
             how = f"failed: {shown(bytes(body))!r}"
             raise self._died(how, "unavailable", is_excused=True)
@@ -133,12 +151,18 @@ class Decoder:
             raise Unforeseen(end.code, end.message) from InDecoder(end.trace)
         raise Poison(end.code, end.message)
 
+    def _most_rows(self) -> int:
+        most = self._options.rows
+        return most if self._size < 0 else min(most, most_rows(self._size, self._options))
+
     def _note(self, notes: list[Note]) -> None:
-        for note in notes:
+        for note in notes[:_MOST_NOTES]:
             if note.about:
-                self._notices.once(note.text, about=note.about)
+                self._options.notices.once(note.text, about=note.about)
             else:
                 log.log(note.level, "%s", note.text)
+        if len(notes) > _MOST_NOTES:
+            log.warning("%d more lines about the same object", len(notes) - _MOST_NOTES)
 
     async def _say(self, letter: bytes, data: bytes) -> Message:
         self._left_s += len(data) * self._s_per_byte
@@ -161,6 +185,8 @@ class Decoder:
         self._answer = answer = loop.create_future()
         ending = loop.call_later(max(0.0, left_s), self._end_overrun)
         try:
+            if self._process.done():
+                raise EOFError
             self._end.send(message)
             found: Message = await answer
         except (EOFError, OSError) as error:
@@ -176,19 +202,32 @@ class Decoder:
         return found
 
     def _hear(self) -> None:
-        answer = self._answer
         try:
             message = receive(self._end)
         except BlockingIOError:
             return
         except (EOFError, OSError, ValueError) as error:
-            asyncio.get_running_loop().remove_reader(self._end)
-            if answer is not None and not answer.done():
-                answer.set_exception(error)
-            self.is_idle = False
+            self._fail(error)
             return
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        if self._answer is None or self._answer.done():  # it was not its turn
+            self._fail(ValueError("a message that was not asked for"))
+            self._zygote.kill(self._number)
+        else:
+            self._answer.set_result(message)
+
+    def _fail(self, error: Exception) -> None:
+        """Listen to the decoder no more."""
+        asyncio.get_running_loop().remove_reader(self._end)
+        self.is_idle = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    def _process_ended(self, _: asyncio.Future[int]) -> None:
+        # What it said last counts. Then nothing more is waited for, even if another process has the
+        # decoder's end of the socket.
+        if self._end.fileno() >= 0:
+            self._hear()
+            self._fail(EOFError())
 
     def _end_overrun(self) -> None:
         # If our event loop was blocked, the answer and the deadline may both come in one turn of
@@ -197,9 +236,11 @@ class Decoder:
             return
         self._overran = True
         self._zygote.kill(self._number)
+        self._fail(EOFError())
 
     async def _ended(self) -> Died:
-        code = await self._zygote.ended(self._number)
+        await asyncio.wait([self._process], timeout=KILLED_S)
+        code = self._process.result() if self._process.done() else -signal.SIGKILL
         if self._overran:
             return self._died(
                 "took too long and was ended (limits.decode_ms_per_mib)", "too_large", code
@@ -246,6 +287,8 @@ class Pool(Places):
         self._died = died
         self._zygote: Zygote | None = None
         self._idle: list[Decoder] = []
+        for what in missing():
+            log.warning("this system does not keep decoders from %s", what)
 
     @asynccontextmanager
     async def lent(

@@ -21,7 +21,7 @@ from penstock.formats.registry import Claim
 NEXT: Final = Need(-1, -1)
 # Asks for the object's size (8 bytes, little-endian) and its last bytes.
 TAIL: Final = Need(-TAIL_BYTES, 0)
-_SIZE_BYTES: Final = 8
+SIZE_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ class Asked:
     def read(self, start: int, stop: int) -> bytes:
         if self._ranges is None:
             found = self._ask(TAIL)
-            self.size = int.from_bytes(found[:_SIZE_BYTES], "little")
-            self._ranges = Ranges(self.size, found[_SIZE_BYTES:], self._ask)
+            self.size = int.from_bytes(found[:SIZE_BYTES], "little")
+            self._ranges = Ranges(self.size, found[SIZE_BYTES:], self._ask)
         return self._ranges.read(start, stop)
 
     def chunks(self) -> Iterator[bytes]:
@@ -121,7 +121,7 @@ class Asked:
 
 def tail_of(size: int, data: bytes) -> bytes:
     """The worker's answer to `TAIL`."""
-    return size.to_bytes(_SIZE_BYTES, "little") + data
+    return size.to_bytes(SIZE_BYTES, "little") + data
 
 
 def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]) -> None:

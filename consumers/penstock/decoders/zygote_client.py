@@ -5,7 +5,6 @@ needs a decoder. Owner: the pool; used from its event loop only.
 """
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -14,11 +13,9 @@ import sys
 from collections import deque
 from typing import Final
 
-from penstock.decoders.decoder_process import EXITED, FORK, FORKED, KILL, UNFILTERED
+from penstock.decoders.decoder_process import EXITED, FORK, FORKED, KILL
 from penstock.decoders.socket_messages import INBOX_BYTES
 from penstock.errors import Transient
-
-log = logging.getLogger(__name__)
 
 _MAIN: Final = "penstock.decoders.decoder_process"
 # A decoder must not see secrets. So it gets only these environment variables, which Python and
@@ -123,11 +120,6 @@ class Zygote:
             number, code = map(int, message[1:].split())
             if number in self._ends:
                 self._ends[number].set_result(code)
-        elif message[:1] == UNFILTERED:
-            log.warning(
-                "this kernel does not keep decoders from sockets and files (no seccomp); "
-                "they are bounded in memory and time"
-            )
 
     def _gone(self) -> None:
         self.is_alive = False

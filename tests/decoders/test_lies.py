@@ -1,0 +1,177 @@
+"""What a decoder that was taken over may say: the worker believes none of it."""
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Kept, Matrix
+from penstock.decoders.packing import _ENCODER, _Head, packed, unpacked
+from penstock.formats.base.runs import Run
+
+# Any `ValueError` makes an end of the decoder; what it says is for the log.
+REFUSED = "."
+
+
+def heard(*runs: Run) -> list[Run]:
+    return unpacked(memoryview(b"".join(packed(runs))))
+
+
+def texts(body: bytes, *ends: int) -> JsonRows:
+    return JsonRows(body, np.array(ends, "<i8"))
+
+
+def opaque(body: bytes, *ends: int) -> BytesRows:
+    return BytesRows(body, np.array(ends, "<i8"))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        texts(b'["x"],["y"]', 11),
+        texts(b'["p","q"]', 4, 9),
+        texts(b"[1,2],3", 2, 7),
+        texts(b"1,[2,3]", 4, 7),
+        texts(b'"a,b",1', 2, 7),
+        texts(b"1,2", 1, 2),
+        texts(b"1 2", 1, 3),
+        texts(b'{"a":1', 6),
+        texts(b"1],[2", 2, 5),
+        texts(b"1", 0, 1),
+        texts(b'"\xff"', 3),
+        texts(b"[" * 5_000 + b"]" * 5_000, 10_000),
+        texts(b"1,2", -(2**63) + 1, 2**63 - 1, 3),
+    ],
+    ids=lambda rows: str(bytes(rows.body[:12])),
+)
+def test_texts_that_are_no_json_values_are_refused(rows: JsonRows) -> None:
+    number = len(rows.ends)
+    as_kept = Run(number, Matrix(np.ones((number, 1), np.float32)), kept=Kept(rows, None))
+    for run in (Run(number, rows), as_kept):
+        with pytest.raises(ValueError, match=REFUSED):
+            heard(run)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        texts(b'1, {"a": 2} ,3', 1, 12, 14),
+        texts(b"[1],[2]", 3, 7),
+        texts(b'"a,b", "c]"', 5, 11),
+        texts(b"1", 1),
+        texts(b"[" * 1_000 + b"]" * 1_000 + b",1", 2_000, 2_002),
+    ],
+    ids=lambda rows: str(bytes(rows.body[:12])),
+)
+def test_json_values_are_taken_with_their_blanks(rows: JsonRows) -> None:
+    (run,) = heard(Run(len(rows.ends), rows))
+    assert isinstance(run.payload, JsonRows)
+    assert bytes(run.payload.body) == rows.body
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        opaque(struct.pack("<I", 5) + b"abc", 7),
+        opaque(struct.pack("<I", 1) + b"a" + struct.pack("<I", 1) + b"b", 3, 10),
+        opaque(b"ab", 2),
+    ],
+)
+def test_opaque_rows_of_another_length_are_refused(rows: BytesRows) -> None:
+    with pytest.raises(ValueError, match=REFUSED):
+        heard(Run(rows.rows, rows))
+
+
+def test_opaque_rows_are_taken() -> None:
+    (run,) = heard(Run(3, BytesRows.of([b"", b"abc", b"x" * 300])))
+    assert isinstance(run.payload, BytesRows)
+    assert run.payload.ends.tolist() == [4, 11, 315]
+
+
+@pytest.mark.parametrize("width", [0, -1])
+@pytest.mark.parametrize("rows", [3, 2**40, 2**62])
+def test_rows_of_no_bytes_are_refused(rows: int, width: int) -> None:
+    header = _ENCODER.encode([_Head(rows, "matrix", width, None, None, False, False, False, [0])])
+    message = len(header).to_bytes(4, "little") + header
+    with pytest.raises(ValueError, match=REFUSED):
+        unpacked(memoryview(message + bytes(-len(message) % 64)))
+
+
+def in_stream(
+    batch: pa.RecordBatch, packing: str | None = None, more: Sequence[pa.RecordBatch] = ()
+) -> list[bytes]:
+    """As `packed` would say it, but with this packing."""
+    out = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=packing)
+    with pa.ipc.new_stream(out, batch.schema, options=options) as writer:
+        for each in (batch, *more):
+            writer.write_batch(each)
+    body = out.getvalue().to_pybytes()
+    head = _Head(batch.num_rows, "columns", 0, None, None, False, False, False, [len(body)])
+    header = _ENCODER.encode([head])
+    start = len(header).to_bytes(4, "little") + header
+    return [start, bytes(-len(start) % 64), body, bytes(-len(body) % 64)]
+
+
+TABLES = {
+    "numbers": pa.record_batch({"a": [1.0, 2.0]}),
+    "texts": pa.record_batch({"a": ["x", "y"], "b": [[1], [2, 3]]}),
+    "dictionary": pa.record_batch({"a": pa.array(["x", "y"]).dictionary_encode()}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_arrow_batches_are_taken(name: str) -> None:
+    (run,) = heard(Run(2, Columns(TABLES[name], str(TABLES[name].schema))))
+    assert isinstance(run.payload, Columns)
+    assert run.payload.batch.equals(TABLES[name])
+    assert run.payload.schema == str(TABLES[name].schema)
+
+
+@pytest.mark.parametrize("packing", ["zstd", "lz4"])
+@pytest.mark.parametrize("name", TABLES)
+def test_packed_arrow_batches_are_refused_before_they_are_unpacked(name: str, packing: str) -> None:
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ValueError, match="packed"):
+        unpacked(memoryview(b"".join(in_stream(TABLES[name], packing))))
+    assert pa.total_allocated_bytes() == before
+
+
+def crooked(type_: pa.DataType, offsets: list[int], values: pa.Array) -> pa.RecordBatch:
+    """Rows whose offsets lead out of their values."""
+    buffers = [None, pa.py_buffer(np.array(offsets, "<i4").tobytes())]
+    if pa.types.is_string(type_):
+        array = pa.Array.from_buffers(type_, 2, [*buffers, values.buffers()[-1]])
+    else:
+        array = pa.Array.from_buffers(type_, 2, buffers, children=[values])
+    return pa.record_batch({"a": array})
+
+
+@pytest.mark.parametrize(
+    ("type_", "offsets", "values"),
+    [
+        (pa.string(), [0, 2**30, 4], pa.array(["abcd"])),
+        (pa.string(), [0, 2, 4], pa.array([b"\xff\xfe\xfd\xfc"])),
+        (pa.list_(pa.int64()), [0, 2**30, 1], pa.array([7])),
+        (pa.list_(pa.int64()), [0, -5, 1], pa.array([7])),
+    ],
+)
+def test_arrow_batches_that_lead_elsewhere_are_refused(
+    type_: pa.DataType, offsets: list[int], values: pa.Array
+) -> None:
+    batch = crooked(type_, offsets, values)
+    with pytest.raises(ValueError, match=REFUSED):
+        unpacked(memoryview(b"".join(in_stream(batch))))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 40, 100, 200])
+def test_arrow_streams_that_break_off_are_refused(cut: int) -> None:
+    body = in_stream(TABLES["texts"])[2][:cut]
+    head = _Head(2, "columns", 0, None, None, False, False, False, [len(body)])
+    header = _ENCODER.encode([head])
+    start = len(header).to_bytes(4, "little") + header
+    message = start + bytes(-len(start) % 64) + body + bytes(-len(body) % 64)
+    with pytest.raises(ValueError, match=REFUSED):
+        unpacked(memoryview(message))
