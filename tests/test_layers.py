@@ -73,7 +73,8 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "lint": "adapters config errors scenes settings",
     "doctor": (
-        "adapters calls config core errors formats messages ops ports process requests settings"
+        "adapters calls config core decoders errors formats messages ops ports process requests "
+        "settings"
     ),
     "commands": (
         "adapters bench config demo dlq doctor errors jobs library lint logs messages ops packages "

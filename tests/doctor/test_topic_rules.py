@@ -171,5 +171,11 @@ def test_a_machine_that_is_too_small_is_found(limits: MachineLimits, says: str) 
 
 
 def test_a_machine_without_limits_and_this_one_are_well() -> None:
-    for limits in (MachineLimits(None, None), limits_here()):
+    for limits in (MachineLimits(None, None), limits_here()._replace(unconfined=())):
         assert [one.level for one in look_at_machine(CFG, limits)] == ["ok"]
+
+
+def test_a_system_that_cannot_confine_decoders_is_told() -> None:
+    [one] = look_at_machine(CFG, MachineLimits(None, None, ["reading files (no Landlock)"]))
+    assert (one.what, one.level) == ("decoders", "mind")
+    assert "keep them from reading files (no Landlock)" in one.said

@@ -33,6 +33,7 @@ from penstock.errors import (
 )
 from penstock.packages import DISTRIBUTION
 from penstock.process import process_end
+from penstock.process.hidden_memory import hide_memory
 from penstock.process.small_memory import keep_heap_small
 from penstock.terminal_text import escaped
 
@@ -56,6 +57,7 @@ for command in (
 
 
 def main() -> NoReturn:
+    hide_memory()
     keep_heap_small()
     context = Context()
     try:

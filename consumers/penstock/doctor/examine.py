@@ -1,5 +1,6 @@
 """Runs the doctor's checks one after the other. The first check is in this file: does this machine
-allow as many open files, and as much memory, as the configuration may need?
+allow as many open files, and as much memory, as the configuration may need, and can it confine the
+decoders?
 
 Rule: the checks ask the services what a worker asks at its start, by the same code. They also ask
 the worker that runs at this configuration's address, because only a running worker knows the state
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 from penstock import config
 from penstock.adapters.http.running_worker import status_of, url_of
 from penstock.adapters.model_servers.protocols import each_endpoint
+from penstock.decoders.bounds import missing
 from penstock.doctor.finding import Finding, run_check, run_checks
 from penstock.doctor.models_and_routes import (
     look_at_limits,
@@ -128,23 +130,35 @@ BASE_BYTES: Final = 300 * config.MIB
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
 
+_UNCONFINED: Final = (
+    "this system cannot keep them from {}, so an object that takes one over could do it: "
+    "docs/formats.md, what a decoder may do"
+)
+
+
 class MachineLimits(NamedTuple):
-    """The limits of this process; None: there is no limit."""
+    """The limits of this process; None: there is no limit. `unconfined`: what the system cannot
+    keep decoders from.
+    """
 
     files: int | None
     memory_bytes: int | None
+    unconfined: Sequence[str] = ()
 
 
 def limits_here() -> MachineLimits:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = None if soft == resource.RLIM_INFINITY else soft
     text = _CGROUP.read_text().strip() if _CGROUP.is_file() else "max"
-    return MachineLimits(files, int(text) if text.isdecimal() else None)
+    return MachineLimits(files, int(text) if text.isdecimal() else None, missing())
 
 
 def look_at_machine(cfg: config.Config, limits: MachineLimits) -> list[Finding]:
     wrong = [*_files(cfg, limits.files), *_memory(cfg, limits.memory_bytes)]
-    return wrong or [Finding("machine", "ok", "its limits of files and memory are high enough")]
+    wrong += [Finding("decoders", "mind", _UNCONFINED.format(what)) for what in limits.unconfined]
+    return wrong or [
+        Finding("machine", "ok", "it has files, memory and all protections of the decoders")
+    ]
 
 
 def _files(cfg: config.Config, most: int | None) -> Iterator[Finding]:
