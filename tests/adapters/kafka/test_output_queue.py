@@ -64,6 +64,30 @@ async def test_what_waits_meanwhile_leaves_in_one_batch_in_the_order_of_the_call
 
 
 @virtual_time
+async def test_a_batch_wakes_all_whose_records_it_has_in_one_turn_of_the_loop() -> None:
+    queue, producer = OutputQueue(), Producer()
+    sending = [
+        asyncio.create_task(queue.send(some(b"x"), MOST_BYTES, producer, once)) for _ in range(9)
+    ]
+    await sending[0]
+    await asyncio.sleep(0)
+    assert all(task.done() for task in sending)
+
+
+@virtual_time
+async def test_whose_turn_came_as_it_was_cancelled_passes_it_on() -> None:
+    queue, producer = OutputQueue(), Producer()
+    sending = [
+        asyncio.create_task(queue.send(some(b"%d" % n * 600), MOST_BYTES, producer, once))
+        for n in range(3)
+    ]
+    await sending[0]
+    sending[1].cancel()  # it has been woken, and has not run yet
+    await sending[2]
+    assert producer.batches == [[b"0" * 600], [b"2" * 600]]
+
+
+@virtual_time
 async def test_a_batch_is_not_larger_than_it_may_be() -> None:
     queue, producer = OutputQueue(), Producer()
     large = [some(b"a" * 400), some(b"b" * 400), some(b"c" * 2_000), some(b"d"), some(b"e" * 400)]

@@ -3,9 +3,10 @@
 Rule: records leave in the order of the calls, and each caller gets the deliveries of its own. One
 caller at a time hands batches to the producer, which takes a partition's next batch only when it
 has sent the former one. What other callers have queued meanwhile leaves in the same batch as the
-next caller's own. So the wait for a place is short however many lanes write into the partition, and
-a batch wakes nobody but those whose records it has. A caller that is cancelled before its records
-were handed over takes them back. Owner: the sink.
+next caller's own. So the wait for a place is short however many lanes write into the partition. A
+batch wakes those whose records it has, all at once, and nobody else: passing a lock on from one to
+the next would cost each of them a turn of the event loop, which is long when there is much to do. A
+caller that is cancelled before its records were handed over takes them back. Owner: the sink.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class Producer(Protocol):
 
 class OutputQueue:
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        # `_leader` hands over batches; it is the first that waits. None: nobody waits.
+        self._leader: _Waiting | None = None
         self._waiting: deque[_Waiting] = deque()
 
     async def send(
@@ -55,12 +57,19 @@ class OutputQueue:
         ours = _Waiting(outgoing)
         self._waiting.append(ours)
         try:
-            async with self._turn:
-                if ours.deliveries is None:
-                    await patiently(partial(self._hand_over, most_bytes, producer))
+            if self._leader is None:
+                self._leader = ours
+            else:
+                await ours.woken()
+            if ours.deliveries is None:
+                await patiently(partial(self._hand_over, most_bytes, producer))
         finally:
             if ours.deliveries is None:
                 self._waiting.remove(ours)
+            if self._leader is ours:
+                self._leader = self._waiting[0] if self._waiting else None
+                if self._leader is not None:
+                    self._leader.wake()
         assert ours.deliveries is not None
         return ours.deliveries
 
@@ -76,6 +85,7 @@ class OutputQueue:
         for each in together:
             each.deliveries = deliveries
             self._waiting.popleft()
+            each.wake()
 
     def _fitting(self, most_bytes: int) -> "list[_Waiting]":
         first = self._waiting[0]
@@ -92,11 +102,21 @@ class OutputQueue:
 class _Waiting:
     """`deliveries`: None until the records are handed over."""
 
-    __slots__ = ("deliveries", "outgoing")
+    __slots__ = ("_woken", "deliveries", "outgoing")
 
     def __init__(self, outgoing: Outgoing) -> None:
         self.outgoing = outgoing
         self.deliveries: Deliveries | None = None
+        self._woken: asyncio.Future[None] | None = None
+
+    async def woken(self) -> None:
+        """Returns when the records are handed over, or when it is our turn to do so."""
+        self._woken = asyncio.get_running_loop().create_future()
+        await self._woken
+
+    def wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
 
 def size_of(outgoing: Outgoing) -> int:
