@@ -121,6 +121,7 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
     assert stopped.pop("message")
     assert stopped.pop("since_ms") >= 0
     assert stopped == {
+        "topic": "refs",
         "partition": 0,
         "stream": HOSTILE,
         "offset": 1,

@@ -17,12 +17,12 @@ from penstock.replay.pacing import KeptRange, Watch, check_lines
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
 
 ONE, TWO, THREE = (Where("refs", number) for number in range(3))
-STOPS = {ONE: ["stream 'a' at partition 0"]}
+STOPS = {ONE: ["stream 'a' at refs/0"]}
 WRITTEN = {ONE: Commit(10, "begun")}
 
 
 def test_a_worker_ends_at_its_stopped_lines_if_nothing_else_is_left_anywhere() -> None:
-    with pytest.raises(Fatal, match=r"stream 'a' at partition 0\nrefs/1, of another worker\n"):
+    with pytest.raises(Fatal, match=r"stream 'a' at refs/0\nrefs/1, of another worker\n"):
         check_lines({ONE, TWO}, {ONE}, STOPS, {ONE, TWO})
     with pytest.raises(Fatal, match="every line that is not at its end is stopped"):
         check_lines({ONE}, {ONE, THREE}, STOPS, set())

@@ -57,7 +57,7 @@ async def test_a_stream_stops_before_the_letter_that_is_one_too_many() -> None:
     assert len(world.dead_letters()) == 3
     assert world.next_offset() == 4
     assert failure.exit_code == EXIT_FATAL
-    assert "stream 'bad' at partition 0, offset 4, object 0" in str(failure)
+    assert "stream 'bad' at refs/0, offset 4, object 0" in str(failure)
     assert "limits.dlq_consecutive is 3" in str(failure)
     assert "not_found" in str(failure)
 
@@ -158,9 +158,7 @@ async def test_other_partitions_go_on_and_what_the_line_held_is_given_back(
     # Threads of earlier tests may log, too.
     ours = [record for record in caplog.records if record.name.startswith("penstock")]
     [said] = [record.getMessage() for record in ours]
-    assert said.startswith(
-        "line stopped: stream 'bad' at partition 0, offset 3, object 0: 4 of its"
-    )
+    assert said.startswith("line stopped: stream 'bad' at refs/0, offset 3, object 0: 4 of its")
     assert "Mend the cause, then start the worker again" in said
 
 

@@ -1,5 +1,6 @@
 """What the judge must not complain about."""
 
+from penstock.messages.prediction import Source
 from penstock.verify.findings import Report
 from tests.verify.topics import REFUSED, UNREADABLE, Topics
 
@@ -274,4 +275,24 @@ def test_a_new_owner_may_answer_in_full_what_was_not_committed() -> None:
     topics.answer(topics.ask(), range(5), 5)
     topics.point(topics.ask(), (0, 0, 0))
     topics.answer(1, range(5), 5)
+    assert_clean(topics.report())
+
+
+def test_answers_to_a_former_topic_of_the_same_name_are_about_other_messages() -> None:
+    topics = Topics(exactly_once=True, topic_id="new")
+    for _ in range(2):
+        topics.ask()
+    for id in ("old", "new"):
+        topics.answer(0, range(5 if id == "old" else 3), 5 if id == "old" else 3, topic_id=id)
+        topics.answer(1, range(4), 4, rejected=[2], topic_id=id)
+        topics.letter(1, [(2, 3)], source=Source("refs", 0, 1, id))
+    report = topics.report()
+    assert_clean(report)
+    assert (report.rows, report.duplicates, report.dead_letters) == (7, 0, 1)
+    assert report.outside == 10
+
+
+def test_an_answer_that_names_no_topic_id_is_judged() -> None:
+    topics = Topics(topic_id="new")
+    topics.answer(topics.ask(), range(3), 3)
     assert_clean(topics.report())

@@ -52,6 +52,7 @@ class Topics:
     committed: dict[int, int] = field(default_factory=dict)
     cursors: dict[int, str] = field(default_factory=dict)
     until: dict[int, int] | None = None
+    topic_id: str | None = None
     refs: dict[int, Log] = field(init=False)
     predictions: dict[int, Log] = field(init=False)
     letters: dict[int, Log] = field(init=False)
@@ -199,6 +200,7 @@ class Topics:
             by_stream=self.by_stream,
             exactly_once=self.exactly_once,
             markers=self.markers,
+            topic_id=self.topic_id,
         )
 
     def report(self) -> Report:

@@ -238,6 +238,7 @@ class Encode:
 
     def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
         return LineStop(
+            topic=ticket.owner.topic,
             partition=ticket.owner.partition,
             stream=ticket.stream,
             offset=ticket.record.offset,

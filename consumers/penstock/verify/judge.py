@@ -101,7 +101,7 @@ class Judge:
             return
         source = letter.source
         asked = self._asked.get(source.partition)
-        if source.topic != self._scope.input_topic or (
+        if not self._scope.is_about(source) or (
             asked and not asked.begin <= source.offset < asked.end
         ):
             self._answers.outside += 1

@@ -103,9 +103,10 @@ class Answers:
         if isinstance(identity, str):
             self._tell("bad_id", partition, offset, identity)
             return
-        at, topic = identity
+        at, source = identity
         asked = self._asked.get(at.partition)
-        if topic != self._scope.input_topic or (asked and not asked.begin <= at.offset < asked.end):
+        is_ours = self._scope.is_about(source)
+        if not is_ours or (asked and not asked.begin <= at.offset < asked.end):
             self.outside += 1
             return
         wants = asked.at(at.offset) if asked else ()
@@ -280,7 +281,7 @@ class Answers:
             identity = identify(answer)
         except NOT_JSON:
             return
-        if isinstance(identity, str) or identity[1] != self._scope.input_topic:
+        if isinstance(identity, str) or not self._scope.is_about(identity[1]):
             return
         self.announced_again.compare(identity[0], answer.object)
         row = END if answer.row is None else answer.row

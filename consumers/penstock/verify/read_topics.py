@@ -7,6 +7,7 @@ So the answers to all committed messages are among the records that are read. Ow
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -65,7 +66,8 @@ async def _of_input(
     committed = await inputs.committed(topic, asked)
     answers = await outputs.spans(cfg.output.topic)
     letters = await outputs.spans(cfg.output.dead_letter_topic)
-    judge = _judge(cfg, _scope(cfg, asked, committed, until, len(answers)))
+    scope = _scope(cfg, asked, committed, until, len(answers))
+    judge = _judge(cfg, replace(scope, topic_id=await inputs.topic_id(topic)))
     reading = Progress(progress)
     reading.expect(asked, answers, letters)
     await inputs.read(topic, asked, judge.reference, reading.passed)

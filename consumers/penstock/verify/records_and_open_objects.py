@@ -125,9 +125,9 @@ def id_of(value: bytes) -> str:
         return ""
 
 
-def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
-    """Returns the object that the record answers and the input topic of that object; or, if the
-    record's id is wrong, a text that says what is wrong with it.
+def identify(answer: Answer) -> tuple[ObjectAt, Source] | str:
+    """Returns the object that the record answers and the message that names it; or, if the record's
+    id is wrong, a text that says what is wrong with it.
     """
     source = _decode_source(answer.source)
     whole, _, row = answer.id.rpartition("/")
@@ -139,7 +139,7 @@ def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
         or str(int(index)) != index
     ):
         return f"its id {answer.id!r} is not source/object/row of source and row"
-    return ObjectAt(source.partition, source.offset, int(index)), source.topic
+    return ObjectAt(source.partition, source.offset, int(index)), source
 
 
 @dataclass(slots=True, eq=False)

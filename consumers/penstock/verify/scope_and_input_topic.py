@@ -16,6 +16,7 @@ from typing import NamedTuple
 from penstock.core.progress.ranges import Ranges
 from penstock.core.routing.stream_keys import StreamNames
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
+from penstock.messages.prediction import Source
 from penstock.messages.reference import RowRange
 from penstock.ports import Commit
 
@@ -32,7 +33,8 @@ class ObjectAt(NamedTuple):
 class Scope:
     """Three mappings have input partitions as keys. `spans`: the offsets that were read. `until`:
     the offset before which every object must be complete. `committed`: the group's commit, if there
-    is one.
+    is one. `topic_id`: which of the topics that had this name one after the other was read; None:
+    the broker does not tell.
     """
 
     input_topic: str
@@ -56,6 +58,15 @@ class Scope:
     naming: StreamNames = field(default_factory=lambda: StreamNames(None))
     # A function from an object's index in its message to the object's place in the ledger.
     place_of: Callable[[int], int] = int
+    topic_id: str | None = None
+
+    def is_about(self, source: Source) -> bool:
+        """True if this message is of the topic that was read. Answers to a former topic of the same
+        name have the same ids, but are about other messages.
+        """
+        if source.topic != self.input_topic:
+            return False
+        return None in (source.topic_id, self.topic_id) or source.topic_id == self.topic_id
 
 
 # A decoded message of the input topic. None: it is of none of these kinds.

@@ -102,9 +102,9 @@ def test_where_a_former_assignment_stopped_the_first_letter_stops_again() -> Non
 
 
 def test_a_stop_is_told_in_one_line_whatever_the_message_contains() -> None:
-    stop = LineStop(0, "a\nb", 7, 0, 3, "model_rejected", "x\nfake line", "too many", 0, 0)
+    stop = LineStop("refs", 0, "a\nb", 7, 0, 3, "model_rejected", "x\nfake line", "too many", 0, 0)
     assert str(stop) == (
-        "stream 'a\\nb' at partition 0, offset 7, object 0, row 3: too many; "
+        "stream 'a\\nb' at refs/0, offset 7, object 0, row 3: too many; "
         "now model_rejected: 'x\\nfake line'"
     )
 

@@ -55,6 +55,7 @@ class LineStop(NamedTuple):
     stopped.
     """
 
+    topic: str
     partition: int
     stream: str
     offset: int
@@ -73,7 +74,7 @@ class LineStop(NamedTuple):
         return known if self.row is None else known | {"row": self.row}
 
     def __str__(self) -> str:
-        place = f"partition {self.partition}, offset {self.offset}, object {self.object_index}"
+        place = f"{self.topic}/{self.partition}, offset {self.offset}, object {self.object_index}"
         where = place if self.row is None else f"{place}, row {self.row}"
         message = self.message if self.message.isprintable() else repr(self.message)
         return f"stream {self.stream!r} at {where}: {self.limit}; now {self.code}: {message}"
