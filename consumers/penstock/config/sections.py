@@ -58,6 +58,10 @@ class Kafka(Section, frozen=True):
     # By its heartbeat a member learns that another member has come or gone. Until then the
     # partitions of a member that has gone stand still. 500 ms means two small requests a second.
     heartbeat_ms: Positive = 500
+    # A connection without traffic is closed after this time, before the way to the broker forgets
+    # it: Azure's load balancers do so after 4 minutes, AWS's NLB after 350 s. Event Hubs asks for
+    # this value.
+    idle_ms: Positive = 180_000
     # This is longer than the restart of a broker or the election of a leader, which take 10 to 60
     # s.
     timeout_ms: Positive = 120_000

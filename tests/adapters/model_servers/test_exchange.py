@@ -81,7 +81,7 @@ async def ask(exchange: Exchange, body: bytes = b"1", timeout_s: float = 60.0) -
 
 async def test_a_connection_serves_one_request_after_the_other() -> None:
     async with Server(always).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1)
         for _ in range(5):
             assert await ask(exchange) == b"ok"
         assert server.connections == 1
@@ -92,7 +92,7 @@ async def test_a_connection_serves_one_request_after_the_other() -> None:
 
 async def test_a_stale_connection_costs_no_request() -> None:
     async with Server(once).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None, rested_s=0.0)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1, rested_s=0.0)
         assert [await ask(exchange) for _ in range(3)] == [b"ok"] * 3
         assert server.connections == 3
         await exchange.aclose()
@@ -100,7 +100,7 @@ async def test_a_stale_connection_costs_no_request() -> None:
 
 async def test_a_connection_lost_right_after_its_last_answer_was_not_stale() -> None:
     async with Server(once).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None, rested_s=math.inf)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1, rested_s=math.inf)
         await ask(exchange)
         with pytest.raises(ConnectionError):
             await ask(exchange)
@@ -117,7 +117,7 @@ async def test_a_request_that_was_answered_in_part_is_not_repeated() -> None:
         await writer.drain()
 
     async with Server(in_part).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None, rested_s=0.0)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1, rested_s=0.0)
         await ask(exchange)
         with pytest.raises(ConnectionError):
             await ask(exchange)
@@ -128,7 +128,7 @@ async def test_a_request_that_was_answered_in_part_is_not_repeated() -> None:
 async def test_a_server_that_went_away_under_a_request_gave_no_answer() -> None:
     """And not: it was away. Its rows may be why."""
     async with Server(once).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None, rested_s=0.0)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1, rested_s=0.0)
         await ask(exchange)
     with pytest.raises(ConnectionError):
         await ask(exchange)
@@ -151,7 +151,7 @@ async def test_what_nobody_asked_for_ends_the_connection() -> None:
         ended.set()
 
     async with Server(talks_on).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1)
         await ask(exchange)
         more.set()
         await ended.wait()
@@ -172,7 +172,7 @@ async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> 
         writer.write(OK)
 
     async with Server(slowly).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1)
         assert await ask(exchange, body) == b"ok"
         await exchange.aclose()
     assert got == body
@@ -186,7 +186,7 @@ async def test_an_answer_before_the_end_of_its_request_is_one_and_the_rest_is_no
         await reader.read()
 
     async with Server(at_once).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1)
         assert await ask(exchange, b"x" * (64 * MIB)) == b"enoug"
         await exchange.aclose()
 
@@ -203,7 +203,7 @@ async def test_time_runs_out_once_for_all_of_an_answer() -> None:
             await asyncio.sleep(0.001)
 
     async with Server(drip).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1)
         # A busy machine may need longer than the short time to connect.
         await ask(exchange)
         with pytest.raises(TimeoutError):
@@ -219,7 +219,7 @@ async def test_a_shorter_time_counts_on_a_connection_that_was_given_a_longer_one
         await asyncio.Event().wait()
 
     async with Server(first_only).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1)
         await ask(exchange, timeout_s=600.0)
         with pytest.raises(TimeoutError):
             await ask(exchange, timeout_s=0.05)
@@ -228,7 +228,7 @@ async def test_a_shorter_time_counts_on_a_connection_that_was_given_a_longer_one
 
 async def test_closing_closes_all_and_the_next_request_connects_again() -> None:
     async with Server(always).running() as server:
-        exchange = Exchange("127.0.0.1", server.port, None)
+        exchange = Exchange("127.0.0.1", server.port, None, spread=1)
         await asyncio.gather(*[ask(exchange) for _ in range(3)])
         await exchange.aclose()
         assert await ask(exchange) == b"ok"
@@ -252,7 +252,7 @@ async def test_over_tls_large_requests_go_to_a_server_that_is_trusted(
 ) -> None:
     trusting = ssl.create_default_context(cafile=str(authority.cafile))
     async with Server(always).running(served_by(authority)) as server:
-        exchange = Exchange("127.0.0.1", server.port, trusting)
+        exchange = Exchange("127.0.0.1", server.port, trusting, spread=1)
         for body in (b"1", b"x" * (4 * MIB), b"1"):
             assert await ask(exchange, body) == b"ok"
         assert server.connections == 1
@@ -264,7 +264,7 @@ async def test_a_server_whose_certificate_is_not_trusted_is_a_setting_to_mend(
 ) -> None:
     trusting = ssl.create_default_context(cafile=str(Authority(tmp_path).cafile))
     async with Server(always).running(served_by(authority)) as server:
-        exchange = Exchange("127.0.0.1", server.port, trusting)
+        exchange = Exchange("127.0.0.1", server.port, trusting, spread=1)
         with pytest.raises(Fatal, match=r"model\.ssl_cafile"):
             await ask(exchange)
         await exchange.aclose()

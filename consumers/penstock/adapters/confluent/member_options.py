@@ -23,9 +23,13 @@ from penstock.errors import usage
 # How often librdkafka asks which broker is the coordinator. If there is no coordinator, a commit
 # fails after this time. librdkafka's default is ten minutes.
 COORDINATOR_MS = 5_000
-# A request without an answer fails after this time. It must be short, because reads wait while a
-# commit is under way, and the group removes a member that does not read for too long.
-SOCKET_TIMEOUT_MS = 10_000
+# A request without an answer fails after this time, and its connection is closed. It must be short,
+# because reads wait while a commit is under way, and the group removes a member that does not read
+# for too long. And the connection may be dead: a way that forgets idle connections tells nobody.
+# JoinGroup has a longer limit of its own.
+SOCKET_TIMEOUT_MS = 5_000
+# As with aiokafka. librdkafka's default is 30 s.
+CONNECT_TIMEOUT_MS = 10_000
 # 0 turns librdkafka's log off. Otherwise librdkafka would write its lines to standard error, past
 # our log. It could also write to a Python logger, but then confluent-kafka 2.16 aborts the process
 # (`CallState_get: cs != NULL`). Errors that matter also arrive by `error_cb`.
@@ -105,6 +109,9 @@ def _connection(settings: config.Kafka) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         "coordinator.query.interval.ms": COORDINATOR_MS,
         "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+        "socket.connection.setup.timeout.ms": CONNECT_TIMEOUT_MS,
+        "socket.keepalive.enable": True,
+        "connections.max.idle.ms": settings.idle_ms,
         # As with aiokafka, a broker that comes back is found within a second.
         "reconnect.backoff.max.ms": 1_000,
     }

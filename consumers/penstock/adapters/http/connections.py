@@ -3,23 +3,46 @@ stays open for the next request. They save CPU: a POST and its answer cost a thi
 with a general client.
 
 Rule: a connection is used again only after an answer that was read whole. Every request ends: with
-its answer, at its deadline, or with the end of the connection. Owner: the client of one host, which
-lends a connection to one task at a time.
+its answer, at its deadline, or with the end of the connection. The requests to a host are spread:
+over all addresses of its name, and, because one address may be a balancer that chooses a server for
+each connection, over more connections than there are requests at a time. No connection lives for
+long, so that a server which joins gets its share. Owner: the client of one host, which lends a
+connection to one task at a time.
 """
 
 import asyncio
 import ipaddress
 import math
+import random
+import socket
 import ssl
-from collections import deque
+from collections import Counter, deque
 from typing import Final, cast
 
 from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable
+from penstock.adapters.http.kept_alive import keep_alive
 
 MAX_IDLE: Final = 64
 # A connection that was idle for longer than this is not used again: servers close idle connections
-# after some seconds, and a request on a closed connection must be sent again.
+# after some seconds, and a request on a closed connection must be sent again. Ways forget idle
+# connections, too, but later.
 IDLE_S: Final = 8.0
+# A connection ends at about this age, while it is idle. The age differs by a third, so that not all
+# are made anew at once. After 90 s a server that has joined has its share.
+AGE_S: Final = 60.0
+# So many connections are open to a host that is asked often: with RR as with the fewest connections
+# a balancer gives each of five servers 0.6 to 1.3 of its share with 16, and 0 to 1.8 with 4.
+SPREAD: Final = 16
+# A host is asked often if even the connection that rests longest was used within this time. So a
+# connection carries a hundred requests at least, and the time to make it does not show.
+OFTEN_S: Final = 0.5
+# A connection that was used before and brings nothing for this time may be dead, because a way that
+# forgets a connection tells nobody. Its request is sent again on a new one.
+SILENCE_S: Final = 4.0
+# The addresses of a name are asked for again after this time: S3 gives them for 5 s.
+ADDRESSES_S: Final = 5.0
+# How long the chosen address may take to accept a connection. Then any address is tried.
+CHOSEN_S: Final = 2.0
 # A body larger than this is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10
 # If a name has several addresses, the next one is tried after this time (RFC 8305, as browsers do).
@@ -38,7 +61,8 @@ class Connection(asyncio.Protocol):
         self.is_reusable = False
         self.closed: asyncio.Future[None] = loop.create_future()
         self._loop = loop
-        self._used_s = -math.inf
+        self._used_s = self._asked_s = -math.inf
+        self._old_s = loop.time() + AGE_S * random.uniform(2 / 3, 4 / 3)
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer] | None = None
         self._reader: AnswerReader | None = None
@@ -68,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._reader, self.is_reusable = reader, False
         waiter: asyncio.Future[Answer] = loop.create_future()
         self._waiter = waiter
-        self._heard_s = loop.time()
+        self._asked_s = self._heard_s = loop.time()
         self._silence_s, self._due_s = silence_s, self._heard_s + most_s
         self._keep_watch()
         if len(body) <= PIECE_BYTES:
@@ -93,7 +117,12 @@ class Connection(asyncio.Protocol):
     @property
     def is_fresh(self) -> bool:
         """True if another request may be sent on the connection."""
-        return self.is_reusable and self.rested_s < IDLE_S
+        now_s = self._loop.time()
+        return self.is_reusable and now_s - self._used_s < IDLE_S and now_s < self._old_s
+
+    def rests_since_before(self, other: "Connection") -> bool:
+        """True if nothing was heard here since the other connection was asked."""
+        return self._used_s <= other._asked_s
 
     @property
     def _ends_s(self) -> float:
@@ -129,6 +158,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if (wire := transport.get_extra_info("socket")) is not None:
+            keep_alive(wire)
 
     def connection_lost(self, exc: Exception | None) -> None:
         reader = self._reader
@@ -196,47 +227,92 @@ class Host:
     many connections are lent at a time.
     """
 
-    def __init__(self, name: str, port: int, secure: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, name: str, port: int, secure: ssl.SSLContext | None, spread: int = SPREAD
+    ) -> None:
         self._name = name
         self._port = port
         self._secure = secure
-        self._next_address_s = None if is_address(name) else NEXT_ADDRESS_S
+        self._spread = spread
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
+        self._addresses = _Addresses(name, port)
 
     def take(self) -> Connection | None:
-        """Take the idle connection that was used last, because the server is the least likely to
-        have closed it. None: no idle connection can be used.
+        """Take the connection that has been idle for longest, so that all servers get requests.
+        None: no idle connection can be used, or there should be more connections.
         """
         while self._idle:
-            connection = self._idle.pop()
-            if connection.is_fresh:
-                return connection
-            connection.close()
+            connection = self._idle[0]
+            if not connection.is_fresh:
+                self._idle.popleft().close()
+                continue
+            if len(self._open) < self._wanted and connection.rested_s < OFTEN_S:
+                return None
+            return self._idle.popleft()
         return None
 
+    @property
+    def _wanted(self) -> int:
+        """How many connections should be open: the same number to each address."""
+        addresses = self._addresses.count
+        return -(-self._spread // addresses) * addresses
+
     async def connect(self, most_s: float) -> Connection:
-        """Open a new connection. Raises `TimeoutError` and other kinds of `OSError`."""
-        loop = asyncio.get_running_loop()
+        """Open a new connection, to the address that has the fewest. Raises `TimeoutError` and
+        other kinds of `OSError`.
+        """
         async with asyncio.timeout(most_s):
-            _, connection = await loop.create_connection(
-                lambda: Connection(loop),
-                self._name,
-                self._port,
-                ssl=self._secure,
-                server_hostname=self._name.rstrip(".") if self._secure else None,
-                happy_eyeballs_delay=self._next_address_s,
-            )
+            address = await self._addresses.least_used()
+            if address is None:
+                return await self._connect(self._name)
+            try:
+                async with asyncio.timeout(CHOSEN_S):
+                    return await self._connect(address)
+            except OSError:
+                self._addresses.failed(address)
+            return await self._connect(self._name)
+
+    async def _connect(self, where: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        transport, connection = await loop.create_connection(
+            lambda: Connection(loop),
+            where,
+            self._port,
+            ssl=self._secure,
+            server_hostname=self._name.rstrip(".") if self._secure else None,
+            happy_eyeballs_delay=None if is_address(where) else NEXT_ADDRESS_S,
+        )
+        address: str = transport.get_extra_info("peername", (where,))[0]
+        self._addresses.used[address] += 1
         self._open.add(connection)
-        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+        connection.closed.add_done_callback(lambda _: self._ended(connection, address))
         return connection
+
+    def _ended(self, connection: Connection, address: str) -> None:
+        self._open.discard(connection)
+        self._addresses.used[address] -= 1
+        if not self._addresses.used[address]:
+            del self._addresses.used[address]
 
     def give(self, connection: Connection) -> None:
         """Give a connection back after an answer. It is kept if it may be used again."""
-        if connection.is_reusable and len(self._idle) < MAX_IDLE:
+        if connection.is_fresh and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
+
+    def condemn(self, dead: Connection) -> None:
+        """Close the idle connections that may be dead like this one: nothing was heard from them
+        since it was asked.
+        """
+        rest = deque[Connection]()
+        for one in self._idle:
+            if one.rests_since_before(dead):
+                one.close()
+            else:
+                rest.append(one)
+        self._idle = rest
 
     def close(self) -> None:
         self._idle.clear()
@@ -248,3 +324,38 @@ class Host:
         self.close()
         if self._open:
             await asyncio.wait([connection.closed for connection in self._open])
+
+
+class _Addresses:
+    """The addresses of a host, and how many connections each has (`used`)."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.used: Counter[str] = Counter()
+        self._name = name
+        self._port = port
+        self._is_name = not is_address(name)
+        self._known: list[str] = []
+        self._asked_s = -math.inf
+        # Until when an address that accepted no connection is left out.
+        self._away_s: dict[str, float] = {}
+
+    @property
+    def count(self) -> int:
+        return max(1, len(self._known))
+
+    async def least_used(self) -> str | None:
+        """None: there is nothing to choose. Raises `OSError` if the name cannot be resolved."""
+        loop = asyncio.get_running_loop()
+        if self._is_name and loop.time() - self._asked_s >= ADDRESSES_S:
+            found = await loop.getaddrinfo(self._name, self._port, type=socket.SOCK_STREAM)
+            self._asked_s = now_s = loop.time()
+            self._away_s = {one: end for one, end in self._away_s.items() if end > now_s}
+            every = dict.fromkeys(str(where[0]) for *_, where in found)
+            self._known = [one for one in every if one not in self._away_s]
+        if len(self._known) < 2:
+            return None
+        return min(self._known, key=self.used.__getitem__)
+
+    def failed(self, address: str) -> None:
+        self._away_s[address] = asyncio.get_running_loop().time() + AGE_S
+        self._known = [one for one in self._known if one != address]

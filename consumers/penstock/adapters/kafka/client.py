@@ -23,6 +23,7 @@ from penstock import config
 from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.kafka.error_codes import BROKER, CODES, MENDS, RECORD, RIGHTS, TOPIC, about
 from penstock.adapters.kafka.group.membership import LASTING, refusal
+from penstock.adapters.kafka.inside.silent_connections import watch_connections
 from penstock.errors import (
     EXIT_UNREACHABLE,
     Fatal,
@@ -54,12 +55,14 @@ _NAMED = re.compile(r"\b(\w++)\(")
 
 
 def connection(settings: config.Kafka) -> dict[str, Any]:
-    """Keyword arguments of every aiokafka client."""
+    """Keyword arguments of every aiokafka client, whose connections are watched from now on."""
+    watch_connections()
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers,
         "security_protocol": settings.security_protocol,
         "client_id": "penstock",
         "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "connections_max_idle_ms": settings.idle_ms,
     }
     if settings.security_protocol.endswith("SSL"):
         arguments["ssl_context"] = _ssl_context(settings)
@@ -218,6 +221,7 @@ async def reach(settings: config.Kafka) -> None:
     these cases, and logs every try.
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
+    del arguments["connections_max_idle_ms"]  # the connection is closed at once
     failure: PenstockError | None = None
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
         try:

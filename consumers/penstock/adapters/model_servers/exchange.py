@@ -1,15 +1,18 @@
 """Sends a request to a model server and reads the answer; both are bytes and headers.
 
-Rule: a request is sent once, with one exception. If a request went over a connection that had been
-idle, and this connection was closed before a byte of the answer came, the request is sent again.
-The reason: the server had only closed an idle connection, and this says nothing about the server's
-health or the rows. Requests forbid packed answers; an answer that is packed all the same is
-unpacked if zlib can do it. The exchange owns the connections to one server; the caller limits how
-many requests are open at a time.
+Rule: a request is sent once, with two exceptions, and then over a new connection. First, it went
+over a connection that had been idle, and that was closed before a byte of the answer came: the
+server had only closed an idle connection, and this says nothing about the server's health or the
+rows. Second, it went over a connection that had been used before, and nothing is heard for much
+longer than this server took lately: somewhere on its way the connection was forgotten. The new
+connection has the rest of the time, without this limit. Requests forbid packed answers; an answer
+that is packed all the same is unpacked if zlib can do it. The exchange owns the connections to one
+server; the caller limits how many requests are open at a time.
 """
 
 import asyncio
 import codecs
+import math
 import re
 import ssl
 import zlib
@@ -26,7 +29,7 @@ from penstock.adapters.http.answer_reader import (
     wanting,
 )
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.http.connections import Connection, Host
+from penstock.adapters.http.connections import SILENCE_S, SPREAD, Connection, Host
 from penstock.adapters.model_servers.refusals import excerpt
 from penstock.ports import outgoing_traceparent
 
@@ -36,6 +39,10 @@ CONNECT_S: Final = 5.0
 # connection was idle for less than `RESTED_S` and then breaks during a request, the request is the
 # cause. Such a request is not sent again.
 RESTED_S: Final = 1.0
+# A server is silent if it takes this many times as long as for its slowest answer of late, and
+# `SILENCE_S` at least. Of the slowest answer a hundredth is forgotten with each one that follows.
+SILENT_TIMES: Final = 4
+FORGOTTEN_SHARE: Final = 0.01
 # An answer may have at most this many bytes: ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20
 # How many bytes of an error answer are read: more than a person reads.
@@ -101,10 +108,17 @@ class Exchange:
     """Any number of tasks may call `ask` at the same time."""
 
     def __init__(
-        self, name: str, port: int, secure: ssl.SSLContext | None, *, rested_s: float = RESTED_S
+        self,
+        name: str,
+        port: int,
+        secure: ssl.SSLContext | None,
+        *,
+        rested_s: float = RESTED_S,
+        spread: int = SPREAD,
     ) -> None:
-        self._host = Host(name, port, secure)
+        self._host = Host(name, port, secure, spread)
         self._rested_s = rested_s
+        self._slowest_s = 0.0
 
     async def ask(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
         """Raises `NotConnected`, the errors of `Connection.ask`, and `Fatal` if the server's
@@ -114,18 +128,25 @@ class Exchange:
         if connection is None:
             return await self._ask_anew(head, body, timeout_s)
         is_rested = connection.rested_s >= self._rested_s
-        reader = _reader()
+        reader, now_s = _reader(), asyncio.get_running_loop().time
+        due_s = now_s() + timeout_s
+        silence_s = max(SILENCE_S, SILENT_TIMES * self._slowest_s)
         try:
-            return await self._ask(connection, reader, head, body, timeout_s)
-        except ConnectionError as lost:
-            if not is_rested or reader.has_begun:
+            return await self._ask(connection, reader, head, body, timeout_s, silence_s)
+        except (ConnectionError, TimeoutError) as lost:
+            self._host.condemn(connection)
+            left_s = due_s - now_s()
+            is_silent = isinstance(lost, TimeoutError)
+            if left_s <= 0 or not (is_silent or (is_rested and not reader.has_begun)):
                 raise
             try:
-                return await self._ask_anew(head, body, timeout_s)
-            except NotConnected:
+                return await self._ask_anew(head, body, left_s)
+            except NotConnected as away:
                 # The server may have received the first request before the connection broke. So the
                 # error of the first request is raised: `NotConnected` would promise that nothing
                 # was sent.
+                if is_silent:
+                    raise ConnectionResetError(f"it fell silent, and now {away}") from None
                 raise lost from None
 
     async def aclose(self) -> None:
@@ -140,10 +161,19 @@ class Exchange:
         return await self._ask(connection, _reader(), head, body, left_s)
 
     async def _ask(
-        self, connection: Connection, reader: AnswerReader, head: bytes, body: bytes, most_s: float
+        self,
+        connection: Connection,
+        reader: AnswerReader,
+        head: bytes,
+        body: bytes,
+        most_s: float,
+        silence_s: float = math.inf,
     ) -> Answer:
-        answer = await connection.ask(head, reader, body=body, most_s=most_s)
+        now_s = asyncio.get_running_loop().time
+        began_s = now_s()
+        answer = await connection.ask(head, reader, body=body, most_s=most_s, silence_s=silence_s)
         self._host.give(connection)
+        self._slowest_s = max(now_s() - began_s, self._slowest_s * (1 - FORGOTTEN_SHARE))
         return answer
 
     async def _connect(self, most_s: float) -> Connection:

@@ -24,7 +24,7 @@ from penstock.adapters.http.answer_reader import (
     wanting,
 )
 from penstock.adapters.http.certificates import trusting
-from penstock.adapters.http.connections import Host
+from penstock.adapters.http.connections import SILENCE_S, Connection, Host
 from penstock.adapters.s3.buckets import address_of
 from penstock.adapters.s3.signing import Credentials, CredentialSource, Signer
 from penstock.adapters.stores.names import (
@@ -161,7 +161,7 @@ class _Site:
         self._netloc = parts.netloc
         self._region = region
         self._host = Host(parts.hostname or "", port, secure if is_secure else None)
-        self._read_timeout_s = read_timeout_s
+        self._silence_s = read_timeout_s
         self._credentials: Credentials | None = None
         self._sign: Signer | None = None
         # The last credentials that this host has accepted.
@@ -172,22 +172,52 @@ class _Site:
         if self._sign is None or credentials is not self._credentials:
             self._sign = Signer(self._netloc, self._region, credentials)
             self._credentials = credentials
-        connection = self._host.take() or await self._host.connect(CONNECT_TIMEOUT_S)
-        answer = await connection.ask(
-            self._sign.get(path, query, more),
-            AnswerReader(_FIELDS, WHOLE_BYTES, 0, believes_length=True),
-            silence_s=self._read_timeout_s,
-            # A slower transfer is left to the client behind, which reads it in small chunks.
-            most_s=SLOW_SILENCES * self._read_timeout_s,
-        )
-        self._host.give(connection)
+        request = self._sign.get(path, query, more)
+        answer = await self._over_used(request) or await self._over_new(request)
         if answer.status == OK:
             self._taken = credentials
         is_locked_out = answer.status in _DENIED and credentials is self._taken
         return _Asked(answer, is_locked_out)
 
+    async def _over_used(self, request: bytes) -> Answer | None:
+        """None: there is no connection to be used again, or it brought nothing: the store has
+        closed it, or it was forgotten on its way.
+        """
+        connection = self._host.take()
+        if connection is None:
+            return None
+        reader = _reader()
+        try:
+            return await self._over(connection, request, reader, min(SILENCE_S, self._silence_s))
+        except (ConnectionError, TimeoutError):
+            self._host.condemn(connection)
+            if reader.has_begun:
+                raise
+            return None
+
+    async def _over_new(self, request: bytes) -> Answer:
+        connection = await self._host.connect(CONNECT_TIMEOUT_S)
+        return await self._over(connection, request, _reader(), self._silence_s)
+
+    async def _over(
+        self, connection: Connection, request: bytes, reader: AnswerReader, silence_s: float
+    ) -> Answer:
+        answer = await connection.ask(
+            request,
+            reader,
+            silence_s=silence_s,
+            # A slower transfer is left to the client behind, which reads it in small chunks.
+            most_s=SLOW_SILENCES * self._silence_s,
+        )
+        self._host.give(connection)
+        return answer
+
     def close(self) -> None:
         self._host.close()
+
+
+def _reader() -> AnswerReader:
+    return AnswerReader(_FIELDS, WHOLE_BYTES, 0, believes_length=True)
 
 
 def _whole(answer: Answer) -> WholeBody | None:

@@ -29,6 +29,8 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         # When a worker has been dead for this many seconds, other workers take over its sites.
         "broker_session_timeout": 10.0,
         "broker_heartbeat_interval": 2.0,
+        "consumer_connections_max_idle_ms": cfg.kafka.idle_ms,
+        "producer_connections_max_idle_ms": cfg.kafka.idle_ms,
         # Offsets are committed this often, so a crash repeats at most the records of this time.
         # Repeats are recognised by their ids.
         "broker_commit_interval": 0.5,

@@ -14,6 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
@@ -47,6 +48,8 @@ OUT = TopicPartition("predictions", 0)
 
 # Every private attribute that `inside/` uses, by the class that has it.
 PRIVATES = {
+    asyncio.StreamReader: "_buffer",
+    AIOKafkaConnection: "_handle_frame",
     AIOKafkaConsumer: "_client _coordinator _fetcher _subscription",
     AIOKafkaAdminClient: "_client",
     AIOKafkaProducer: "_closed _message_accumulator _sender _txn_manager",
@@ -82,6 +85,8 @@ async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
     accumulator = producer._message_accumulator
     batch = producer.create_batch()
     made: list[Any] = [
+        asyncio.StreamReader(),
+        AIOKafkaConnection("localhost", 9092),
         consumer,
         admin,
         producer,

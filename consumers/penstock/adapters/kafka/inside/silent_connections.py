@@ -1,0 +1,179 @@
+"""Finds out that a connection to a broker is dead, for every client of aiokafka in the process.
+
+Rule: a dead connection costs one wait of `SILENCE_S`. Load balancers and gateways forget a
+connection that was idle: Azure's after 4 minutes, AWS's network load balancer after 350 s. Nobody
+tells the two ends, so a request gets no answer. aiokafka would wait for 40 s, and then meet the
+next dead connection. Here a connection that owes an answer and is silent for too long is closed,
+and so are all others of its event loop that have been idle for as long, because they share its way
+and its fate. To close one that was alive costs a new connection. aiokafka repeats what got no
+answer.
+
+A broker may also just be slow, and would be slow again. So after each silence the next request of
+this kind to this broker may take twice as long, and an answer tells how long an answer takes.
+Requests that wait for other members of the group, or for the controller, have aiokafka's own limit.
+The time for which a broker leaves a connection unread, because of a quota, does not count.
+
+This file uses private parts of aiokafka 0.14's connection, and replaces the function by which its
+clients connect, because there is no public way.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakSet
+
+from aiokafka import client
+from aiokafka.conn import AIOKafkaConnection, CloseReason
+
+from penstock.adapters.http.kept_alive import keep_alive
+
+log = logging.getLogger(__name__)
+
+# A healthy broker answers within milliseconds. A member that is not heard for `kafka.session_ms`
+# (6 s at least) is expelled, so this time must leave it time for a heartbeat by a new connection.
+SILENCE_S: Final = 4.0
+# How long a new connection may take, with TLS and the password. Java's clients have the same
+# (socket.connection.setup.timeout.ms).
+CONNECT_S: Final = 10.0
+# JoinGroup and SyncGroup, and what the controller does: topics, partitions, records, groups.
+_UNBOUNDED: Final = frozenset({11, 14, 19, 20, 21, 33, 37, 42, 44})
+
+
+class _Ways:
+    """What is known about the connections of an event loop. `silence_s`: by the broker's address
+    and the kind of the request, how long an answer may take, if that is not `SILENCE_S`.
+    """
+
+    def __init__(self) -> None:
+        self.connections: WeakSet[_Connection] = WeakSet()
+        self.silence_s: dict[tuple[str, int, int], float] = {}
+
+
+# By their event loop, because Faust has clients in two threads.
+_ways: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ways] = WeakKeyDictionary()
+
+
+class _Connection(AIOKafkaConnection):  # type: ignore[misc]
+    def __init__(self, *where: Any, **options: Any) -> None:
+        super().__init__(*where, **options)
+        self._ways = _ways.setdefault(self._loop, _Ways())
+        self._is_watched = False
+        self._watch: asyncio.TimerHandle | None = None
+        # When the last answer came; since when one is owed, if none came since; and until when the
+        # broker leaves the connection unread, as it said.
+        self._heard_s = self._asked_s = self._unread_s = self._loop.time()
+        # How long the oldest request may take, as it was when its answer began to be owed.
+        self._patience_s = SILENCE_S
+        self._arrived_bytes = 0
+
+    async def connect(self) -> Any:
+        async with asyncio.timeout(CONNECT_S):
+            ends = await super().connect()
+        keep_alive(self._writer.get_extra_info("socket"))
+        self._ways.connections.add(self)
+        self._is_watched = True
+        return ends
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        is_first = not self._requests
+        answer = super().send(request, expect_response)
+        if is_first and self._requests and self._is_watched:
+            self._asked_s = self._loop.time()
+            self._patience_s = self._may_take_s(self._requests[0][1])
+            if self._watch is None:
+                self._watch = self._loop.call_later(SILENCE_S, self._look)
+        return answer
+
+    def _handle_frame(self, resp: bytes) -> None:
+        _, request, answer = self._requests[0]
+        owed_since_s = self._owed_since_s
+        super()._handle_frame(resp)
+        self._heard_s, self._arrived_bytes = self._loop.time(), 0
+        if not self._is_watched:
+            return
+        if self._requests:
+            self._patience_s = self._may_take_s(self._requests[0][1])
+        if answer.cancelled() or answer.exception():
+            return
+        throttled_ms = getattr(answer.result(), "throttle_time_ms", 0)
+        if throttled_ms:
+            self._unread_s = self._heard_s + throttled_ms / 1000
+        self._learn(request, self._heard_s - owed_since_s)
+
+    @property
+    def _owed_since_s(self) -> float:
+        """A broker handles the requests of a connection one by one, so the oldest one counts."""
+        since_s: float = max(self._heard_s, self._asked_s, self._unread_s)
+        return since_s
+
+    def _look(self) -> None:
+        self._watch = None
+        if not self._requests:
+            return
+        request, since_s, now_s = self._requests[0][1], self._owed_since_s, self._loop.time()
+        left_s = since_s + self._patience_s - now_s
+        # A long answer arrives for seconds.
+        before_bytes, self._arrived_bytes = self._arrived_bytes, len(self._reader._buffer)
+        if self._arrived_bytes > before_bytes:
+            left_s = max(left_s, SILENCE_S)
+        if left_s > 0:
+            self._watch = self._loop.call_later(min(left_s, SILENCE_S), self._look)
+        else:
+            self._learn(request, now_s - since_s)
+            self._condemn(since_s)
+
+    def _may_take_s(self, request: Any) -> float:
+        if request.API_KEY in _UNBOUNDED:
+            return float(self._request_timeout)
+        most_s = self._ways.silence_s.get(self._kind(request), SILENCE_S)
+        return most_s + _waits_s(request)
+
+    def _learn(self, request: Any, took_s: float) -> None:
+        most_s, learned = 2 * (took_s - _waits_s(request)), self._ways.silence_s
+        if most_s > SILENCE_S:
+            learned[self._kind(request)] = min(most_s, self._request_timeout)
+        elif learned:
+            learned.pop(self._kind(request), None)
+
+    def _kind(self, request: Any) -> tuple[str, int, int]:
+        return self.host, self.port, request.API_KEY
+
+    def _condemn(self, since_s: float) -> None:
+        sisters = [one for one in self._ways.connections if one.rests_since(since_s)]
+        log.warning(
+            "the connection to the broker %s:%d is given up: no answer for %.0f s; so are %d that "
+            "were idle for as long",
+            *(self.host, self.port, self._loop.time() - since_s, len(sisters)),
+        )
+        # With this error aiokafka asks again. It takes a broken connection for lasting in places.
+        for _, _, answer in self._requests:
+            if not answer.done():
+                answer.set_exception(TimeoutError())
+        self.close(reason=CloseReason.CONNECTION_TIMEOUT)
+        for one in sisters:
+            one.close(reason=CloseReason.IDLE_DROP)
+
+    def rests_since(self, when_s: float) -> bool:
+        return self.connected() and not self._requests and self._heard_s <= when_s
+
+    def close(self, reason: Any = None, exc: Any = None) -> Any:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        return super().close(reason, exc)
+
+
+def _waits_s(request: Any) -> float:
+    """How long the broker may wait for records before it answers."""
+    return getattr(request, "max_wait_time", 0) / 1000
+
+
+async def _create_conn(host: str, port: int, **options: Any) -> _Connection:
+    connection = _Connection(host, port, **options)
+    await connection.connect()
+    return connection
+
+
+def watch_connections() -> None:
+    """Call this before a client of aiokafka is made."""
+    client.create_conn = _create_conn

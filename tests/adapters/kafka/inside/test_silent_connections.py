@@ -1,0 +1,111 @@
+"""A connection to a broker on which nothing comes any more, and those that rested beside it."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+from aiokafka import client
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.group import JoinGroupRequest
+from aiokafka.protocol.metadata import MetadataRequest
+
+from penstock import config
+from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.inside.silent_connections import SILENCE_S
+
+# ApiVersions, Metadata and JoinGroup in their first versions.
+VERSIONS = struct.pack(">hi", 0, 3) + struct.pack(">hhh", 18, 0, 0)
+VERSIONS += struct.pack(">hhh", 3, 0, 0) + struct.pack(">hhh", 11, 0, 0)
+NO_METADATA = struct.pack(">ii", 0, 0)
+API_VERSIONS = 18
+
+
+class Broker:
+    """Answers on each connection after so many seconds, but never on the `silent` ones, which are
+    counted from 0.
+    """
+
+    def __init__(self) -> None:
+        self.pause_s = 0.0
+        self.silent: set[int] = set()
+        self.port = 0
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = len(self.tasks)
+        self.tasks.append(cast("asyncio.Task[None]", asyncio.current_task()))
+        with suppress(EOFError, ConnectionError):
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                head = struct.unpack(">hhi", (await reader.readexactly(size))[:8])
+                is_versions = head[0] == API_VERSIONS
+                if not is_versions and number in self.silent:
+                    continue
+                await asyncio.sleep(0.0 if is_versions else self.pause_s)
+                body = VERSIONS if is_versions else NO_METADATA
+                writer.write(struct.pack(">ii", 4 + len(body), head[2]) + body)
+        writer.close()
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    broker = Broker()
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+    broker.port = server.sockets[0].getsockname()[1]
+    yield broker
+    server.close()
+    await asyncio.wait(broker.tasks)
+
+
+async def connected(broker: Broker) -> AIOKafkaConnection:
+    """As every client of ours connects."""
+    connection(config.Kafka())
+    made: Any = client.create_conn
+    return await made("127.0.0.1", broker.port)
+
+
+async def test_a_silent_connection_ends_with_all_that_rested_as_long(broker: Broker) -> None:
+    now_s = asyncio.get_running_loop().time
+    one, sister, joining = [await connected(broker) for _ in range(3)]
+    broker.silent = {0, 2}
+    waits = asyncio.ensure_future(joining.send(JoinGroupRequest("g", 1, 1, "", None, "", [])))
+    began_s = now_s()
+    with pytest.raises(TimeoutError):
+        await one.send(MetadataRequest([]))
+    assert now_s() - began_s < SILENCE_S + 2
+    assert not one.connected()
+    assert not sister.connected()
+    assert joining.connected(), "it waits for other members, and not for the broker"
+    joining.close()
+    with pytest.raises(KafkaConnectionError):
+        await waits
+
+
+async def test_a_connection_that_was_heard_since_stays(broker: Broker) -> None:
+    one, sister = [await connected(broker) for _ in range(2)]
+    broker.silent = {0}
+    asked = asyncio.ensure_future(one.send(MetadataRequest([])))
+    await asyncio.sleep(0)
+    await sister.send(MetadataRequest([]))
+    with pytest.raises(TimeoutError):
+        await asked
+    assert not one.connected()
+    assert sister.connected()
+    sister.close()
+
+
+async def test_a_slow_broker_gets_twice_the_time_after_each_silence(broker: Broker) -> None:
+    """Otherwise no request to it would ever be answered."""
+    one = await connected(broker)
+    broker.pause_s = 1.5 * SILENCE_S
+    with pytest.raises(TimeoutError):
+        await one.send(MetadataRequest([]))
+    one = await connected(broker)
+    await one.send(MetadataRequest([]))
+    await one.send(MetadataRequest([]))
+    assert one.connected()
+    one.close()
