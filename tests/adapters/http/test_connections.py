@@ -1,13 +1,21 @@
-"""Connections of our own: what a task that is cancelled leaves behind."""
+"""Connections of our own: how they are spread, how they end, and what a task that is cancelled
+leaves behind.
+"""
 
 import asyncio
 import gc
+import socket
 import warnings
+from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from penstock.adapters.http.connections import Host
+from penstock.adapters.http.answer_reader import AnswerReader, wanting
+from penstock.adapters.http.connections import AGE_S, IDLE_S, SPREAD, Connection, Host
+from penstock.simulation.virtual_time import virtual_time
+from tests.support.forgetful_way import way_to
 
 
 @pytest.fixture
@@ -39,3 +47,154 @@ async def test_a_connect_that_is_cancelled_leaves_no_socket_open(port: int, turn
         gc.collect()
     ours = f"raddr=('127.0.0.1', {port})"
     assert [one for one in said if ours in str(one.message)] == []
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def reader() -> AnswerReader:
+    return AnswerReader(wanting(), 1000, 0)
+
+
+async def ask(host: Host) -> None:
+    connection = host.take() or await host.connect(5.0)
+    await connection.ask(b"GET / HTTP/1.1\r\n\r\n", reader(), most_s=5.0)
+    host.give(connection)
+
+
+class Service:
+    """Counts the requests that come to each of its addresses."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.asked: Counter[str] = Counter()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                self.asked[writer.get_extra_info("sockname")[0]] += 1
+                writer.write(OK)
+        except (EOFError, ConnectionError):
+            writer.close()
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    """On all addresses of this machine."""
+    service = Service()
+    server = await asyncio.start_server(service.serve, "0.0.0.0", 0)
+    service.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield service
+
+
+@pytest.fixture
+def name_of_four(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name with four addresses, as a resolver gives it."""
+    ask_system = socket.getaddrinfo
+
+    def getaddrinfo(host: str, port: int, *args: Any, **options: Any) -> Any:
+        if host != "many.example":
+            return ask_system(host, port, *args, **options)
+        kind = socket.AF_INET, socket.SOCK_STREAM, 6, ""
+        return [(*kind, (f"127.0.0.{n}", port)) for n in range(1, 5)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return "many.example"
+
+
+async def test_a_name_with_four_addresses_is_asked_at_all_of_them(
+    service: Service, name_of_four: str
+) -> None:
+    host = Host(name_of_four, service.port, None)
+    for _ in range(50):
+        await asyncio.gather(*[ask(host) for _ in range(4)])
+    assert len(service.asked) == 4
+    assert all(0.8 <= asked / 50 <= 1.2 for asked in service.asked.values()), service.asked
+    await host.aclose()
+
+
+async def test_an_address_that_is_away_costs_no_request(
+    name_of_four: str,
+) -> None:
+    service = Service()
+    server = await asyncio.start_server(service.serve, ["127.0.0.1", "127.0.0.3"], 0)
+    # The two sockets get different ports, so only the first address is there.
+    service.port = server.sockets[0].getsockname()[1]
+    async with server:
+        host = Host(name_of_four, service.port, None)
+        for _ in range(40):
+            await ask(host)
+        assert sum(service.asked.values()) == 40
+        await host.aclose()
+
+
+async def test_servers_behind_a_balancer_get_even_shares(service: Service) -> None:
+    """Although only one request is under way at a time."""
+    servers = [f"127.0.0.{n}:{service.port}" for n in range(1, 5)]
+    async with way_to(*servers) as way:
+        host = Host("127.0.0.1", way.port, None)
+        for _ in range(400):
+            await ask(host)
+        assert sum(way.began.values()) == SPREAD
+        assert all(0.5 <= asked / 100 <= 1.5 for asked in service.asked.values()), service.asked
+        assert len(service.asked) == 4
+        await host.aclose()
+
+
+async def test_the_sisters_of_a_dead_connection_are_not_used(service: Service) -> None:
+    async with way_to(f"127.0.0.1:{service.port}") as way:
+        host = Host("127.0.0.1", way.port, None)
+        for _ in range(SPREAD):
+            await ask(host)
+        assert way.forget() == SPREAD
+        dead = host.take()
+        assert dead is not None
+        with pytest.raises(TimeoutError):
+            await dead.ask(b"GET / HTTP/1.1\r\n\r\n", reader(), most_s=60.0, silence_s=0.1)
+        host.condemn(dead)
+        await ask(host)
+        assert service.asked["127.0.0.1"] == SPREAD + 1
+        await host.aclose()
+
+
+class _Wire(asyncio.Transport):
+    def write(self, data: Any) -> None:
+        return
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        return
+
+
+async def answered(connection: Connection) -> None:
+    asked = asyncio.create_task(connection.ask(b"GET", reader(), most_s=5.0))
+    await asyncio.sleep(0)
+    connection.data_received(OK)
+    await asked
+
+
+@virtual_time
+async def test_a_connection_ends_by_age_however_busy_it_is() -> None:
+    connection = Connection(asyncio.get_running_loop())
+    connection.connection_made(_Wire())
+    ages = 0
+    await answered(connection)
+    while connection.is_fresh:
+        await asyncio.sleep(1)
+        ages += 1
+        await answered(connection)
+    assert 2 / 3 * AGE_S <= ages <= 4 / 3 * AGE_S + 1
+
+
+@virtual_time
+async def test_a_connection_that_rested_is_not_used_again() -> None:
+    connection = Connection(asyncio.get_running_loop())
+    connection.connection_made(_Wire())
+    await answered(connection)
+    await asyncio.sleep(IDLE_S / 2)
+    assert connection.is_fresh
+    await asyncio.sleep(IDLE_S / 2)
+    assert not connection.is_fresh

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.adapters.http.connections import PIECE_BYTES
+from penstock.adapters.http.connections import PIECE_BYTES, SILENCE_S
 from penstock.adapters.model_servers.exchange import Exchange, NotConnected
 from penstock.errors import Fatal
+from tests.support.forgetful_way import way_to
 from tests.support.secured import Authority
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -267,4 +268,19 @@ async def test_a_server_whose_certificate_is_not_trusted_is_a_setting_to_mend(
         exchange = Exchange("127.0.0.1", server.port, trusting, spread=1)
         with pytest.raises(Fatal, match=r"model\.ssl_cafile"):
             await ask(exchange)
+        await exchange.aclose()
+
+
+async def test_a_request_over_a_forgotten_connection_goes_over_a_new_one() -> None:
+    now_s = asyncio.get_running_loop().time
+    async with Server(always).running() as server, way_to(f"127.0.0.1:{server.port}") as way:
+        exchange = Exchange("127.0.0.1", way.port, None, spread=4)
+        await asyncio.gather(*[ask(exchange) for _ in range(4)])
+        assert way.forget() == 4
+        began_s = now_s()
+        assert await ask(exchange) == b"ok"
+        assert SILENCE_S <= now_s() - began_s < SILENCE_S + 2
+        for _ in range(4):
+            assert await ask(exchange) == b"ok"
+        assert now_s() - began_s < SILENCE_S + 2, "each forgotten one was waited for"
         await exchange.aclose()

@@ -192,14 +192,17 @@ FINE: Final[dict[str, tuple[bytes, list[bytes]]]] = {
 async def server(case: Case) -> AsyncIterator[str]:
     """Before it keeps silent or drips it answers once, so that a connection is there."""
     served: set[asyncio.Task[None]] = set()
+    has_answered = not case.takes_long
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         served.add(task)
         try:
+            nonlocal has_answered
             await take(reader)
-            if case.takes_long:
+            if not has_answered:
+                has_answered = True
                 writer.write(WHOLE)
                 await take(reader)
             writer.write(case.raw)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from penstock import config
+from penstock.adapters.http.connections import SPREAD
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.stores.transfer import WHOLE_BYTES
@@ -43,11 +44,11 @@ async def test_an_empty_object_has_no_chunks() -> None:
         assert await read(objects, KEY) == b""
 
 
-async def test_a_connection_serves_one_object_after_the_other() -> None:
+async def test_connections_serve_one_object_after_the_other() -> None:
     async with S3Stub({KEY.key: b"x"}) as stub, direct(stub) as (objects, behind):
-        for _ in range(5):
+        for _ in range(2 * SPREAD):
             assert await read(objects, KEY) == b"x"
-        assert [len(site._host._idle) for site in objects._sites.values()] == [1]
+        assert [len(site._host._idle) for site in objects._sites.values()] == [SPREAD]
     assert behind.opened == []
 
 
