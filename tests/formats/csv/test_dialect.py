@@ -5,6 +5,7 @@ import io
 import logging
 from dataclasses import replace
 from math import isnan
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -188,6 +189,40 @@ def test_a_first_line_that_counts_may_be_a_header_which_is_said_once(
     assert elements(decode(data, options=told)) == frame.to_numpy().tolist()
     assert elements(decode(b"0\n1\n", options=RowOptions(form="json"))) == [[0], [1]]
     assert len(ours(caplog)) == 1
+
+
+@pytest.mark.parametrize("form", ["json", "matrix"])
+@pytest.mark.parametrize(
+    "data",
+    [b"# by it\na,b\n1,2\n", b"# by it\n# unit m\na\n1\n", b"# x\n1;2\n", b"#x\n1,2\n"],
+)
+def test_comments_before_the_header_are_refused_unless_they_are_told(
+    data: bytes, form: Literal["json", "matrix"]
+) -> None:
+    for cuts in (range(0), range(1, len(data))):
+        with pytest.raises(Poison, match=r"set rows\.comment = "):
+            decode(data, options=RowOptions(form=form), cuts=cuts)
+    told = RowOptions(form=form, own=(CsvOptions(comment="#"),))
+    assert len(rows_of(decode(data, options=told))) == 1
+
+
+@pytest.mark.parametrize("data", [b"#id,b\n1,2\n", b"# a\n1\n", b"#a\n#b\n", b"# a\n"])
+def test_a_header_or_text_that_begins_like_a_comment_is_read(data: bytes) -> None:
+    assert decode(data, options=RowOptions(form="json")) or data == b"# a\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "is_said"),
+    [("2019,2020,2021", True), ("country,2019,2020", True), ("country,2019", False),
+     ("1,2", False), ("2019,2021", False), ("2019.5,2020", False), ("x,0,1", False)],
+)  # fmt: skip
+def test_a_first_line_of_years_may_be_a_header_which_is_said(
+    first: str, is_said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    data = f"{first}\n{first}\n".encode()
+    assert len(elements(decode(data, options=RowOptions(form="json")))) == 2
+    assert [record.message for record in ours(caplog)] == [COUNTED] * is_said
 
 
 def test_what_texts_alone_leave_open_is_decided_and_said_once(

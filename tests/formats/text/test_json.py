@@ -297,6 +297,24 @@ def test_a_path_that_leads_nowhere_is_refused(text: bytes, words: str) -> None:
         assert words in str(failure)
 
 
+@pytest.mark.parametrize(
+    ("text", "path", "key"),
+    [
+        (b'{"a":[1],"a":[2]}', "/a", "a"),
+        (b'{"a":[1],"\\u0061":7}', "/a", "a"),
+        (b'{"b":{"a":[1]},"c":0,"b":0}', "/b/a", "b"),
+        (b'{"b":[0,{"a":[1],"a":0}]}', "/b/1/a", "a"),
+    ],
+)
+def test_a_key_twice_on_the_way_of_a_path_is_refused(text: bytes, path: str, key: str) -> None:
+    for cuts in ((), range(1, len(text))):
+        runs, failure = decode_until_failure(text, "x.json", at(path), cuts=cuts)
+        assert elements(runs) == [1]
+        assert f'"{key}" comes twice' in str(failure)
+    beside = b'{"x":1,"a":[1],"x":{"a":0,"a":1}}'
+    assert elements(decode(beside, "x.json", at("/a"))) == [1]
+
+
 def test_what_is_around_the_array_of_a_path_is_held_up_to_the_limit() -> None:
     rows = json.dumps([[number] for number in range(500)])
     options = RowOptions(row_bytes=100, own=(JsonOptions("/a"),))

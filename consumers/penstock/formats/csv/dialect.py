@@ -73,9 +73,17 @@ TWO_WAYS: Final = (
 )
 
 COUNTED: Final = (
-    "the first line of a CSV is 0, 1, 2 and so on, and is taken for a row; if these are names, as "
-    'of a pandas frame of an array, set rows.header = "yes"'
+    "the first line of a CSV counts 0, 1, 2 and so on, or years, and is taken for a row; if these "
+    'are names, as of a pandas frame, set rows.header = "yes"'
 )
+COMMENT: Final = (
+    "the first line of the CSV is a comment, with # and other cells than the rows; set "
+    'rows.comment = "#"'
+)
+# A text may begin with `#`, but hardly two with these.
+_REMARKS: Final = (b"# ", b"##")
+_NO_CELL: Final = re.compile(rb"# |##|.*[;\t|]")
+_YEARS: Final = range(1900, 2101)
 
 
 class Quoting(NamedTuple):
@@ -210,8 +218,15 @@ def is_header(
         return True
     if options.columns and any(isinstance(column, str) for column in options.columns):
         return True
+    if len(cells) == 1 and cells[0].startswith(b"#"):
+        if not rest:
+            return None
+        second, _ = split_first(rest)
+        is_remark = cells[0].startswith(_REMARKS) and _NO_CELL.match(second)
+        if is_remark or b"," in second:
+            raise Poison("bad_format", COMMENT)
     if any(map(is_number, cells)):
-        if cells[0] == b"0" and len(cells) > 1 and cells == [b"%d" % n for n in range(len(cells))]:
+        if _counts(cells):
             options.notices.once(COUNTED)
         return False
     # If a line has a number with a decimal comma, it is not a header. It will be a bad row, whose
@@ -233,6 +248,17 @@ def is_header(
     if not has_number:
         options.notices.once(TEXTS_ONLY)
     return has_number
+
+
+def _counts(cells: Sequence[bytes]) -> bool:
+    """True for `0,1,2`, which pandas writes for columns without names, and for years one after the
+    other, also behind names such as `country`.
+    """
+    numbers = list(filter(is_number, cells))
+    first = int(numbers[0]) if numbers[0].isdigit() else -1
+    if len(numbers) < 2 or not (first in _YEARS or (first == 0 and len(numbers) == len(cells))):
+        return False
+    return numbers == [b"%d" % number for number in range(first, first + len(numbers))]
 
 
 def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:

@@ -12,6 +12,7 @@ of a row is not JSON, the object is `bad_format` from there on. If the text is J
 cannot hold its value, it is one bad row, as in NDJSON.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -476,6 +477,7 @@ class JsonPathParser(Parser):
             return b""
         if not _is_json(self._frame):
             raise Poison("bad_format", "what is around the array of rows.path is not JSON")
+        self._check_names()
         self._frame.clear()
         self._tried_bytes, self._elements = 0, None
         self._behind = Brackets(len(self._names))
@@ -514,6 +516,22 @@ class JsonPathParser(Parser):
                     name = sign
             open += (sign in (b"[", b"{")) - is_closer
         return -1
+
+    def _check_names(self) -> None:
+        """Raises `Poison` if an object on the way to the array has the same key twice. Readers
+        differ in which value they take.
+        """
+        try:
+            found = json.loads(self._frame, object_pairs_hook=tuple)
+        except RecursionError:
+            raise self._no_array("is in a value that is nested too deeply") from None
+        for name in self._names:
+            if isinstance(found, tuple):
+                found, *others = [value for key, value in found if key == name]
+                if others:
+                    raise self._no_array(f'is not the only one: the key "{name}" comes twice')
+            else:
+                found = found[int(name)]
 
     def _no_array(self, why: str) -> Poison:
         return Poison("bad_format", f'the value at "{self._path}" {why} (rows.path)')
