@@ -25,6 +25,7 @@ FLAT: dict[str, Any] = {
     "price": pa.array([Decimal("12345678901234567890.12345"), None, Decimal("-0.00001")],
                       pa.decimal128(30, 5)),
     "raw": pa.array([b"\0\xff", None, b""]),
+    "id": pa.array([b"\0" * 16, None, bytes(range(16))], pa.uuid()),
     "text": pa.array(['q"\\\n', None, "\u00fc"]),
     "view": pa.array(["x", None, "y" * 40], pa.string_view()),
     "float": pa.array([0.1, None, float("nan")], pa.float32()),
@@ -61,6 +62,17 @@ def test_what_is_nested_is_written_as_what_is_flat(kind: str) -> None:
     assert texts(fixed) == [f"[{','.join(flat)}]"]
     for text in (*flat, *texts(structs)):
         orjson.loads(text)
+
+
+def test_a_uuid_is_its_text_and_minus_zero_stays_a_float() -> None:
+    assert texts(FLAT["id"]) == [
+        '"00000000-0000-0000-0000-000000000000"', "null",
+        '"00010203-0405-0607-0809-0a0b0c0d0e0f"',
+    ]  # fmt: skip
+    for kind in (pa.float16(), pa.float32(), pa.float64()):
+        assert texts(pa.array([-0.0, 0.0, None, 1.5, -1.0]).cast(kind)) == [
+            "-0.0", "0", "null", "1.5", "-1",
+        ]  # fmt: skip
 
 
 def test_a_list_struct_or_map_that_is_null_is_null() -> None:

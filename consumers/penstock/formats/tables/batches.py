@@ -166,6 +166,7 @@ class TableReader:
     def _columns(self, columns: list[Any]) -> Run:
         for column in columns:
             check_values(column)
+        columns = [getattr(column, "storage", column) for column in columns]
         batch = pa.record_batch(columns, names=self._given)
         if not self._schema:
             self._schema = str(batch.schema)

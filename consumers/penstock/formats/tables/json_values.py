@@ -43,10 +43,12 @@ def objects(names: Sequence[str], columns: list[Any]) -> JsonRows:
 
 
 def plain(column: Any) -> Any:
-    """The column as one array of plain values: dictionaries, extensions and runs are decoded."""
+    """The column as one array of plain values: dictionaries, runs, and extensions other than UUIDs
+    are decoded.
+    """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if isinstance(column, pa.ExtensionArray):
+    if isinstance(column, pa.ExtensionArray) and not isinstance(column, pa.UuidArray):
         return plain(column.storage)
     if pa.types.is_dictionary(column.type):
         return plain(_decoded(column))
@@ -92,7 +94,10 @@ def _flat_text(column: Any) -> Any:
     if types.is_floating(kind):
         if types.is_float16(kind):
             column = column.cast(pa.float32())
-        return pc.if_else(pc.is_finite(column), column, None).cast(pa.string())
+        text = pc.if_else(pc.is_finite(column), column, None).cast(pa.string())
+        # Arrow writes -0.0 as `-0`, which Python reads as the integer 0.
+        is_minus_zero = pc.equal(text, "-0")
+        return pc.if_else(is_minus_zero, "-0.0", text) if pc.any(is_minus_zero).as_py() else text
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind):
         return column.cast(pa.string())
     if types.is_duration(kind):
@@ -105,6 +110,8 @@ def _flat_text(column: Any) -> Any:
         return _quoted(time_text(column))
     if kind.id in TEXTS:
         return _string_text(column)
+    if isinstance(kind, pa.UuidType):
+        return _quoted(pa.array([one and str(one) for one in column.to_pylist()], pa.string()))
     if kind.id in BINARIES or types.is_fixed_size_binary(kind):
         return _base64_text(column)
     raise ValueError(f"values of {kind} have no form in JSON; choose others with rows.columns")
