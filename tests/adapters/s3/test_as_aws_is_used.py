@@ -106,6 +106,15 @@ async def test_an_access_point_is_asked_at_the_address_that_botocore_gives_it(
     await files.aclose()
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9000", "http://minio:9000", "http://[::1]:9"])
+async def test_an_access_point_of_a_store_without_subdomains_is_refused(url: str) -> None:
+    settings = config.Objects(endpoint_url=url, region="eu-west-1", key="k", secret="s")
+    files = S3fsObjects(settings)
+    with pytest.raises(Poison, match="has no access points"):
+        await files.open(Location(ARNS[0], "dir/a.csv"))
+    await files.aclose()
+
+
 PROFILES: list[tuple[str, dict[str, Any]]] = [
     ("use_dualstack_endpoint = true", {"use_dualstack_endpoint": True}),
     ("s3 =\n  use_dualstack_endpoint = true", {"use_dualstack_endpoint": True}),

@@ -8,6 +8,7 @@ first use.
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from s3fs import S3FileSystem
 
@@ -22,7 +23,14 @@ from penstock.adapters.s3.s3fs_errors import (
     translated,
 )
 from penstock.adapters.s3.signing import check_credentials
-from penstock.adapters.stores.names import Glob, check_bucket, pin_of, quoted, wants_etag
+from penstock.adapters.stores.names import (
+    Glob,
+    check_bucket,
+    name,
+    pin_of,
+    quoted,
+    wants_etag,
+)
 from penstock.adapters.stores.refusals import NO_SUCH_RANGE, Renewal, implausible_answer
 from penstock.adapters.stores.transfer import (
     CHUNK_BYTES,
@@ -62,7 +70,7 @@ class S3fsObjects:
         self._renewal = Renewal()
 
     async def open(self, location: Location) -> Body:
-        _check_bucket(location)
+        self._check_bucket(location)
         answer = await self.get(location, _pinned(location))
         status, length = status_of(answer), answer.get("ContentLength")
         if status != 200 or length is None:
@@ -76,7 +84,7 @@ class S3fsObjects:
         return S3Body(self, location, answer, self._read_timeout_s)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
-        _check_bucket(location)
+        self._check_bucket(location)
         return await repeated(lambda: self._part(location, start, stop))
 
     async def _part(self, location: Location, start: int, stop: int | None) -> Part:
@@ -117,6 +125,18 @@ class S3fsObjects:
             self._client = await self._files.set_session()
         return self._client
 
+    def _check_bucket(self, location: Location) -> None:
+        """An access point is asked at a subdomain of its own."""
+        endpoint_url = self._settings.endpoint_url
+        if not is_access_point(location.bucket):
+            check_bucket(location)
+        elif endpoint_url and not _has_subdomains(endpoint_url):
+            raise Poison(
+                "not_found",
+                f"{name(location)}: the store {endpoint_url} has no access points; name the "
+                f"bucket, or leave out {self._section}.endpoint_url",
+            )
+
     async def _meant(self, error: Exception, location: Location) -> PenstockError:
         """Translate the error. If it says that the credentials have expired, look for new ones."""
         meant = translated(error, location)
@@ -137,7 +157,7 @@ class S3fsObjects:
 
     async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
         location = Location(bucket, pattern, store=store)
-        _check_bucket(location)
+        self._check_bucket(location)
         glob = Glob.of(pattern)
         try:
             pages = (await self.client()).get_paginator("list_objects_v2")
@@ -207,9 +227,10 @@ class S3Body(ResumedBody):
             self._stream = None
 
 
-def _check_bucket(location: Location) -> None:
-    if not is_access_point(location.bucket):
-        check_bucket(location)
+def _has_subdomains(url: str) -> bool:
+    """False if the URL's host is an IP address or one word, such as `minio`."""
+    host = urlsplit(url).hostname or ""
+    return "." in host and not host.rpartition(".")[2].isdigit()
 
 
 def _pinned(location: Location) -> dict[str, str]:
