@@ -71,6 +71,10 @@ def test_binary_data_named_as_text(key: str, data: bytes, kind: str, format: str
     )
 
 
+def test_a_workbook_named_as_csv_is_named() -> None:
+    assert "a zip or an Excel workbook (.xlsx)" in str(refused(b"PK\3\4" + bytes(40), "a.csv"))
+
+
 def test_what_nobody_reads_here_is_named_too() -> None:
     assert "this is HDF5, which is not read here" in str(
         refused(b"\x89HDF\r\n\x1a\n" + CSV, "a.csv")
@@ -119,7 +123,7 @@ def test_a_member_of_another_kind_is_named_with_its_archive() -> None:
     [(member, said)] = rows_of(runs)
     assert member == "x/1.csv"
     assert str(said).startswith("this is no text, as csv is: it begins as")
-    assert "none of the archive's 1 members can be read: 1 *.csv" in str(failure)
+    assert "no member of the archive can be read: 1 *.csv" in str(failure)
 
 
 def test_packed_data_behind_a_byte_order_mark_is_no_text() -> None:

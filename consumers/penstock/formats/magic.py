@@ -117,7 +117,7 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\xff\xff\xff\xff": ("an Arrow stream", "arrow"),
     b"Obj\x01": ("Avro", "avro"),
     b"\x93NUMPY": ("npy", "npy"),
-    b"PK\x03\x04": ("a zip", "zip"),
+    b"PK\x03\x04": ("a zip or an Excel workbook (.xlsx)", "zip"),
     b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", "video"),
     # The following beginnings are possible in texts, too.
     b"GIF8": ("a GIF", "image"),

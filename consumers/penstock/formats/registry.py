@@ -374,12 +374,12 @@ class _Members(Members):
         if self._opened == self._lost and passed.members:
             raise Poison(
                 "bad_archive" if self._lost else "bad_format",
-                f"none of the archive's {passed.members} members can be read: {passed.shown()}; "
+                f"no member of the archive can be read: {passed.shown()}; "
                 f"{why}; choose members by rows.member, or correct their names",
             )
         if passed.told:
             self._options.notices.once(
-                f"{self._key}: {passed.told} members of the archive are passed over: "
+                f"{self._key}: these members of the archive are passed over: "
                 f"{passed.shown()}; {why}",
                 about=f"members passed over: {', '.join(sorted(passed.kinds))}",
             )

@@ -79,6 +79,14 @@ def test_grey_cmyk_alpha_and_palettes_become_rgb(mode: str, kind: str) -> None:
         assert (pixels(data) == expected(again)).all()
 
 
+def test_an_avif_that_does_not_say_so_is_named() -> None:
+    data = saved(Image.fromarray(noise(64, 48)), "AVIF")
+    end = int.from_bytes(data[:4], "big")
+    brands = data[8:end].replace(b"avif", b"mif1").replace(b"MA1B", b"miaf")
+    (error,) = errors(decode(data[:8] + brands + data[end:], "x.avif", options()))
+    assert "this is an AVIF that does not say so" in error
+
+
 def test_a_palette_with_transparency_keeps_its_colours() -> None:
     image = Image.fromarray(noise(4, 3)).quantize(8)
     image.info["transparency"] = bytes([0, 128, 255])

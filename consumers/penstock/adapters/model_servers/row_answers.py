@@ -145,7 +145,8 @@ def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answe
     except LookupError:
         raise _nothing_at(pointer, raw) from None
     except (ValueError, RecursionError):
-        raise Rejected("model_rejected", f"the model's answer is not JSON ({complaint})") from None
+        said = f"the model's answer is not JSON ({complaint}): {excerpt(raw)}"
+        raise Rejected("model_rejected", said) from None
     errors = {row: error for row, (_, error) in enumerate(pairs) if error is not None}
     return Answers([text for text, _ in pairs], errors)
 

@@ -72,6 +72,8 @@ def check_shown(kind: str, data: bytes) -> None:
     """Raises `BadRow` if Pillow would give another picture than the one that the file is for."""
     if kind == "AVIF" and next(_properties(data, b"clap"), None) is not None:
         raise BadRow("the AVIF says that it is to be cropped (clap), which is not read; crop it")
+    if kind == "HEIC" and next(_properties(data, b"av1C"), None) is not None:
+        raise BadRow("this is an AVIF that does not say so; write it with the brand avif")
     if kind == "TIFF":
         if data.startswith(_MM_BIG_TIFF):
             raise BadRow(

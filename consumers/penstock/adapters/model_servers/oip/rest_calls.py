@@ -222,7 +222,8 @@ def _loaded(raw: bytes) -> Any:
         try:
             return json.loads(raw)
         except (ValueError, RecursionError):
-            raise Rejected("model_rejected", f"the model's answer is not JSON ({error})") from None
+            said = f"the model's answer is not JSON ({error}): {excerpt(raw)}"
+            raise Rejected("model_rejected", said) from None
 
 
 def _said(raw: bytes) -> str:
