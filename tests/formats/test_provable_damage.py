@@ -7,7 +7,9 @@ its own. `hold` damages the object in many ways: a single bit is flipped, or one
 each of `units`, such as a page) is lost. It reads the object after each damage, and compares its
 rows with the undamaged rows: they must be the same rows, from the first one on, and if some are
 missing or differ, the object must end with an error. In a format in which a bad row may stand for
-damage (a picture in an archive), a row with an error may stand in the place of a row.
+damage (a picture in an archive), a row with an error may stand in the place of a row. Some formats
+prove only at their end that something is missing (`by_end`): then rows may differ, if the object
+ends with an error.
 
 Damage in places that nothing covers (`proven` leaves them out) is tried, too. It may give other
 rows; how often it did is in the table of docs/formats.md, which `DAMAGE_TABLE=1` prints.
@@ -48,6 +50,7 @@ class Sample:
     """`proven`: the spans that checksums or other proofs cover; None: the whole object. `units`:
     spans of which each may be lost as a whole. `least_proven`: at least this share of all damages
     in `proven` must have been seen as an error, so that a test cannot pass because nothing is read.
+    `flips`: False if only what is lost is proven, and not a flipped bit.
     """
 
     name: str
@@ -57,6 +60,8 @@ class Sample:
     proven: Sequence[Span] | None = None
     units: Sequence[Span] = ()
     least_proven: float = 0.9
+    by_end: bool = False
+    flips: bool = True
 
     def __str__(self) -> str:
         return self.name
@@ -100,8 +105,8 @@ def _same(row: Row, one: Row) -> bool:
     return row == one or repr(row) == repr(one)  # NaN is not equal to itself
 
 
-def damages(sample: Sample, seed: int) -> Iterator[tuple[int, bytes]]:
-    """Where it is damaged, and the damaged object."""
+def damages(sample: Sample, seed: int) -> Iterator[tuple[int, bool, bytes]]:
+    """Where it is damaged; True if that can be proven; and the damaged object."""
     draw, data = random.Random(seed), sample.data
     spans = sample.proven if sample.proven is not None else [(0, len(data))]
     sizes = [stop - start for start, stop in spans]
@@ -111,14 +116,15 @@ def damages(sample: Sample, seed: int) -> Iterator[tuple[int, bytes]]:
             start, stop = 0, len(data)  # anywhere, to learn what nothing covers
         if sample.units and number % 4 == 1:
             first, end = draw.choice(sample.units)
-            yield first, data[:first] + data[end:]
+            yield first, True, data[:first] + data[end:]
             continue
         place = draw.randrange(start, stop)
+        is_covered = any(start <= place < stop for start, stop in spans)
         if number % 4 == 2:
-            yield place, data[:place] + data[place + 1 :]
+            yield place, is_covered, data[:place] + data[place + 1 :]
         else:
             flipped = bytes([data[place] ^ 1 << draw.randrange(8)])
-            yield place, data[:place] + flipped + data[place + 1 :]
+            yield place, is_covered and sample.flips, data[:place] + flipped + data[place + 1 :]
 
 
 def hold(sample: Sample, seed: int = 38) -> Tally:
@@ -126,13 +132,14 @@ def hold(sample: Sample, seed: int = 38) -> Tally:
     right, bad, failure = read(sample, sample.data)
     assert (bad, failure) == (set(), None)
     assert len(right) > 1
-    tally, spans = Tally(), sample.proven
-    for place, data in damages(sample, seed):
+    tally = Tally()
+    for place, is_proven, data in damages(sample, seed):
         rows, bad, failure = read(sample, data)
-        silent = is_silent(right, rows, bad, failure)
-        if spans is None or any(start <= place < stop for start, stop in spans):
+        is_seen = failure is not None or bool(bad)
+        silent = is_silent(right, rows, bad, failure) and not (sample.by_end and is_seen)
+        if is_proven:
             tally.proven += 1
-            tally.seen += failure is not None or bool(bad)
+            tally.seen += is_seen
             assert not silent, f"{sample}: damage at byte {place} gave other rows without an error"
         else:
             tally.open += 1

@@ -66,6 +66,40 @@ def test_a_recording_is_windows_of_its_samples(format: str, subtype: str) -> Non
     assert times(runs) == [0, 500, 1000, 1500]
 
 
+@pytest.mark.parametrize("subtype", ["ALAC_16", "ALAC_24"])
+def test_alac_in_a_caf_is_whole_to_its_last_sample(subtype: str) -> None:
+    for frames in (RATE // 2, 2 * RATE + 100):
+        samples = tone(frames)
+        data = recording(samples, "CAF", subtype)
+        runs, failure = runs_of(data)
+        assert failure is None
+        assert np.concatenate(values(runs))[:frames].tolist() == samples[:, 0].tolist()
+    _, failure = runs_of(data[:-600])
+    assert failure is not None
+
+
+@pytest.mark.parametrize("format", ["AIFF", "AU", "CAF", "W64", "WAV"])
+def test_a_recording_that_is_cut_anywhere_is_told(format: str) -> None:
+    samples = tone(RATE)
+    data = recording(samples, format)
+    right = values(runs_of(data)[0])
+    for stop in range(len(data) - 12_288, len(data), 1_024):
+        runs, failure = runs_of(data[:stop])
+        assert failure is not None, stop
+        assert values(runs) == right[: len(values(runs))]
+
+
+@pytest.mark.parametrize("tags", [1, 2])
+@pytest.mark.parametrize("form", ["FLAC", "OGG", "WAV", "MP3"])
+def test_tags_before_any_recording_are_passed_over(form: str, tags: int) -> None:
+    data = recording(tone(2 * RATE), form, None, RATE)
+    tag = b"ID3\4\0\0\0\0\1\2" + bytes(130)
+    runs, failure = runs_of(tag * tags + data)
+    assert failure is None
+    assert values(runs) == values(runs_of(data)[0])
+    assert runs_of(tag * 1_000 + data)[1] is not None or form == "MP3"
+
+
 def test_windows_overlap_and_the_last_is_filled_up() -> None:
     samples = tone(1_100)
     runs, _ = runs_of(recording(samples), RowOptions(own=(AudioOptions(window_ms=100, hop_ms=25),)))

@@ -24,7 +24,7 @@ from penstock.formats.base.source import Source, Wanted
 from penstock.formats.magic import iso_media, no_such
 from penstock.formats.media.decoding import Gathered, reader
 from penstock.formats.media.samples import Recording, Samples, decoded
-from penstock.formats.media.wave import is_wave, plain_recording, wave_of
+from penstock.formats.media.wave import is_wave, missing_of_w64, plain_recording, wave_of
 from penstock.formats.text.text_and_bytes import opaque, open_bytes
 
 EXTENSIONS: Final = (
@@ -40,6 +40,9 @@ _UNKNOWN_END: Final = (
     "the recording does not say where it ends, so its last window may be cut; write it to a file, "
     "not to a pipe, or in a container that states its length"
 )
+_TAGS: Final = (b"ID3\2\0", b"ID3\3\0", b"ID3\4\0")
+_TAG_HEAD_BYTES: Final = 10
+_MOST_TAGS: Final = 8  # programs that add one beside another are rare
 # For each beginning of a recording, libav's name for its container.
 _CONTAINERS: Final = {
     b"fLaC": "flac",
@@ -47,9 +50,7 @@ _CONTAINERS: Final = {
     b"caff\0": "caf",
     b".snd\0": "au",
     b"riff\x2e\x91\xcf\x11": "w64",
-    b"ID3\2\0": "mp3",
-    b"ID3\3\0": "mp3",
-    b"ID3\4\0": "mp3",
+    **dict.fromkeys(_TAGS, "mp3"),
 }
 _MAGICS: Final = tuple(_CONTAINERS)
 # The first 11 bits of a frame of MPEG audio are ones (ISO 11172-3), the first 12 of a frame of AAC
@@ -122,17 +123,47 @@ def _whole(source: Source, options: RowOptions) -> Run:
     return Run(1, opaque(source.read(0, source.size)))
 
 
+class _Behind:
+    """The object from byte `begin` on."""
+
+    def __init__(self, source: Source, begin: int) -> None:
+        self.size = max(0, source.size - begin)
+        self._source = source
+        self._begin = begin
+
+    def read(self, start: int, stop: int) -> bytes:
+        return self._source.read(self._begin + start, self._begin + stop)
+
+
+def _untagged(source: Source) -> Source:
+    """The recording without the tags at its begin (ID3v2.4, 3.1), which may stand before any."""
+    begin = 0
+    for _ in range(_MOST_TAGS):
+        head = source.read(begin, begin + _TAG_HEAD_BYTES)
+        if not head.startswith(_TAGS):
+            break
+        nbytes = 0
+        for byte in head[6:]:
+            nbytes = nbytes << 7 | byte & 0x7F
+        begin += _TAG_HEAD_BYTES + nbytes
+    return _Behind(source, begin) if begin else source
+
+
 def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
-    head = source.read(0, _HEAD_BYTES)
-    container = _named_container(head)
+    untagged = _untagged(source)
+    head = untagged.read(0, _HEAD_BYTES)
+    # Between the tags and an MP3 there may be junk.
+    container = _named_container(head) or ("mp3" if untagged is not source else None)
+    source = untagged
     if container is None:
         raise no_such("WAV, FLAC, Ogg, MP3, MP4, AIFF, CAF, AU or W64", head)
     wave = wave_of(source) if container == "wav" else None
+    missing = missing_of_w64(source) if container == "w64" else wave and wave.missing(source)
     ms = 0.0
     for recording in (
         [plain_recording(source, wave)]
         if wave is not None and wave.is_plain
-        else decoded(source, container, wave and wave.missing(source), wave and wave.frames)
+        else decoded(source, container, missing, wave and wave.frames)
     ):
         yield from _rows(recording, options, gathered, ms)
         ms += recording.frames * 1000 / recording.rate

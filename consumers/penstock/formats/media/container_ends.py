@@ -1,33 +1,39 @@
 """Follows a container while libav reads it, and finds out what is damaged or missing.
 
 Rule: libav passes over much damage, and does not report a missing end. What the container can prove
-is proven here: the checksums of the elements of a Matroska, before libav gets their bytes; the
-counters of the packets of an MPEG-TS; and the lengths that a container states, if it states any.
-Of an MP4 only headers are read, each of a few bytes. Layouts: ISO 14496-12, Matroska (RFC 9559),
+is proven here, before libav gets the bytes: the checksums and lengths of the elements of a Matroska;
+the numbers and lengths of the fragments of an MP4; the counters of the packets of an MPEG-TS; and at
+the end the length that a container states, if it states any. A Matroska that is too short lost its
+end, or a piece in the middle; its cues tell which. Layouts: ISO 14496-12, Matroska (RFC 9559),
 MPEG-TS (ISO 13818-1).
 """
 
 import struct
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
 from penstock.formats.base.source import Source, SourceFile
 
-# At most this many headers of boxes are read here. Boxes whose headers were seen while frames were
-# read do not count.
-_MOST_BOXES: Final = 1_000
-_BOX_HEAD_BYTES: Final = 16
+# At most this many headers of boxes or elements are read here. Boxes whose headers were seen while
+# frames were read do not count.
+_MOST_HEADS: Final = 1_000
+_BOX_HEAD_BYTES: Final = 24
 _TS_PACKET_BYTES: Final = 188
+_SYNC: Final = ord("G")  # each packet begins with it
 _EBML: Final = b"\x1a\x45\xdf\xa3"
 _SEGMENT: Final = b"\x18\x53\x80\x67"
 # The elements at the top: head of EBML, segment; in it the seek head, info, tracks, clusters, cues,
 # attachments, chapters, tags; and padding and a checksum anywhere.
+_CLUSTER: Final = b"\x1f\x43\xb6\x75"
+_CUES: Final = b"\x1c\x53\xbb\x6b"
 _TOP_ELEMENTS: Final = (
     _EBML, _SEGMENT, b"\x11\x4d\x9b\x74", b"\x15\x49\xa9\x66", b"\x16\x54\xae\x6b",
-    b"\x1f\x43\xb6\x75", b"\x1c\x53\xbb\x6b", b"\x19\x41\xa4\x69", b"\x10\x43\xa7\x70",
+    _CLUSTER, _CUES, b"\x19\x41\xa4\x69", b"\x10\x43\xa7\x70",
     b"\x12\x54\xc3\x67", b"\xec", b"\xbf",
 )  # fmt: skip
 # An element with a checksum begins with this (RFC 8794, 11.3.1), and 4 bytes of a CRC-32. libav
@@ -35,7 +41,13 @@ _TOP_ELEMENTS: Final = (
 _CRC: Final = b"\xbf\x84"
 _CRC_BYTES: Final = 6
 _MOST_PROVEN_BYTES: Final = 32 << 20
-_ELEMENT_HEAD_BYTES: Final = 12 + len(_CRC)
+_ELEMENT_HEAD_BYTES: Final = 12
+_NAME_BYTES: Final = 4  # at most
+# Inside of a cluster its time, which comes first or behind the checksum; inside of the cues the
+# points, their times, their tracks, and the places of clusters (RFC 9559, 5.1.3 and 5.1.5).
+_CLUSTER_TIME: Final = b"\xe7"
+_CLUSTER_HEAD_BYTES: Final = 32
+_CUE_POINT, _CUE_TIME, _CUE_TRACK, _CUE_PLACE = b"\xbb", b"\xb3", b"\xb7", b"\xf1"
 
 
 class Container:
@@ -56,8 +68,8 @@ class Container:
         return data
 
     def holes(self, stream: int) -> list[int]:
-        """The places before which packets of this stream are missing; more are added while the file
-        is read.
+        """The places before which packets of this stream are missing, or in an MP4 may be missing;
+        more are added while the file is read.
         """
         return []
 
@@ -83,6 +95,10 @@ class _Boxes(Container):
         self._is_fragmented = False
         self._has_movie = False
         self._second: int | None = None  # the begin of another movie, which libav does not read
+        # Where the media of a fragment begin if something follows them that is no box.
+        self._damaged: int | None = None
+        self._number: int | None = None  # of the newest fragment
+        self._holes: list[int] = []  # where fragments begin before which others are missing
         self._tail = (0, b"")
 
     @property
@@ -97,13 +113,23 @@ class _Boxes(Container):
         while self._is_open and start <= self._at <= start + len(known) - _BOX_HEAD_BYTES:
             self._step(known[self._at - start : self._at - start + _BOX_HEAD_BYTES])
         self._tail = (start + max(0, len(known) - _BOX_HEAD_BYTES), known[-_BOX_HEAD_BYTES:])
-        return data
+        if self._damaged is None:
+            return data
+        return known[: max(0, self._damaged - start)][len(known) - len(data) :]
+
+    def holes(self, stream: int) -> list[int]:
+        return self._holes
 
     def _step(self, head: bytes) -> None:
         """Move on behind the box that begins here. `head`: as much of the header of this box as
         there is.
         """
-        self._is_fragmented |= head[4:8] == b"moof"
+        if head[4:8] == b"moof":
+            self._is_fragmented = True
+            if head[12:16] == b"mfhd":
+                before, self._number = self._number, int.from_bytes(head[20:24], "big")
+                if before is not None and self._number > before + 1:
+                    self._holes.append(self._at)
         if head[4:8] == b"moov":
             if self._has_movie and self._second is None:
                 self._second = self._at
@@ -113,16 +139,24 @@ class _Boxes(Container):
             nbytes = int.from_bytes(head[8:16], "big")
         self._is_broken = nbytes != 0 and nbytes < 8
         self._is_open = nbytes >= 8  # a length of 0: the box reaches to the end of the file
-        self._at += nbytes
+        begin, self._at = self._at, self._at + nbytes
+        is_media = self._is_fragmented and head[4:8] == b"mdat" and nbytes <= _MOST_PROVEN_BYTES
+        if is_media and self._damaged is None:
+            # All of it is read, because libav will ask for it next.
+            follows = self.source.read(begin, self._at + 8)[nbytes + 4 :]
+            if follows and not follows.isalnum():
+                self._damaged = begin
 
     def missing(self) -> str | None:
         size = self.source.size
-        for _ in range(_MOST_BOXES):
+        for _ in range(_MOST_HEADS):
             if not self._is_open or self._at + 8 > size:
                 break
             self._step(self.source.read(self._at, self._at + _BOX_HEAD_BYTES))
         if self._is_broken:
             return "a box has no length"
+        if self._damaged is not None:
+            return f"the media at byte {self._damaged} are damaged"
         if self._second is not None:
             return f"another begins at byte {self._second}; store each as an object of its own"
         if self._is_open and self._at < size < self._at + 8:
@@ -136,7 +170,9 @@ class _Elements(Container):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._at = 0  # the begin of the first element that was not seen
-        self._broken: str | None = None  # says that the element there is damaged
+        # Says that the element there is damaged, or that others before it are missing.
+        self._broken: str | None = None
+        self._gap: int | None = None  # where other elements of the segment are missing
         # Where the segment says that it ends. Live streams do not say it.
         self._stop: int | None = None
 
@@ -154,29 +190,97 @@ class _Elements(Container):
 
     def _step(self) -> None:
         """Move `at` behind the element that begins there, or to the begin of its content."""
-        head = self.source.read(self._at, self._at + _ELEMENT_HEAD_BYTES)
+        if self._at == self._gap:
+            self._broken = f"before byte {self._at} something is missing"
+            return
+        name, begin, length = self._head(self._at)
+        stop = begin + (length or 0)
+        if name == _SEGMENT:
+            self._stop = None if length is None else stop
+            self._at = begin
+            if length is not None and stop > self.source.size:
+                self._gap = self._found_gap(begin)
+            return
+        if length is None or not name:
+            self._at = begin + self.source.size
+            return
+        if name not in _TOP_ELEMENTS or stop > (self._stop or stop):
+            self._broken = f"at byte {self._at} there is no element"
+            return
+        if length <= _MOST_PROVEN_BYTES:
+            # All of it is read, because libav will ask for it next.
+            body = self.source.read(begin, stop + _NAME_BYTES)
+            body, follows = body[:length], body[length:]
+            is_other = len(follows) == _NAME_BYTES and not follows.startswith(_TOP_ELEMENTS)
+            proof = _CRC + zlib.crc32(body[_CRC_BYTES:]).to_bytes(4, "little")
+            has_proof = body.startswith(_CRC[:1]) and len(body) == length
+            if is_other or (has_proof and not body.startswith(proof)):
+                self._broken = f"the element at byte {self._at} is damaged"
+                return
+        self._at = stop
+
+    def _head(self, at: int) -> tuple[bytes, int, int | None]:
+        """The name of the element there, nothing if it is not all there; where its content begins;
+        and its length, None if it does not say it.
+        """
+        head = self.source.read(at, at + _ELEMENT_HEAD_BYTES)
         try:
             _, sized = _vint(head, 0)
             length, begin = _vint(head, sized)
         except struct.error:
-            length, begin, sized = 0, self.source.size, 0
-        stop = self._at + begin + length
+            return b"", self.source.size, 0
         is_unknown = length == (1 << 7 * (begin - sized)) - 1
-        if head[:sized] == _SEGMENT:
-            self._stop = None if is_unknown else stop
-            length = 0
-        elif is_unknown:
-            length = self.source.size
-        elif sized and (head[:sized] not in _TOP_ELEMENTS or stop > (self._stop or stop)):
-            self._broken = f"at byte {self._at} there is no element"
-            return
-        if head[begin : begin + 1] == _CRC[:1] and length <= _MOST_PROVEN_BYTES:
-            body = self.source.read(self._at + begin, self._at + begin + length)
-            proof = _CRC + zlib.crc32(body[_CRC_BYTES:]).to_bytes(4, "little")
-            if len(body) == length and not body.startswith(proof):
-                self._broken = f"the element at byte {self._at} is damaged"
-                return
-        self._at += begin + length
+        return head[:sized], at + begin, None if is_unknown else length
+
+    def _found_gap(self, begin: int) -> int | None:
+        """Where elements are missing from a segment that is shorter than it says. Its cues tell: of
+        each cluster with a frame that can be decoded alone the place, and the time of this frame.
+        None: the end is missing, or there are no cues.
+        """
+        clusters: dict[int, int] = {}
+        cues: list[tuple[int, int]] = []
+        at = begin
+        for _ in range(_MOST_HEADS):
+            name, start, length = self._head(at)
+            if length is None or start + length > self.source.size:
+                break
+            if name == _CLUSTER:
+                body = self.source.read(start, start + _CLUSTER_HEAD_BYTES)
+                clusters[at] = _number_of(body, _CLUSTER_TIME) or 0
+            elif name == _CUES and length <= _MOST_PROVEN_BYTES:
+                content = self.source.read(start, start + length)
+                points = [point for one, point in _children(content) if one == _CUE_POINT]
+                cues = [cue for point in points if (cue := _cue(point)) is not None]
+            at = start + length
+        last = begin
+        for place, time in sorted(cues):
+            if clusters.get(begin + place, time + 1) > time:
+                return min((start for start in clusters if start > last), default=None)
+            last = begin + place
+        return None
+
+
+def _children(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The name and the content of each element."""
+    at = 0
+    with suppress(struct.error):
+        while at < len(data):
+            _, sized = _vint(data, at)
+            length, begin = _vint(data, sized)
+            yield data[at:sized], data[begin : begin + length]
+            at = begin + length
+
+
+def _number_of(data: bytes, name: bytes) -> int | None:
+    found = (content for one, content in _children(data) if one == name)
+    return next((int.from_bytes(content, "big") for content in found), None)
+
+
+def _cue(point: bytes) -> tuple[int, int] | None:
+    """The place of a cluster in its segment, and a time in it."""
+    time = _number_of(point, _CUE_TIME)
+    places = [_number_of(track, _CUE_PLACE) for one, track in _children(point) if one == _CUE_TRACK]
+    return (places[0], time) if places and places[0] is not None and time is not None else None
 
 
 class _Packets(Container):
@@ -190,6 +294,7 @@ class _Packets(Container):
         self._at = 0
         self._rest = b""
         self._counts: dict[int, int] = {}
+        self._is_lost = False
 
     def holes(self, stream: int) -> list[int]:
         return self._holes[stream]
@@ -201,11 +306,14 @@ class _Packets(Container):
         return None
 
     def saw(self, start: int, data: bytes) -> bytes:
-        if start != self._at + len(self._rest):
+        if start != self._at + len(self._rest) or self._is_lost:
             return data
         known = self._rest + data
         whole = len(known) - len(known) % _TS_PACKET_BYTES
         packets = np.frombuffer(known, np.uint8, whole).reshape(-1, _TS_PACKET_BYTES)
+        (lost,) = np.nonzero(packets[:, 0] != _SYNC)
+        if len(lost):
+            packets, self._is_lost = packets[: lost[0]], True
         streams = (packets[:, 1].astype(np.int64) & 0x1F) << 8 | packets[:, 2]
         flags = packets[:, 3]
         # A packet may say that the count begins anew. Packets without content are not counted.
@@ -222,9 +330,17 @@ class _Packets(Container):
             is_hole = ((counts - before) & 0xF > 1) & ~is_new[places]
             self._holes[stream] += (self._at + places[is_hole] * _TS_PACKET_BYTES).tolist()
             self._counts[stream] = counts[-1]
+        if self._is_lost:
+            self._lose(self._at + len(packets) * _TS_PACKET_BYTES)
         self._at += whole
         self._rest = known[whole:]
         return data
+
+    def _lose(self, place: int) -> None:
+        """Here bytes are missing, so no packet begins where it should."""
+        for holes in self._holes.values():
+            holes.append(place)
+        self._holes.default_factory = lambda: [place]
 
 
 # By libav's names.

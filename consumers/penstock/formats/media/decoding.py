@@ -152,7 +152,9 @@ def _packets(
     # libav may set the mark one packet late.
     held: list[Any] = []
     is_marked = has_begun = False
-    last = passed = 0  # `passed`: how many holes are behind us
+    last = due = passed = 0  # `passed`: how many holes are behind us
+    # If fragments of an MP4 are missing, others may go on where the last ended: those of sound.
+    is_mov = opened.format.name.startswith("mov")
     try:
         for packet in opened.demux(stream):
             if packet.dts is None and not packet.size:
@@ -164,7 +166,7 @@ def _packets(
             before, passed = passed, bisect_right(holes, packet.pos or 0, passed)
             if packet.dts is not None and packet.dts < last:
                 is_marked = False
-            elif packet.is_corrupt or passed > before:
+            elif packet.is_corrupt or (passed > before and not (is_mov and packet.dts == due)):
                 is_marked = True
             if not is_marked:
                 yield from held
@@ -173,6 +175,7 @@ def _packets(
                 break
             held.append(packet)
             last = last if packet.dts is None else packet.dts
+            due = last + (packet.duration or 0)
     # PyAV's list of streams lacks those that appear while it reads (as in a joined MPEG-TS). It
     # reads past them, but raises this at the end.
     except IndexError:

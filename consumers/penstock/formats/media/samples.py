@@ -9,7 +9,7 @@ an encoder has added at the begin or the end are left out. Owner: one reading of
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -47,7 +47,6 @@ _OPTIONS: Final = {
     "flac": {"fflags": "+nofillin", "max_ts_probe": "0"},
     "ogg": {"analyzeduration": "0"},
 }
-_ID3_HEAD_BYTES: Final = 10
 _MP3_FRAME_BYTES: Final = 1_441  # of 320 kbit/s at 32 kHz, with padding
 _STREAMINFO_BYTES: Final = 34
 
@@ -110,7 +109,12 @@ def decoded(
             stream = _stream(opened)
             stated, most = (frames, None) if frames else _stated(source, stream)
             proof = _Flac if container == "flac" else _Stated
-            yield _recording(opened, stream, proof(stream, file.container, missing, stated, most))
+            yield _recording(
+                opened,
+                stream,
+                proof(stream, file.container, missing, stated, most),
+                file.container.holes(stream.id),
+            )
         return
     at: int | None = 0
     while at is not None:
@@ -130,8 +134,10 @@ def _opened(file: FollowedFile | OggFile, container: str) -> "InputContainer":
         raise
 
 
-def _recording(opened: "InputContainer", stream: "AudioStream", proof: "_Proof") -> Recording:
-    blocks = _blocks(opened, stream, proof)
+def _recording(
+    opened: "InputContainer", stream: "AudioStream", proof: "_Proof", holes: Sequence[int] = ()
+) -> Recording:
+    blocks = _blocks(opened, stream, proof, holes)
     return Recording(stream.rate or 0, stream.channels, blocks, proof.states_end)
 
 
@@ -145,13 +151,15 @@ def _stream(opened: "InputContainer") -> "AudioStream":
     raise Poison("bad_format", "there is no sound in it")
 
 
-def _blocks(opened: "InputContainer", stream: "AudioStream", proof: "_Proof") -> Iterator[Samples]:
+def _blocks(
+    opened: "InputContainer", stream: "AudioStream", proof: "_Proof", holes: Sequence[int]
+) -> Iterator[Samples]:
     rate, channels = stream.rate, stream.channels
     parts: list[Numbers] = []
     given = held = 0
     failure: Poison | None = None
     try:
-        for frame in frames_of(opened, stream, "recording", proof.missing):
+        for frame in frames_of(opened, stream, "recording", proof.missing, holes):
             if (frame.sample_rate, frame.layout.nb_channels) != (rate, channels):
                 raise Poison("bad_format", "the recording changes its rate or its channels")
             parts.append(proof.proven(frame.pts, _numbers(frame, channels)))
@@ -234,6 +242,12 @@ class _Stated(_Proof):
         # An MP4 states when the sound ends. It may state gaps, too, so it does not state a count.
         self._is_wave = stream.container.format.name == "wav"
         self._is_exact = stream.container.format.name != "mov"
+        # A CAF states how many packets of ALAC it has, and FFmpeg counts the last as a full one. A
+        # decoder of libav cuts the last packet, although it is not filled up.
+        self._packets: int | None = None
+        if (stream.container.format.name, stream.codec_context.name) == ("caf", "alac"):
+            self._packets = stream.frames // (stream.codec_context.frame_size or 1)
+            _leave_whole(stream)
 
     @property
     def stated(self) -> int | None:
@@ -242,7 +256,8 @@ class _Stated(_Proof):
 
     @property
     def is_over(self) -> bool:
-        return self._most is not None and self.count == self.stated
+        is_counted = self._most is not None or self._is_wave
+        return self._packets == 0 or (is_counted and self.count == self.stated)
 
     def states_end(self) -> bool:
         return self.stated is not None or self._is_wave or self._container.states_end
@@ -252,6 +267,8 @@ class _Stated(_Proof):
 
     def proven(self, pts: int | None, numbers: Numbers) -> Numbers:
         self._came += len(numbers)
+        if self._packets is not None:
+            self._packets -= 1
         if self.stated is not None:
             numbers = numbers[: self.stated - self.count]
         self.count += len(numbers)
@@ -259,12 +276,21 @@ class _Stated(_Proof):
         return numbers
 
     def end(self) -> None:
-        if self.stated is not None and self._is_exact and self.count < self.stated:
+        is_short = self.stated is not None and self.count < self.stated
+        is_short = is_short if self._packets is None else self._packets > 0
+        if self._is_exact and is_short:
             raise breaks_off(f"after {self.count} of {self.stated} samples")
         if not self._is_exact and not self.count:
             raise Poison("bad_format", "there are no samples in it")
         if self._most is not None and self._came > self._most:
             raise _followed("MP3")
+
+
+def _leave_whole(stream: "AudioStream") -> None:
+    """Let libav cut no samples at the begin and the end."""
+    from av.codec.context import Flags2  # noqa: PLC0415
+
+    stream.codec_context.flags2 |= Flags2.skip_manual
 
 
 def _followed(kind: str) -> Poison:
@@ -281,11 +307,13 @@ def _stated(source: Source, stream: "AudioStream") -> tuple[int | None, int | No
         return _stated_by_tag(source, stream.rate or 0)
     if container not in _STATING or stream.duration is None or stream.time_base is None:
         return None, None
+    if container == "caf" and stream.codec_context.name.startswith("pcm"):
+        return stream.frames or None, None  # libav makes up the duration
     return round(stream.duration * Fraction(stream.time_base) * (stream.rate or 0)) or None, None
 
 
 def _stated_by_tag(source: Source, rate: int) -> tuple[int | None, int | None]:
-    tag = _MP3_TAG.search(source.read(*_mp3_begin(source)))
+    tag = _MP3_TAG.search(source.read(0, _MP3_FRAME_BYTES))
     if tag is None or not any(tag[1]):
         return None, None
     # Of MPEG-1, whose rates are these, a frame has 1,152 samples; of MPEG-2 half of them.
@@ -293,19 +321,6 @@ def _stated_by_tag(source: Source, rate: int) -> tuple[int | None, int | None]:
     added = int.from_bytes(tag[2], "big")
     most = frames - (added >> 12) - _MP3_LATE
     return most - max(0, (added & 0xFFF) - _MP3_LATE), most
-
-
-def _mp3_begin(source: Source) -> tuple[int, int]:
-    """Where the first frame of an MP3 begins, behind its tag (ID3v2.4, 3.1), and where it ends at
-    the latest.
-    """
-    head = source.read(0, _ID3_HEAD_BYTES)
-    begin = 0
-    if head.startswith(b"ID3"):
-        for byte in head[6:]:
-            begin = begin << 7 | byte & 0x7F
-        begin += _ID3_HEAD_BYTES
-    return begin, begin + _MP3_FRAME_BYTES
 
 
 class _Flac(_Stated):
@@ -365,9 +380,7 @@ class _Ogg(_Proof):
         self._is_vorbis = stream.codec_context.name == "vorbis"
         self._is_first = True
         if self._is_vorbis:
-            from av.codec.context import Flags2  # noqa: PLC0415
-
-            stream.codec_context.flags2 |= Flags2.skip_manual
+            _leave_whole(stream)
 
     def states_end(self) -> bool:
         return self._file.is_at_end

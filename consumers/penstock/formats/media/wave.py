@@ -54,9 +54,17 @@ class Wave(NamedTuple):
     def missing(self, source: Source) -> str | None:
         """What is not there, as a text for people; None: all samples are."""
         found = source.size - self.begin
-        return (
-            f"of {self.nbytes} bytes of samples {found} are there" if found < self.nbytes else None
-        )
+        return _short("samples", self.nbytes, found)
+
+
+def _short(what: str, stated: int, found: int) -> str | None:
+    return f"of {stated} bytes of {what} {found} are there" if found < stated else None
+
+
+def missing_of_w64(source: Source) -> str | None:
+    """As `Wave.missing`, of the file of Sony whose header has its whole length behind a GUID."""
+    stated = int.from_bytes(source.read(16, 24), "little", signed=True)
+    return _short("the file", stated, source.size)
 
 
 def is_wave(head: bytes) -> bool:
@@ -87,7 +95,9 @@ def wave_of(source: Source) -> Wave:
                 _check_nothing(source, at)
             is_unknown = nbytes == _UNKNOWN_BYTES
             there = (long_bytes or source.size - at) if is_unknown else nbytes
-            most = -(-there // (layout[3] or 1)) * block_frames
+            # sox counts the byte that pads the samples to an even number.
+            block_bytes = layout[3] or 1
+            most = -(-(there - (there % block_bytes == 1)) // block_bytes) * block_frames
             frames = fact if 0 <= most - fact < block_frames else None
             return Wave(*layout, at, there, not is_unknown or long_bytes > 0, frames)
     raise breaks_off("it has no samples")
