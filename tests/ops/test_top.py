@@ -9,7 +9,8 @@ from aiohttp import web
 from rich.console import Console
 
 from penstock import config
-from penstock.adapters.http.running_worker import status_of
+from penstock.adapters.http import running_worker
+from penstock.adapters.http.running_worker import page_of, status_of
 from penstock.commands.watch_progress_top_trace import status_now
 from penstock.errors import Fatal, Unreachable
 from penstock.ops.http_server import as_json, serving
@@ -90,6 +91,25 @@ async def test_the_page_is_asked_with_its_token() -> None:
         assert found["host"] == "cams-0"
         with pytest.raises(Fatal, match=r"http\.token"):
             await status_of(config.Http(host=http.host, port=http.port, token="other"))
+
+
+async def test_an_answer_without_end_is_read_no_further() -> None:
+    """Whatever listens at that port."""
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while True:
+            await answer.write(bytes(1 << 20))
+            sent += 1
+
+    async with serving(config.Http(port=0), {"/api/status": endless, "/": endless}) as url:
+        http = config.Http(host="127.0.0.1", port=int(url.rpartition(":")[2]))
+        assert await status_of(http) is None
+        assert await page_of(http, "/", 60.0) is None
+    assert sent <= 2 * (running_worker.MOST_BYTES // (1 << 20) + 16)  # with what sockets hold
 
 
 async def test_where_no_worker_answers_it_says_what_to_start() -> None:

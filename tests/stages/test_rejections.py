@@ -138,6 +138,19 @@ async def test_a_bucket_outside_the_allow_list_is_never_opened() -> None:
 
 
 @virtual_time
+async def test_a_key_that_climbs_out_of_an_allowed_prefix_is_never_opened() -> None:
+    """S3 takes it literally; what stands before S3 may not."""
+    world = World(allow=["b/good/*"])
+    keys = ["good/../bad/1.csv", "good/./1.csv", "good/..", "good/a..b.csv", "good/..a/1.csv"]
+    for key in keys:
+        world.announce(key, csv(1))
+    await run_to_end(world, len(keys))
+    codes = [record.get("error", {}).get("code") for record in world.records()]
+    assert codes == ["not_allowed"] * 3 + [None] * 2
+    assert [location.key for location in world.objects.opened] == keys[3:]
+
+
+@virtual_time
 async def test_the_row_that_the_model_refuses_is_found_and_rejected_alone() -> None:
     world = World().with_settings(window=WindowLimits(512, 1 << 20, 0.010))
     world.announce("a.csv", csv(256))

@@ -16,6 +16,7 @@ from penstock.encodings.base import STEP_BYTES, Encoding, Rows, columns_of, time
 from penstock.messages.prediction import as_text, failure
 
 HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_message\n"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 # With this number zlib writes gzip's container. The container has no name and no time, so equal
 # lines give equal bytes.
 _GZIP: Final = 31
@@ -122,7 +123,7 @@ class CsvLines(Lines):
         self.waiting_bytes = len(HEADER)
 
     def encode(self, rows: Rows) -> list[bytes]:
-        member = b"" if rows.member is None else cell(rows.member.encode(errors="replace"))
+        member = b"" if rows.member is None else foreign_cell(rows.member)
         if rows.kept is None and not rows.errors:
             line = b"%%d,%b,,%%b,,,\n" % member.replace(b"%", b"%%")
             return [
@@ -139,10 +140,19 @@ class CsvLines(Lines):
                 b"" if why is not None else cell(text),
                 cell(columns[index] or b""),
                 b"" if why is None else why.code.encode(),
-                b"" if why is None else cell(why.message.encode(errors="replace")),
+                b"" if why is None else foreign_cell(why.message),
             )
             lines.append(b",".join(cells) + b"\n")
         return lines
+
+
+def foreign_cell(text: str) -> bytes:
+    """A cell with a text that strangers have chosen. Spreadsheets take a text for a formula if it
+    begins in certain ways (https://owasp.org/www-community/attacks/CSV_Injection), so such a text
+    gets an apostrophe in front.
+    """
+    quoted = f"'{text}" if text.startswith(_FORMULA) else text
+    return cell(quoted.encode(errors="replace"))
 
 
 def cell(text: bytes) -> bytes:

@@ -26,9 +26,9 @@ from penstock.adapters.http.connections import is_address
 # A client has this long for a request, or for the next piece of an answer. Even from the other side
 # of the world, each takes far less.
 REQUEST_S: Final = 10.0
-# Paths that need no token: `/healthz` only says that we live, and the page at `/` holds no data and
-# asks for the token.
-OPEN: Final = ("/", "/healthz")
+# Paths that need no token: `/healthz` and `/readyz` only say that we live and work, and the probes
+# of Kubernetes have no token; the page at `/` holds no data and asks for the token.
+OPEN: Final = ("/", "/healthz", "/readyz")
 
 
 def host_check(bound: str, hosts: Sequence[str]) -> Middleware:

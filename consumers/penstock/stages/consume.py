@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
@@ -33,6 +34,10 @@ from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
+
+# S3 takes such a key literally, but a proxy or a gateway before it may shorten it like a path, and
+# then it names something that the globs do not.
+_CLIMBS: Final = re.compile(r"(?:^|[/\\])\.\.?(?:$|[/\\])")
 
 # A partition that gets room during a poll of the other partitions waits for the end of that poll,
 # which takes at most this long.
@@ -280,8 +285,9 @@ class Intake:
 
     def _allowed(self, reference: Reference, store: str) -> bool:
         name = f"{reference.bucket}/{reference.key}"
-        return self._allow_all or any(
-            of in (None, store) and glob.match(name) for of, glob in self._allow
+        return self._allow_all or (
+            not _CLIMBS.search(name)
+            and any(of in (None, store) and glob.match(name) for of, glob in self._allow)
         )
 
 

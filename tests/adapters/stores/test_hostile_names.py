@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -82,6 +83,38 @@ async def test_a_link_out_of_the_folder_is_not_followed(folder: Path) -> None:
     objects = FolderObjects(str(folder))
     for bucket, key in (("b", "file"), ("b", "up/secret"), ("c", "passwd")):
         assert await code_of(objects, Location(bucket, key)) == "not_found"
+
+
+async def test_a_link_that_is_put_there_meanwhile_is_not_followed(folder: Path) -> None:
+    """Seen with one open of ten, while a folder was swapped for a link again and again."""
+    inside, outside = folder / "b" / "d", folder.parent / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "k").write_bytes(b"inside")
+    (outside / "k").write_bytes(b"secret")
+    is_over = Event()
+
+    def swap() -> None:
+        while not is_over.is_set():
+            inside.rename(folder / "aside")
+            inside.symlink_to(outside)
+            inside.unlink()
+            (folder / "aside").rename(inside)
+
+    swapping = Thread(target=swap)
+    swapping.start()
+    found: set[bytes | str] = set()
+    try:
+        for _ in range(2_000):
+            try:
+                found.add(await read(FolderObjects(str(folder)), Location("b", "d/k")))
+            except Poison as poison:
+                found.add(poison.code)
+    finally:
+        is_over.set()
+        swapping.join()
+    assert b"inside" in found
+    assert found <= {b"inside", "not_found"}
 
 
 async def test_a_link_within_the_folder_is_followed(folder: Path) -> None:

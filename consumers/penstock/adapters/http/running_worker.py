@@ -27,6 +27,8 @@ RESOLVE_S: Final = 2.0
 # page has the same bounds.
 MOST_PEERS: Final = 64
 AT_A_TIME: Final = 16
+# The status of 5,000 streams takes 2 MB, and `/metrics` no more.
+MOST_BYTES: Final = 16 << 20
 WAIT: Final = aiohttp.ClientTimeout(total=5)
 # If a worker listens on all addresses of this machine, it is asked at the local address.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -66,7 +68,7 @@ async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None
     url, timeout = f"{url_of(http)}{path}", aiohttp.ClientTimeout(total=within_s)
     try:
         async with _session(http) as session, session.get(url, timeout=timeout) as answer:
-            return await answer.read() if answer.status == 200 else None
+            return await _body(answer) if answer.status == 200 else None
     except (aiohttp.ClientError, TimeoutError):
         return None
 
@@ -146,12 +148,24 @@ async def _asked(
     """
     try:
         async with session.get(url, params=query, allow_redirects=False) as answer:
-            document = msgspec.json.decode(await answer.read())
+            document = msgspec.json.decode(await _body(answer))
             return answer.status, document if isinstance(document, dict) else {}
     except msgspec.DecodeError:
         return answer.status, {}
     except (aiohttp.ClientError, TimeoutError):
         return 0, {}
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer. Whoever listens there may send any number of bytes, so a body that is
+    larger than a worker's raises `ClientPayloadError`.
+    """
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise aiohttp.ClientPayloadError(f"more than {MOST_BYTES} bytes")
+    return bytes(body)
 
 
 class Address(NamedTuple):

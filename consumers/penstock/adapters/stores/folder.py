@@ -26,6 +26,8 @@ from penstock.process.asyncio_additions import in_thread
 _NO_SUCH_FILE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
 )
+# A folder on the way to a file. Linux needs no right to list it.
+_STEP = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -132,11 +134,24 @@ def _open_inside(folder: Path, location: Location) -> BinaryIO:
     path = os.path.realpath(folder / location.bucket / location.key)
     if os.path.commonpath((folder, path)) != str(folder):
         raise Poison("not_found", f"{name(location)}: a link leads out of the folder")
-    return open_regular(path, location, os.O_NOFOLLOW)
+    # Somebody who may write in the folder could put a link in the place of a folder by now. So each
+    # step of the path is opened from the one before, and none of them may be a link.
+    *folders, file = Path(path).relative_to(folder).parts or (".",)
+    at = os.open(folder, _STEP)
+    try:
+        for step in folders:
+            inner = os.open(step, _STEP | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = inner
+        return open_regular(file, location, os.O_NOFOLLOW, at)
+    finally:
+        os.close(at)
 
 
-def open_regular(path: str, location: Location, flags: int = 0) -> BinaryIO:
-    number = os.open(path, os.O_RDONLY | flags | os.O_NONBLOCK | os.O_CLOEXEC)
+def open_regular(
+    path: str, location: Location, flags: int = 0, folder: int | None = None
+) -> BinaryIO:
+    number = os.open(path, os.O_RDONLY | flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise Poison("not_found", f"{name(location)}: not a regular file")

@@ -56,7 +56,13 @@ def said(row: Prediction) -> str:
 
 
 def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
-    """The lines for people. `frames_topic`: the topic on which the frames were looked for."""
+    """The lines for people. `frames_topic`: the topic on which the frames were looked for. A line
+    feed in a name makes no line of its own.
+    """
+    return (line.replace("\n", "\\n") for line in _lines(found, frames_topic))
+
+
+def _lines(found: Trace, frames_topic: str) -> Iterator[str]:
     asked, scene = found.asked, found.scene
     if asked is not None:
         yield f"asked     {_when(asked.at_ms)}  {asked.where}"
