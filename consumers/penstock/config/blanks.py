@@ -38,8 +38,9 @@ def trim(section: str, keys: dict[str, Any]) -> Iterator[Wrong]:
         if key in _NOT_OURS:
             continue
         keep = re.split(r"[.\[]", section)[0] in _AS_WRITTEN or key in _BLANKS_COUNT
-        keys[key] = trimmed = _trimmed(value, "\r\n" if keep else None)
-        for text in _texts(trimmed):
+        texts: list[str] = []
+        keys[key] = _trimmed(value, "\r\n" if keep else None, texts)
+        for text in texts:
             if _CONTROL.search(text):
                 yield Wrong(key, "has a line break or another control character in it")
             elif key in _ADDRESSES and _BLANK_IN_HOST.match(text):
@@ -56,19 +57,13 @@ def wrong_variable(name: str, text: str) -> str | None:
     return None
 
 
-def _trimmed(value: Any, characters: str | None) -> Any:
+def _trimmed(value: Any, characters: str | None, texts: list[str]) -> Any:
+    """The value with trimmed texts, which are added to `texts`."""
     if isinstance(value, str):
-        return value.strip(characters)
+        texts.append(value.strip(characters))
+        return texts[-1]
     if isinstance(value, list):
-        return [_trimmed(one, characters) for one in value]
+        return [_trimmed(one, characters, texts) for one in value]
     if isinstance(value, dict):
-        return {key: _trimmed(one, characters) for key, one in value.items()}
+        return {key: _trimmed(one, characters, texts) for key, one in value.items()}
     return value
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)

@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Form, Matrix, Payload
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run, check_rows, too_long
+from penstock.formats.base.runs import RowOptions, Run, too_long
 from penstock.formats.base.source import Read, Source, Wanted
 from penstock.packages import missing_extra
 
@@ -66,7 +66,7 @@ def reader(kind: Kind, decode: "Decode") -> Read:
     def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if _is_missing(kind):
             raise Poison("bad_format", str(missing_extra(kind, "media")))
-        gathered = Gathered(source, options, wanted)
+        gathered = Gathered(options, wanted)
         try:
             yield from decode(source, options, gathered)
         except Poison:
@@ -191,8 +191,7 @@ def _packets(
 class Gathered:
     """Takes each row by `add`, and returns the runs that are complete."""
 
-    def __init__(self, source: Source, options: RowOptions, wanted: Wanted) -> None:
-        self._source = source
+    def __init__(self, options: RowOptions, wanted: Wanted) -> None:
         self._options = options
         self._wanted = wanted
         self._row = self._skipped = 0
@@ -205,7 +204,6 @@ class Gathered:
         `time_ms`: the time from the first row to this one.
         """
         self._row += 1
-        check_rows(self._row, self._source.size, self._options)
         if not self._wanted(self._row - 1, self._row):
             if self._rows or self._skipped == SKIPPED_ROWS:
                 yield from self.rest()

@@ -143,7 +143,9 @@ class _Rows:
         self._rows = 0
 
     def read(self, rows: list[bytes]) -> Iterator[Run]:
-        fitting = list(takewhile(lambda row: len(row) <= self._limit_bytes, rows))
+        fitting = rows
+        if max(map(len, rows), default=0) > self._limit_bytes:
+            fitting = list(takewhile(lambda row: len(row) <= self._limit_bytes, rows))
         self._rows += len(fitting)
         if fitting:
             yield from self._reader.read(_block_of(fitting))
