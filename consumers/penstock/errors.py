@@ -66,9 +66,9 @@ class PenstockError(Exception):
     def _render_traceback_(self) -> list[str]:
         """IPython calls a method of this name to show an error in a notebook. Only the message is
         shown, because the place in our code at which the error was raised does not help to mend its
-        cause.
+        cause. The name is the one that programs catch.
         """
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{PenstockError.__name__}: {self}"]
 
 
 class Transient(PenstockError):

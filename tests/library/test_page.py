@@ -126,4 +126,4 @@ async def test_the_functions_of_jobs_answer_batches(urls: dict[str, str], readin
 def test_every_block_is_run_by_a_test() -> None:
     assert len(JOBS) == 2
     assert all("answered" in block for block in JOBS)
-    assert len(BLOCKS) == 8
+    assert len(BLOCKS) == 9

@@ -116,11 +116,12 @@ async def test_an_error_has_one_message_and_nothing_of_what_is_below(
     assert {Path(one.filename).name for one in frames if ours in Path(one.filename).parents} == {
         "python_api.py"
     }
-    assert error._render_traceback_() == [f"{type(error).__name__}: {error}"]
+    assert error._render_traceback_() == [f"PenstockError: {error}"]
+    assert error.__context__ is None
 
 
 def test_help_tells_every_argument_and_both_calls_take_the_same() -> None:
-    names = ["urls", "model", "protocol", "request", "keep", "config", "progress"]
+    names = ["objects", "model", "protocol", "request", "keep", "config", "progress"]
     assert list(inspect.signature(predict).parameters) == names
     assert list(inspect.signature(predict_sync).parameters) == names
     assert predict.__doc__ is not None

@@ -8,6 +8,7 @@ name, or `columns.NAME` if the table has another column of that name. Owner: the
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
@@ -20,6 +21,7 @@ import pyarrow as pa
 from penstock import config
 from penstock.errors import PenstockError
 from penstock.library.model_and_shard import Settings, chosen, configured
+from penstock.library.rows_in_memory import Given, objects_of
 from penstock.library.without_kafka import predict_lines
 from penstock.messages.prediction import Prediction
 from penstock.packages import missing_extra
@@ -27,7 +29,7 @@ from penstock.terminal_text import predict_bar
 
 
 async def predict(
-    *urls: str | Iterable[str],
+    *objects: Given,
     model: str | None = None,
     protocol: config.Protocol | None = None,
     request: str | None = None,
@@ -35,10 +37,11 @@ async def predict(
     config: Settings | None = None,
     progress: bool = False,
 ) -> AsyncGenerator[Prediction]:
-    """Predict every row of the objects that `urls` name; yields the results in order.
+    """Predict every row of these objects; yields the results in order.
 
-    urls: `s3://bucket/key`, `gs://`, `az://`, the URL of any configured store, local paths and
-        `file://`, globs of all these, and `-` for standard input; or lists of them.
+    objects: `s3://bucket/key`, `gs://`, `az://`, the URL of any configured store, local paths (text
+        or `Path`) and `file://`, globs of all these, and `-` for standard input; or lists of them.
+        Or rows in memory: a table of Arrow, pandas or polars, an array of numpy, a list of rows.
     model: the URL of a model, or the name of a configured one. What a URL looks like depends on
         the protocol: TorchServe's is `http://host:port/predictions/NAME[/VERSION]`.
     protocol: what the model server speaks; `http` takes any URL.
@@ -53,27 +56,25 @@ async def predict(
     the work.
     """
     decoder = msgspec.json.Decoder(Prediction)
-    named = [url for each in urls for url in ([each] if isinstance(each, str) else each)]
-    rows = objects = 0
+    rows = done = 0
     try:
         cfg, name = chosen(configured(config), model, protocol, request, keep)
-        with predict_bar(shown=progress) as bar:
-            async with aclosing(predict_lines(named, cfg, name, found=bar.found)) as found:
+        with objects_of(objects) as (urls, files), predict_bar(shown=progress) as bar:
+            work = predict_lines(urls, cfg, name, found=bar.found, memory=files)
+            async with aclosing(work) as found:
                 async for lines in found:
                     for line in lines:
                         result = decoder.decode(line)
                         rows += result.row is not None
-                        objects += result.last
+                        done += result.last
                         yield result
-                    bar.done(rows, objects)
+                    bar.done(rows, done)
     except PenstockError as error:
-        # The traceback shows only the caller's own lines, because our lines would not help to mend
-        # the error.
-        raise error.with_traceback(None) from None
+        raise _bare(error) from None
 
 
 def predict_sync(
-    *urls: str | Iterable[str],
+    *objects: Given,
     model: str | None = None,
     protocol: config.Protocol | None = None,
     request: str | None = None,
@@ -91,7 +92,7 @@ def predict_sync(
 
     async def collect() -> None:
         results = predict(
-            *urls,
+            *objects,
             model=model,
             protocol=protocol,
             request=request,
@@ -103,11 +104,21 @@ def predict_sync(
             async for result in results:
                 found.append(result)
 
+    begun_s = time.monotonic()
     try:
         run_in_thread(collect())
     except PenstockError as error:
-        raise error.with_traceback(None) from None
+        raise _bare(error) from None
+    found.seconds = time.monotonic() - begun_s
     return found
+
+
+def _bare(error: PenstockError) -> PenstockError:
+    """The error with the caller's own lines only: ours would not help to mend it, and a notebook
+    shows a group of exceptions whole if one is the error's context.
+    """
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
@@ -153,7 +164,20 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
 
 
 class Predictions(list[Prediction]):
-    """The list of records that `predict_sync` returns."""
+    """The list of records that `predict_sync` returns. `seconds`: how long the call took."""
+
+    seconds: float | None = None
+
+    def __repr__(self) -> str:
+        """How many there are, and the first error: not the records, which would fill a screen."""
+        errors = [one for one in self if one.error is not None]
+        text = f"{len(self):,} results, {len(errors):,} of them errors"
+        if errors and (error := errors[0].error) is not None:
+            first = errors[0]
+            place = first.object.key if first.object else first.stream
+            row = "" if first.row is None else f" row {first.row}"
+            text += f" (the first: {place}{row}: {error.code}: {error.message})"
+        return text if self.seconds is None else f"<{text}, {self.seconds:.1f} s>"
 
     def to_arrow(self) -> pa.Table:
         return to_arrow(self)

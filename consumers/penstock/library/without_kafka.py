@@ -10,6 +10,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
+    Mapping,
     Sequence,
 )
 from contextlib import AsyncExitStack, aclosing
@@ -46,12 +47,14 @@ async def predict_lines(
     output: str | None = None,
     found: Callable[[int], object] = lambda objects: None,
     share: Share = ALL,
+    memory: Mapping[str, str] = {},
 ) -> AsyncGenerator[list[bytes]]:
     """The same as `predict`, but yields lists of records as they become ready. The records are
     JSON, as on the output topic. `model_name`: the name that the model of `cfg.model` has in them.
     `output`: a URL like the setting `output.objects`; if it is given, the answers are written
     there, and each object has one record. `found`: a function that is called with the number of
-    objects found so far. `share`: tells which objects are answered.
+    objects found so far. `share`: tells which objects are answered. `memory`: for the URLs that
+    name rows in memory, the files that have these rows.
     """
     if share.skip_existing and output is None:
         raise usage(
@@ -63,7 +66,7 @@ async def predict_lines(
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
     async with AsyncExitStack() as opened:
-        call = _call(urls, cfg, model_name, output, plan, found, share, opened)
+        call = _call(urls, cfg, model_name, output, plan, found, share, memory, opened)
         await _until_answered(call, urls, cfg)
         running = asyncio.create_task(call.pipeline.run_until(call.ended))
         try:
@@ -106,6 +109,7 @@ def _call(
     plan: ResultPlan | None,
     found: Callable[[int], object],
     share: Share,
+    memory: Mapping[str, str],
     opened: AsyncExitStack,
 ) -> _Call:
     """Make the parts. `opened` gets all clients that are opened here, and closes them at the
@@ -114,7 +118,7 @@ def _call(
     results = None if output is None else open_results(cfg, output)
     if results is not None:
         opened.push_async_callback(results.aclose)
-    objects = LocalObjects(partial(open_objects, cfg, lazily=True))
+    objects = LocalObjects(partial(open_objects, cfg, lazily=True), memory)
     opened.push_async_callback(objects.aclose)
     model = open_model(cfg)
     opened.push_async_callback(model.aclose)

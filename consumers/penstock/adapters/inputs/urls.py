@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
+from penstock.adapters.stores.files_and_stdin import LOCAL, MEMORY, local_files, local_path
 from penstock.core.order.line_stop import Word
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
@@ -44,7 +44,10 @@ async def references(
             found_files = await local_files(path)
             files = [file for file in found_files if _names(path, file)]
             for file in files:
-                yield Reference(bucket=LOCAL, key=file, stream=file.rpartition("/")[0] or file)
+                stream = file.rpartition("/")[0] or file
+                # Rows in memory are in the form that we gave them, whatever the settings say.
+                form = file.rpartition(".")[2] if file.startswith(MEMORY) else None
+                yield Reference(bucket=LOCAL, key=file, stream=stream, format=form)
             if not files:
                 raise usage(f"no file matches {url}{_of_brackets(path)}")
             continue

@@ -1,7 +1,8 @@
-"""Reads local files and standard input beside an object store, for `predict`.
+"""Reads local files, standard input and rows in memory beside an object store, for `predict`.
 
 Rule: a reference to a local file has the bucket `file://` and an absolute path as its key; all
-other references go to the store. Standard input is copied to a temporary file first, because an
+other references go to the store. Rows that the caller holds in memory are a file, too, under a name
+that begins with `memory:`. Standard input is copied to a temporary file first, because an
 object may have to be read again. Owner: `library.predict`; a worker never reads local files by
 reference.
 """
@@ -10,7 +11,7 @@ import asyncio
 import errno
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from glob import glob, has_magic
 from pathlib import Path
@@ -25,6 +26,7 @@ from penstock.ports import Body, Listed, Location, Objects, Part
 
 LOCAL: Final = "file://"
 STDIN: Final = "-"
+MEMORY: Final = "memory:"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -40,8 +42,8 @@ async def local_files(path: str) -> list[str]:
     `**` also matches slashes. Raises `Fatal` if the path is a folder or a pipe, or if we may not
     look at it.
     """
-    if path == STDIN:
-        return [STDIN]
+    if path == STDIN or path.startswith(MEMORY):
+        return [path]
     try:
         return await asyncio.to_thread(_files, path)
     except OSError as error:
@@ -69,11 +71,13 @@ def _refuse_non_file(path: str) -> None:
 
 class LocalObjects:
     """Implements the port `Objects` over local files and a store. The store is opened when it is
-    first needed, because reading local files must work without credentials.
+    first needed, because reading local files must work without credentials. `memory`: for each name
+    of rows in memory, the file that has them.
     """
 
-    def __init__(self, open_store: Callable[[], Objects]) -> None:
+    def __init__(self, open_store: Callable[[], Objects], memory: Mapping[str, str] = {}) -> None:
         self._open_store = open_store
+        self._memory = memory
         self._opened: Objects | None = None
         self._stdin: _Stdin | None = None
 
@@ -90,7 +94,7 @@ class LocalObjects:
 
     async def _open(self, location: Location) -> FolderBody:
         try:
-            path = location.key
+            path = self._memory.get(location.key, location.key)
             if path == STDIN:
                 path = await self._copied()
             body = FolderBody(location, await asyncio.to_thread(open_regular, path, location))
