@@ -39,6 +39,8 @@ OFTEN_S: Final = 0.5
 # A connection that was used before and brings nothing for this time may be dead, because a way that
 # forgets a connection tells nobody. Its request is sent again on a new one.
 SILENCE_S: Final = 4.0
+# A service that was slow of late has this many times as long as it took.
+SILENT_TIMES: Final = 4
 # The addresses of a name are asked for again after this time: S3 gives them for 5 s.
 ADDRESSES_S: Final = 5.0
 # How long the chosen address may take to accept a connection. Then any address is tried.

@@ -29,7 +29,13 @@ from penstock.adapters.http.answer_reader import (
     wanting,
 )
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.http.connections import SILENCE_S, SPREAD, Connection, Host
+from penstock.adapters.http.connections import (
+    SILENCE_S,
+    SILENT_TIMES,
+    SPREAD,
+    Connection,
+    Host,
+)
 from penstock.adapters.model_servers.refusals import excerpt
 from penstock.ports import outgoing_traceparent
 
@@ -39,9 +45,7 @@ CONNECT_S: Final = 5.0
 # connection was idle for less than `RESTED_S` and then breaks during a request, the request is the
 # cause. Such a request is not sent again.
 RESTED_S: Final = 1.0
-# A server is silent if it takes this many times as long as for its slowest answer of late, and
-# `SILENCE_S` at least. Of the slowest answer a hundredth is forgotten with each one that follows.
-SILENT_TIMES: Final = 4
+# Of the time that the slowest answer took, this share is forgotten with each answer that follows.
 FORGOTTEN_SHARE: Final = 0.01
 # An answer may have at most this many bytes: ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20

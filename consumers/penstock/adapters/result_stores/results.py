@@ -6,7 +6,6 @@ the same credentials; `file://` is a folder. Owner: the application and the libr
 
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import obstore
@@ -16,6 +15,7 @@ from penstock import config
 from penstock.adapters.result_stores.folder import FolderResults
 from penstock.adapters.result_stores.uploads import PATIENCE, Meaning, ObstoreUpload, S3Leftovers
 from penstock.adapters.s3.buckets import Buckets, s3_buckets
+from penstock.adapters.s3.kept_stores import KeptStores
 from penstock.adapters.s3.profile import as_profile_says
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
@@ -32,9 +32,6 @@ from penstock.ports import Location
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-# The most stores that are kept. A bound is needed: each store has its own connections, and a
-# template may take bucket names from the input.
-MAX_STORES: Final = 128
 # obstore chooses each pause before a retry at random between `FIRST_WAIT` and `LONGEST_WAIT`. The
 # number of retries is so high that only `PATIENCE` ends them: twenty retries of a store that
 # answered 500 lasted 4-28 s.
@@ -60,19 +57,19 @@ class ObstoreResults:
         meaning: Meaning,
         name: str,
     ) -> None:
-        self._store = lru_cache(MAX_STORES)(reach)
+        self._stores = KeptStores(reach)
         self.leftovers = leftovers
         self._meaning = meaning
         self._name = name
 
     def begin(self, location: Location) -> "ObstoreUpload":
-        store = self._store(location.bucket)
+        store = self._stores.of(location.bucket)
         named = location._replace(store=self._name)
         return ObstoreUpload(store, named, self.leftovers, self._meaning)
 
     async def has(self, location: Location) -> bool:
         try:
-            await obstore.head_async(self._store(location.bucket), location.key)
+            await obstore.head_async(self._stores.of(location.bucket), location.key)
         except FileNotFoundError:
             return False
         except (BaseError, OSError) as error:
@@ -92,7 +89,7 @@ class ObstoreResults:
         upload = self.begin(location)
         await upload.complete()
         try:
-            await obstore.delete_async(self._store(location.bucket), location.key)
+            await obstore.delete_async(self._stores.of(location.bucket), location.key)
         except (BaseError, OSError) as error:
             return str(self._meaning(error, location._replace(store=self._name)))
         return None

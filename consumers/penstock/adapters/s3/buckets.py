@@ -21,6 +21,7 @@ from obstore.store import S3Store
 
 from penstock import config
 from penstock.adapters.http.certificates import authorities
+from penstock.adapters.http.connections import IDLE_S
 from penstock.adapters.s3.signing import DEFAULT_REGION, check_credentials
 from penstock.adapters.stores.refusals import no_credentials
 from penstock.adapters.stores.transfer import CONNECT_TIMEOUT_S
@@ -95,6 +96,7 @@ def client_options(settings: config.Access, section: str, read_timeout_s: float)
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
         "read_timeout": timedelta(seconds=read_timeout_s),
         "timeout": WHOLE_TRANSFER,
+        "pool_idle_timeout": timedelta(seconds=IDLE_S),
     }
     if settings.ssl_cafile:
         options["root_certificate"] = authorities(settings.ssl_cafile, f"{section}.ssl_cafile")

@@ -8,16 +8,16 @@ caller retries failed requests. `ByObstore` is for any cloud, `ObstoreObjects` f
 owns one obstore store per bucket.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore.exceptions import BaseError
 
 from penstock import config
 from penstock.adapters.s3.buckets import Buckets, s3_buckets
+from penstock.adapters.s3.kept_stores import MAX_STORES, KeptStores
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.names import (
     check_bucket,
@@ -48,10 +48,6 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-# The most obstore stores that are kept. A bound is needed: each store has its own connections, and
-# bucket names come from messages.
-MAX_STORES: Final = 128
-
 
 class ByObstore:
     """Implements the port `Objects` by obstore. `reach`: a function that looks for credentials and
@@ -76,7 +72,7 @@ class ByObstore:
         self._meaning = meaning
         self._read_timeout_s = read_timeout_s
         self._renewal = Renewal()
-        self._store = lru_cache(MAX_STORES)(reach())
+        self._stores = KeptStores(reach())
 
     async def open(self, location: Location) -> Body:
         if self._is_for_exact(location):
@@ -84,8 +80,7 @@ class ByObstore:
         check_bucket(location)
         options = _pinned(location)
         try:
-            store = self._store(location.bucket)
-            result = await obstore.get_async(store, location.key, options=options or None)
+            store, result = await self._get(location, options or None)
         except (BaseError, OSError) as error:
             meant = self._meant(error, location)
             if self._is_in_other_region(location, meant):
@@ -99,6 +94,14 @@ class ByObstore:
             # but the exact client sees it.
             return await self._exact.open(location)
         return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
+
+    async def _get(
+        self, location: Location, options: "GetOptions | None"
+    ) -> "tuple[ObjectStore, GetResult]":
+        def get(store: "ObjectStore") -> "Awaitable[GetResult]":
+            return obstore.get_async(store, location.key, options=options)
+
+        return await self._stores.ask(location.bucket, get)
 
     def _meant(self, error: Exception, location: Location) -> PenstockError:
         """Translate obstore's error. If it says that the credentials have expired, look for new
@@ -114,7 +117,7 @@ class ByObstore:
         credentials file may have been renewed. If no new credentials are found, the old ones stay.
         """
         with suppress(Fatal):
-            self._store = lru_cache(MAX_STORES)(self._reach())
+            self._stores = KeptStores(self._reach())
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if self._is_for_exact(location):
@@ -151,8 +154,7 @@ class ByObstore:
         else:
             options["range"] = {"offset": start} if stop is None else (start, stop)
         try:
-            store = self._store(location.bucket)
-            result = await obstore.get_async(store, location.key, options=options)
+            _, result = await self._get(location, options)
             data = bytes(await result.bytes_async())
         except (BaseError, OSError) as error:
             if start < 0 and is_empty(error):

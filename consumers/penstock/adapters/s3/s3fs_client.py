@@ -6,14 +6,18 @@ here; failed requests are retried by the caller. The client owns one session, wh
 first use.
 """
 
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 from s3fs import S3FileSystem
 
 from penstock import config
 from penstock.adapters.http.certificates import trusting
+from penstock.adapters.http.connections import IDLE_S
+from penstock.adapters.http.kept_alive import keep_alive
 from penstock.adapters.s3.s3fs_errors import (
     CLIENT_ERRORS,
     NoRedirectSession,
@@ -263,6 +267,7 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
             # 0 means no limit. A body whose reader waits for room keeps its connection, so with the
             # default limit ten such bodies would block all reads.
             "max_pool_connections": 0,
+            "connector_args": {"keepalive_timeout": IDLE_S, "socket_factory": _kept_alive},
             # `profile` has read all that leads to another address.
             "ignore_configured_endpoint_urls": True,
             "use_dualstack_endpoint": False,
@@ -272,6 +277,13 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
         },
         **({"profile": settings.profile} if settings.profile else {}),
     )
+
+
+def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    sock = socket.socket(family, kind, protocol)
+    keep_alive(sock)
+    return sock
 
 
 def _client_options(settings: config.Access, section: str) -> dict[str, str]:
