@@ -25,6 +25,7 @@ class Way:
         self.began: Counter[str] = Counter()
         self._turn = 0
         self._known: set[asyncio.StreamWriter] = set()
+        self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -48,15 +49,18 @@ class Way:
         parts = urlsplit(f"//{target}")
         self._known.add(writer)
         ends = [writer]
+        self._ends.add(writer)
         try:
             with suppress(OSError):
                 there_reader, there = await asyncio.open_connection(parts.hostname, parts.port)
                 ends.append(there)
+                self._ends.add(there)
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._pass(reader, there, writer))
                     tasks.create_task(self._pass(there_reader, writer, writer))
         finally:
             self._known.discard(writer)
+            self._ends.difference_update(ends)
             for end in ends:
                 end.transport.abort()
 
@@ -75,9 +79,10 @@ class Way:
             writer.transport.abort()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for end in self._ends:
+            end.transport.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 @asynccontextmanager

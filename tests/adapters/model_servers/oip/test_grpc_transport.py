@@ -1,13 +1,16 @@
 """What the gRPC library makes of streams that end otherwise than by a server's own status."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
 import pytest
 
 from penstock import config
+from penstock.adapters.http.connections import SILENCE_S, SPREAD
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_calls import READING_TRIES, GrpcWire
 from penstock.adapters.model_servers.oip.grpc_protocol import MESSAGES
@@ -17,6 +20,8 @@ from penstock.adapters.model_servers.oip.signature import Signature, Tensor
 from penstock.core.rows.payload import Matrix
 from penstock.errors import HungUp, Poison, Rejected
 from tests.support import raw_grpc_server as raw
+from tests.support.forgetful_way import way_to
+from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.raw_grpc_server import RawGrpcServer
 
 ROW = fill(Signature((Tensor("x", "FP32", (1,)),)), [Matrix(np.ones((1, 1), "<f4"))])
@@ -85,3 +90,21 @@ async def test_answers_that_cannot_be_read_are_a_mismatch_in_the_end(unread: Ans
             await infer(server)
         assert caught.value.code == "model_mismatch"
         assert server.calls == READING_TRIES
+
+
+async def test_a_call_over_a_forgotten_channel_goes_over_another() -> None:
+    now_s = asyncio.get_running_loop().time
+    async with (
+        OipGrpcServer() as server,
+        way_to(urlsplit(server.url).netloc) as way,
+    ):
+        settings = {"url": f"grpc://{way.address}", "name": "rows"}
+        wire = GrpcWire(msgspec.convert(settings, config.Model))
+        async with aclosing(wire):
+            for _ in range(SPREAD):
+                await wire.check_ready()
+            assert way.forget() == SPREAD
+            began_s = now_s()
+            for _ in range(4):
+                await wire.check_ready()
+            assert SILENCE_S <= now_s() - began_s < SILENCE_S + 2, "one was waited for"

@@ -1,11 +1,13 @@
 """The Open Inference Protocol over gRPC.
 
 Rule: tensors are sent with the bytes that they have in memory; the tensors of an answer may have
-typed values instead. Every call has a deadline. A call is repeated in two cases only: if its answer
-cannot be read, and with a fresh token if the server refused the former token. Owner: the model's
-adapter; there is one channel, made at first use.
+typed values instead. Every call has a deadline. A call is repeated in three cases only: if its
+answer cannot be read; with a fresh token if the server refused the former token; and over another
+channel if a channel that was used before is silent for much longer than the server took lately.
+Owner: the model's adapter.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -17,9 +19,11 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.certificates import authorities
+from penstock.adapters.http.connections import SILENCE_S, SILENT_TIMES
 from penstock.adapters.model_servers.exchange import Request
 from penstock.adapters.model_servers.http_calls import LOOK_S, MOST_REQUEST_BYTES, SizeLimit
 from penstock.adapters.model_servers.oip.columns import Filled
+from penstock.adapters.model_servers.oip.grpc_channels import OPTIONS, Channel, Channels
 from penstock.adapters.model_servers.oip.grpc_protocol import (
     CONTENTS,
     DENIED,
@@ -42,10 +46,7 @@ _SECURE: Final = ("https", "grpcs")
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
-    # Keep-alive pings find a dead connection within about one deadline. They are sent only during
-    # calls, because servers disconnect clients that ping more often.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    *OPTIONS,
     ("grpc.enable_retries", 0),
     # The pauses between two attempts to connect. They are short, so that a server that is available
     # again is found within a second. How often calls are tried is decided by our own pauses.
@@ -65,7 +66,8 @@ class GrpcWire:
         self._token = Token(settings)
         self._names = {"name": settings.name, "version": settings.version or ""}
         self._limit = SizeLimit(MOST_REQUEST_BYTES)
-        self._channel: grpc.aio.Channel | None = None
+        host, _, port = self._target.rpartition(":")
+        self._channels = Channels(host, int(port), self._make)
 
     async def describe(self) -> Description:
         try:
@@ -141,9 +143,7 @@ class GrpcWire:
         """
 
     async def aclose(self) -> None:
-        if self._channel is not None:
-            await self._channel.close()
-            self._channel = None
+        await self._channels.aclose()
 
     async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
         """Call, and repeat if the answer cannot be read. Raises the error that the status means."""
@@ -157,22 +157,39 @@ class GrpcWire:
         read.
         """
         request = MESSAGES[f"{method}Request"](**fields)
-        call = self._open().unary_unary(
-            f"/{SERVICE}/{method}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=MESSAGES[f"{method}Response"].FromString,
-        )
         timeout_s = min(timeout_s, self._timeout_s)
         try:
-            return await call(request, timeout=timeout_s, metadata=self._metadata())
+            return await self._sent(method, request, timeout_s)
         except grpc.aio.AioRpcError as error:
             is_new = error.code() in DENIED and await self._token.read_again()
             if not is_new:
                 raise self._refusal(error, method) from None
         try:
-            return await call(request, timeout=timeout_s, metadata=self._metadata())
+            return await self._sent(method, request, timeout_s)
         except grpc.aio.AioRpcError as error:
             raise self._refusal(error, method) from None
+
+    async def _sent(self, method: str, request: Any, timeout_s: float) -> Any:
+        now_s = asyncio.get_running_loop().time
+        channel, began_s = await self._channels.take(), now_s()
+        if channel.slowest_s is not None:
+            silence_s = max(SILENCE_S, SILENT_TIMES * channel.slowest_s)
+            try:
+                async with asyncio.timeout(silence_s if silence_s < timeout_s else None):
+                    return await self._over(channel, method, request, timeout_s)
+            except TimeoutError:
+                await self._channels.condemn(channel, began_s)
+                channel, timeout_s = await self._channels.take(), timeout_s - silence_s
+        return await self._over(channel, method, request, timeout_s)
+
+    async def _over(self, channel: Channel, method: str, request: Any, timeout_s: float) -> Any:
+        call = channel.channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=MESSAGES[f"{method}Response"].FromString,
+        )
+        async with channel.carrying():
+            return await call(request, timeout=timeout_s, metadata=self._metadata())
 
     def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
         said = error.details() or ""
@@ -188,16 +205,12 @@ class GrpcWire:
             found.append(("traceparent", traceparent))
         return tuple(found)
 
-    def _open(self) -> grpc.aio.Channel:
-        if self._channel is None:
-            if self._is_secure:
-                cafile = self._settings.ssl_cafile
-                roots = authorities(cafile, "model.ssl_cafile") if cafile else None
-                credentials = grpc.ssl_channel_credentials(roots)
-                self._channel = grpc.aio.secure_channel(self._target, credentials, _OPTIONS)
-            else:
-                self._channel = grpc.aio.insecure_channel(self._target, _OPTIONS)
-        return self._channel
+    def _make(self) -> grpc.aio.Channel:
+        if not self._is_secure:
+            return grpc.aio.insecure_channel(self._target, _OPTIONS)
+        cafile = self._settings.ssl_cafile
+        roots = authorities(cafile, "model.ssl_cafile") if cafile else None
+        return grpc.aio.secure_channel(self._target, grpc.ssl_channel_credentials(roots), _OPTIONS)
 
 
 @asynccontextmanager
