@@ -91,9 +91,8 @@ def test_a_worker_that_remembers_the_object_tells_its_times_and_its_batch(
 def test_a_line_feed_in_a_key_makes_no_line_of_its_own() -> None:
     key = "k.csv\nmodel     forged, version 9"
     answer = orjson.dumps(ANSWER | {"object": ANSWER["object"] | {"key": key}})
-    found = Trace(
-        "refs/0/7/0/1", Found("predictions/0/70", 1, answer), Found("r", 1, b"{}"), None, []
-    )
+    answered, asked = Found("predictions/0/70", 1, answer), Found("refs/0/7", 1, b"{}")
+    found = Trace("refs/0/7/0/1", answered, asked, None, [])
     lines = list(in_words(found, "predictions"))
     assert any(r"k.csv\nmodel     forged" in line for line in lines)
     assert not any("\n" in line for line in lines)
