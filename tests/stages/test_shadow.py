@@ -9,6 +9,7 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
+from penstock import config
 from penstock.adapters.memory.model import Script, sums
 from penstock.adapters.memory.topics import MemorySink
 from penstock.core.comparing.comparison import Agreement
@@ -17,6 +18,7 @@ from penstock.errors import Fatal, Poison, Transient, Unreachable
 from penstock.messages.json_schemas import documents
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ports import Answers, Outgoing
+from penstock.settings.routes import shadow_of
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
@@ -374,3 +376,14 @@ async def test_batches_of_another_model_get_no_copy() -> None:
         world.announce(f"{number}.csv", csv(10), model="b" if number % 2 else None)
     await run_to_end(world, 10)
     assert totals(world)["rows"] == 50
+
+
+@pytest.mark.parametrize(("own", "most"), [(4 << 20, 128 << 10), (1_000, 1_000)])
+def test_a_shadow_s_answers_are_small_enough_to_be_read_beside_live_work(
+    own: int, most: int
+) -> None:
+    other = config.NamedModel(name="other", answer_bytes_per_row=own)
+    live = config.Model(shadow=config.Shadow(model="other"))
+    found = shadow_of(config.Config(model=live, models=[other]))
+    assert found is not None
+    assert found[1].model.answer_bytes_per_row == most

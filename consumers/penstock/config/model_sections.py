@@ -66,6 +66,8 @@ class Model(Section, frozen=True):
     timeout_ms: Positive = 30_000
     # 2-4 requests in flight saturate a TorchServe worker; more only add delay.
     max_in_flight: Positive = 4
+    # Four times Kafka's largest record by default, which a row's answer becomes.
+    answer_bytes_per_row: Positive = 4 << 20
     token: str | None = None
     token_file: str | None = None
     ssl_cafile: str | None = None

@@ -6,12 +6,19 @@ judge, which both need the routes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
 
 from penstock import config
 from penstock.config.unknown_keys import nearest
 from penstock.core.records.json_pointers import is_pointer
 from penstock.core.routing.model_routes import Route, Routes, place_of
 from penstock.errors import usage
+
+# Ten times the answers of large embeddings. More than this for each row of a batch could hold up
+# the event loop for a second.
+_SHADOW_ANSWER_BYTES: Final = 128 << 10
 
 
 def routes_of(cfg: config.Config) -> Routes:
@@ -63,7 +70,10 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
             what = f'{pointer!r} is no JSON pointer; write "/{pointer}", or "" for the whole'
     if what:
         raise usage(f"[model.shadow]: {what}")
-    return shadow, others[shadow.model]
+    other = others[shadow.model]
+    # Reading a large answer holds up the event loop, and so the live work.
+    answer_bytes = min(other.model.answer_bytes_per_row, _SHADOW_ANSWER_BYTES)
+    return shadow, replace(other, model=replace(other.model, answer_bytes_per_row=answer_bytes))
 
 
 def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
 """Answers of HTTP/1.1 as servers write them, cut anywhere."""
 
+import gc
+
 import pytest
 
 from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable, wanting
@@ -201,3 +203,18 @@ def test_different_values_of_a_field_are_told_apart() -> None:
     answer, _ = read(said("ETag: a", "ETag: b", "ETag: b", "Content-Length: 0"))
     assert answer is not None
     assert answer.fields == {b"etag": b"a\nb\nb", b"content-length": b"0"}
+
+
+def test_a_refused_answer_keeps_nothing() -> None:
+    """Reader and parser hold each other: ten refused answers kept 640 MB until a collection."""
+    reader = AnswerReader(wanting(), 1_000, 1_000)
+    gc.disable()
+    try:
+        body = bytes(900)
+        reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n384\r\n" + body)
+        with pytest.raises(TooLong):
+            reader.feed(b"\r\n384\r\n" + body)
+        assert len(gc.get_referrers(reader)) <= 1  # this frame
+        assert not reader._body
+    finally:
+        gc.enable()

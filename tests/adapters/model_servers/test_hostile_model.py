@@ -85,6 +85,39 @@ async def test_an_endless_answer_is_cut_off_and_memory_stays_bounded() -> None:
     assert peak_bytes < 2 * MOST_ANSWER_BYTES + 16 * MIB
 
 
+async def test_an_answer_is_bounded_by_its_rows() -> None:
+    sent = b"[" + b" " * 1_000 + b"1]"
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=sent)
+
+    async with model_behind(answer, answer_bytes_per_row=1_000) as model:
+        with pytest.raises(Poison, match=r"1000 bytes \(model\.answer_bytes_per_row") as caught:
+            await model.predict([ROW])
+        assert caught.value.code == "result_too_large"
+        with pytest.raises(Poison, match="answered 1; it must answer one per row"):
+            await model.predict([JsonRows.of([b"[1]"] * 2)])  # which may have twice as much
+
+
+@pytest.mark.parametrize("value", [b"{}", b"[]", b"0", b'"a":0'])
+async def test_values_are_counted_before_they_are_built(value: bytes) -> None:
+    """20 million empty objects in 62 MB took 2.1 GB before they were counted."""
+    opened, closed = (b"[{", b"}]") if b":" in value else (b"[", b"]")
+    body = opened + b",".join([value] * (10 << 20)) + closed
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body)
+
+    async with model_behind(answer, answer_bytes_per_row=MOST_ANSWER_BYTES) as model:
+        tracemalloc.start()
+        with pytest.raises(Poison, match="more than 8388608 values") as caught:
+            await model.predict([ROW])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert caught.value.code == "result_too_large"
+    assert peak_bytes < 2 * MOST_ANSWER_BYTES + 16 * MIB
+
+
 async def test_an_endless_complaint_is_cut_off_and_told_in_short() -> None:
     async with model_behind(streaming(endless, 400)) as model:
         with pytest.raises(Rejected) as caught:

@@ -7,7 +7,6 @@ import orjson
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers import exchange
 from penstock.adapters.model_servers.json_model import PRESETS, JsonModel
 from penstock.config.model_sections import Preset
 from penstock.core.rows.payload import BytesRows, JsonRows
@@ -122,12 +121,9 @@ async def test_a_server_without_the_health_of_its_preset_is_not_ready(preset: st
         await model.aclose()
 
 
-async def test_a_server_whose_health_is_more_than_can_be_read_is_not_ready(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exchange, "MOST_ANSWER_BYTES", 1)
+async def test_a_server_whose_health_is_more_than_can_be_read_is_not_ready() -> None:
     async with json_server("/predict", sized, "/health") as server:
-        model = connect(server, preset="litserve")
+        model = connect(server, preset="litserve", answer_bytes_per_row=1)
         server.refusals.append((200, b"all is well"))
         assert not await model.ready()
         await model.aclose()

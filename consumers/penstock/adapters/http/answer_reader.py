@@ -99,6 +99,10 @@ class AnswerReader:
             # The bytes after a 101 are not HTTP. After an error answer that was cut, no more bytes
             # are wanted. So in both cases an error of the parser does not matter.
             if not self._is_cut and self._status != SWITCHING:
+                # The parser and this reader hold each other, and would keep the body until the
+                # garbage collector comes.
+                self._parser = None
+                self._body.clear()
                 raise _told(error, data) from None
         if self._is_complete or self._is_cut or self._status == SWITCHING:
             return self._answer()

@@ -124,15 +124,17 @@ class Exchange:
         self._rested_s = rested_s
         self._slowest_s = 0.0
 
-    async def ask(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
-        """Raises `NotConnected`, the errors of `Connection.ask`, and `Fatal` if the server's
-        certificate is not trusted.
+    async def ask(
+        self, head: bytes, body: bytes, timeout_s: float, most_bytes: int = MOST_ANSWER_BYTES
+    ) -> Answer:
+        """`most_bytes`: how many bytes the answer may have. Raises `NotConnected`, the errors of
+        `Connection.ask`, and `Fatal` if the server's certificate is not trusted.
         """
         connection = self._host.take()
         if connection is None:
-            return await self._ask_anew(head, body, timeout_s)
+            return await self._ask_anew(head, body, timeout_s, most_bytes)
         is_rested = connection.rested_s >= self._rested_s
-        reader, now_s = _reader(), asyncio.get_running_loop().time
+        reader, now_s = _reader(most_bytes), asyncio.get_running_loop().time
         due_s = now_s() + timeout_s
         silence_s = max(SILENCE_S, SILENT_TIMES * self._slowest_s)
         try:
@@ -144,7 +146,7 @@ class Exchange:
             if left_s <= 0 or not (is_silent or (is_rested and not reader.has_begun)):
                 raise
             try:
-                return await self._ask_anew(head, body, left_s)
+                return await self._ask_anew(head, body, left_s, most_bytes)
             except NotConnected as away:
                 # The server may have received the first request before the connection broke. So the
                 # error of the first request is raised: `NotConnected` would promise that nothing
@@ -157,12 +159,14 @@ class Exchange:
         """Returns when the sockets are closed."""
         await self._host.aclose()
 
-    async def _ask_anew(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
+    async def _ask_anew(
+        self, head: bytes, body: bytes, timeout_s: float, most_bytes: int
+    ) -> Answer:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         connection = await self._connect(min(CONNECT_S, timeout_s))
         left_s = timeout_s - (loop.time() - began_s)
-        return await self._ask(connection, _reader(), head, body, left_s)
+        return await self._ask(connection, _reader(most_bytes), head, body, left_s)
 
     async def _ask(
         self,
@@ -191,8 +195,8 @@ class Exchange:
             raise NotConnected(f"{type(error).__name__}: {error}") from None
 
 
-def _reader() -> AnswerReader:
-    return AnswerReader(_FIELDS, MOST_ANSWER_BYTES, MOST_COMPLAINT_BYTES)
+def _reader(most_bytes: int) -> AnswerReader:
+    return AnswerReader(_FIELDS, most_bytes, MOST_COMPLAINT_BYTES)
 
 
 def rest_of_head(method: str, request: Request) -> bytes:
@@ -205,13 +209,14 @@ def rest_of_head(method: str, request: Request) -> bytes:
     return "".join(lines).encode()
 
 
-def reply_of(answer: Answer) -> Reply:
-    """Make a `Reply` from the answer. If a header came twice, its first value counts. Raises
-    `Packed`, `Unusable`, `TooLong` if the body is packed and cannot be unpacked.
+def reply_of(answer: Answer, most_bytes: int = MOST_ANSWER_BYTES) -> Reply:
+    """Make a `Reply` from the answer. If a header came twice, its first value counts. `most_bytes`:
+    how many bytes the body may unpack to. Raises `Packed`, `Unusable`, `TooLong` if the body is
+    packed and cannot be unpacked.
     """
     status, fields, body = answer
     if b"content-encoding" in fields:
-        body = _unpacked(status, fields[b"content-encoding"].lower(), body)
+        body = _unpacked(status, fields[b"content-encoding"].lower(), body, most_bytes)
     kind = fields.get(b"content-type", b"")
     if b"=" in kind and not kind.endswith(b"charset=utf-8"):  # most answers: no search in them
         body = _as_utf8(body, kind)
@@ -223,11 +228,12 @@ def reply_of(answer: Answer) -> Reply:
     return Reply(status, headers, body)
 
 
-def _unpacked(status: int, coding: bytes, packed: bytes) -> bytes:
+def _unpacked(status: int, coding: bytes, packed: bytes, most_bytes: int) -> bytes:
     if coding in (b"", b"identity"):
         return packed
     is_wanted = status < REDIRECT
-    most_bytes = MOST_ANSWER_BYTES if is_wanted else MOST_COMPLAINT_BYTES
+    if not is_wanted:
+        most_bytes = MOST_COMPLAINT_BYTES
     for form in _ZLIB_FORMS.get(coding, ()):
         try:
             body, is_whole = _inflated(packed, form, most_bytes)

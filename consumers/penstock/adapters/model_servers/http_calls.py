@@ -38,6 +38,10 @@ LOOK_S: Final = 5.0
 # The first limit for the size of a request. It is far above what `window.max_bytes` allows for the
 # rows. A server with a smaller limit answers 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
+# How many values the JSON of an answer may have, by its commas. Reading a value takes up to 100
+# bytes of memory, so an answer of empty objects would take forty times its size. 512 vectors of
+# 8,192 numbers are half as many.
+MOST_VALUES: Final = 8 << 20
 # After a 413 the limit falls to this share of the refused request's size. Two or three such steps
 # reach most limits.
 LEARNED_SHARE: Final = 0.75
@@ -97,6 +101,7 @@ class ModelHttp:
     ) -> None:
         self.base = address_of(settings)
         self._timeout_s = settings.timeout_ms / 1000
+        self._answer_bytes_per_row = settings.answer_bytes_per_row
         self._token = Token(settings)
         if self.base.user is not None and self._token.text is not None:
             raise usage(
@@ -122,7 +127,8 @@ class ModelHttp:
         sent_bytes = len(request.body)
         self._limit.check(rows, sent_bytes)
         try:
-            reply = await self._with_good_token("POST", url, request, self._timeout_s)
+            most_bytes = self._most_bytes(rows)
+            reply = await self._with_good_token("POST", url, request, self._timeout_s, most_bytes)
         except NoAnswer as error:
             error.sent = request.shown(rows)
             raise
@@ -132,18 +138,22 @@ class ModelHttp:
 
     async def look(self, url: URL, method: str = "GET", request: Request = _NOTHING) -> Reply:
         """Ask a question without rows, within `LOOK_S` (or a shorter `model.timeout_ms`)."""
-        return await self._with_good_token(method, url, request, min(LOOK_S, self._timeout_s))
+        within_s, most_bytes = min(LOOK_S, self._timeout_s), self._most_bytes(1)
+        return await self._with_good_token(method, url, request, within_s, most_bytes)
 
     async def aclose(self) -> None:
         await self._exchange.aclose()
 
+    def _most_bytes(self, rows: int) -> int:
+        return min(MOST_ANSWER_BYTES, max(1, rows) * self._answer_bytes_per_row)
+
     async def _with_good_token(
-        self, method: str, url: URL, request: Request, timeout_s: float
+        self, method: str, url: URL, request: Request, timeout_s: float, most_bytes: int
     ) -> Reply:
-        reply = await self._send(method, url, request, timeout_s)
+        reply = await self._send(method, url, request, timeout_s, most_bytes)
         if self._is_denied(reply) and await self._token.read_again():
             self._start_of.cache_clear()
-            reply = await self._send(method, url, request, timeout_s)
+            reply = await self._send(method, url, request, timeout_s, most_bytes)
         return reply if reply.is_answer else self._told(url, reply)
 
     def _told(self, url: URL, reply: Reply) -> Reply:
@@ -155,10 +165,13 @@ class ModelHttp:
             headers["Location"] = self._masked(config.shown_url(location).encode()).decode()
         return reply._replace(headers=headers, body=self._masked(reply.body))
 
-    async def _send(self, method: str, url: URL, request: Request, timeout_s: float) -> Reply:
+    async def _send(
+        self, method: str, url: URL, request: Request, timeout_s: float, most_bytes: int
+    ) -> Reply:
         head = self._start_of(method, url) + rest_of_head(method, request)
         try:
-            return reply_of(await self._exchange.ask(head, request.body, timeout_s))
+            answer = await self._exchange.ask(head, request.body, timeout_s, most_bytes)
+            return reply_of(answer, most_bytes)
         except NotConnected as error:
             raise Unreachable(self._said(url, str(error))) from None
         except Packed as error:
@@ -170,8 +183,9 @@ class ModelHttp:
         except TooLong:
             raise Poison(
                 "result_too_large",
-                f"the model's answer has more than {MOST_ANSWER_BYTES} bytes; answer less for each "
-                "row, or lower window.max_rows",
+                f"the model's answer has more than {most_bytes} bytes "
+                "(model.answer_bytes_per_row, at most 64 MiB in all); answer less for each row, "
+                "raise the limit, or lower window.max_rows",
             ) from None
         except TimeoutError:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
@@ -272,6 +286,11 @@ def read_answer(
     `Poison`, the error also shows what was sent.
     """
     try:
+        if len(reply.body) > MOST_VALUES and reply.body.count(b",") > MOST_VALUES:
+            said = (
+                f"the model's answer has more than {MOST_VALUES} values; answer less for each row"
+            )
+            raise Poison("result_too_large", said)
         return read(reply.body, rows)
     except Poison as error:
         error.sent = request.shown(rows)
