@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.memory.topics import MemorySink
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable, usage
-from penstock.ops.topic_checks import ALL_GONE_S, GONE_S, LOOK_EVERY_S, kept_longer, mind_topics
+from penstock.ops.topic_checks import (
+    ALL_GONE_S,
+    GONE_S,
+    LOOK_EVERY_S,
+    kept_longer,
+    mind_credentials,
+    mind_topics,
+)
 from penstock.simulation.virtual_time import virtual_time
 
 CFG = replace(config.Config(), kafka=config.Kafka(input_topic="refs"))
@@ -85,6 +92,32 @@ async def test_a_broker_that_is_away_has_lost_no_topic_but_may_refuse_us(
         await mind_topics(CFG, Away(), connect)
     assert ended.value.exit_code == EXIT_USAGE
     assert 7_000.0 < now_s() < 7_000.0 + 5 * LOOK_EVERY_S
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+@virtual_time
+async def test_who_has_no_sink_notices_refused_credentials_too(is_silent: bool) -> None:
+    connects = 0
+
+    async def ask() -> None:
+        if now_s() > 1_000.0:
+            if is_silent:
+                await asyncio.Event().wait()
+            raise Unreachable("refused")
+
+    async def connect() -> None:
+        nonlocal connects
+        connects += 1
+        assert now_s() > 1_000.0
+        if now_s() > 7_000.0:
+            raise usage("authentication failed")
+        raise Unreachable("refused")
+
+    with pytest.raises(Fatal, match="authentication failed") as ended:
+        await mind_credentials(ask, connect)
+    assert ended.value.exit_code == EXIT_USAGE
+    assert 7_000.0 < now_s() < 7_000.0 + 2 * LOOK_EVERY_S
+    assert connects > 300
 
 
 def test_a_topic_that_keeps_records_longer_than_the_one_behind_it_is_known() -> None:

@@ -8,14 +8,18 @@ deleted topic without end, and at best say that the broker does not answer. Owne
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 from penstock import config
+from penstock.adapters.kafka.client import reach
+from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.topics import TopicShape, no_topic, partition_counts, topic_shapes
 from penstock.errors import PenstockError, Transient, usage
 from penstock.ports import Sink
+from penstock.process.asyncio_additions import meanwhile, stopped_after
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +148,34 @@ async def mind_topics(
                 f"gone from {cfg.kafka.bootstrap_servers} since the start: topic "
                 f"{' and '.join(gone)}. Create it again: penstock topics create"
             )
+
+
+async def mind_credentials(
+    ask: Callable[[], Awaitable[object]], connect: Callable[[], Awaitable[object]]
+) -> None:
+    """Runs until the brokers refuse our credentials, and then raises `Fatal`. `ask`: a question on
+    a connection that is open. While it is not answered, `connect` is called, as in `mind_topics`.
+    """
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await ask()
+        except (PenstockError, TimeoutError):
+            with suppress(Transient):
+                await connect()
+
+
+@asynccontextmanager
+async def minding_credentials(kafka: config.Kafka) -> AsyncIterator[None]:
+    """A block of work with Kafka that fails if the brokers refuse our credentials meanwhile, for a
+    process that has no sink to look at its topics.
+    """
+    asked = GroupPositions(kafka)
+    async with stopped_after(asked.stop):
+        await asked.start()
+        async with meanwhile(mind_credentials(asked.ask, partial(reach, kafka))):
+            yield
 
 
 async def _is_missing(sink: Sink, topic: str) -> bool | None:

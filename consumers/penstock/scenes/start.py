@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from penstock import config
 from penstock.adapters.kafka.client import telling_refusals
 from penstock.adapters.kafka.topics import (
@@ -17,7 +19,7 @@ from penstock.adapters.kafka.topics import (
     record_bytes,
 )
 from penstock.errors import usage
-from penstock.ops.topic_checks import warn_of_limits
+from penstock.ops.topic_checks import minding_credentials, warn_of_limits
 from penstock.packages import missing_extra
 from penstock.scenes.engine import Engine
 from penstock.scenes.ledger import Ledger
@@ -48,7 +50,11 @@ async def run_scenes(cfg: config.Config) -> None:
     ours = names(cfg.scenes)
     await warn_of_limits(cfg.kafka, [ours.input], ours.by_site)
     engine = make(cfg, fitting(await record_bytes(cfg.kafka, names(cfg.scenes))))
-    async with telling_refusals(cfg.kafka), serve_scenes(cfg, engine.ledger) as url:
+    async with (
+        telling_refusals(cfg.kafka),
+        minding_credentials(replace(cfg.kafka, input_topic=ours.input)),
+        serve_scenes(cfg, engine.ledger) as url,
+    ):
         log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)
         await engine.run()
 

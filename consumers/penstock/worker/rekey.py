@@ -27,7 +27,7 @@ from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.outage import until_answered
 from penstock.errors import usage
 from penstock.ops.http_server import serve_figures
-from penstock.ops.topic_checks import check_rekey, warn_of_limits
+from penstock.ops.topic_checks import check_rekey, minding_credentials, warn_of_limits
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
@@ -61,6 +61,7 @@ async def run_rekey(cfg: config.Config) -> None:
         async with (
             telling_refusals(cfg.kafka),
             open_rekeyer(cfg, telemetry) as rekeyer,
+            minding_credentials(cfg.kafka),
             serve_figures(cfg.http, telemetry.registry, ready, status) as url,
         ):
             group = kafka_of_rekeyer(cfg).group

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, cast
 from faust.types import TP
 
 from penstock import config
+from penstock.adapters.kafka.client import translated
 from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
@@ -91,9 +92,8 @@ class FaustEngine:
                     if self._is_current(event):
                         await stream.ack(event)
                 self._note(events)
-            except Exception:
-                log.critical("a batch of scenes failed; the process ends", exc_info=True)
-                end_now(EXIT_FATAL)
+            except Exception as error:
+                _end_by(error, "a batch of scenes failed")
 
     def _is_current(self, event: Any) -> bool:
         """True if the event belongs to the current assignment. The record of any other event is
@@ -140,9 +140,8 @@ class FaustEngine:
             await asyncio.sleep(TICK_S)
             try:
                 await self.ledger.tick()
-            except Exception:
-                log.critical("scenes could not be closed; the process ends", exc_info=True)
-                end_now(EXIT_FATAL)
+            except Exception as error:
+                _end_by(error, "scenes could not be closed")
 
     async def _send(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
         producer = await self._app.maybe_start_producer()
@@ -168,9 +167,8 @@ class FaustEngine:
         ours = {tp.partition for tp in assigned if tp.topic == self._names.by_site}
         try:
             await self.ledger.take_over(ours)
-        except Exception:
-            log.critical("the sites could not be taken over; the process ends", exc_info=True)
-            end_now(EXIT_FATAL)
+        except Exception as error:
+            _end_by(error, "the sites could not be taken over")
 
     async def run(self) -> None:
         """Run until SIGTERM or Ctrl-C, or until it fails."""
@@ -197,7 +195,16 @@ class FaustEngine:
 
 
 async def _delivered(sent: Sequence[Awaitable[Any]]) -> Sequence[int]:
-    return [(await each).offset for each in sent]
+    with translated("the delivery of a batch"):
+        return [(await each).offset for each in sent]
+
+
+def _end_by(error: Exception, what: str) -> NoReturn:
+    if isinstance(error, Fatal):
+        log.critical("%s; the process ends: %s", what, error)
+        end_now(error.exit_code)
+    log.critical("%s; the process ends", what, exc_info=error)
+    end_now(EXIT_FATAL)
 
 
 def end_now(code: int) -> NoReturn:

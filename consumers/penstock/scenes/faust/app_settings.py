@@ -1,12 +1,12 @@
-"""The settings of the Faust application, and Faust's Kafka transport with three settings that Faust
-does not offer.
+"""The settings of the Faust application, and Faust's Kafka transport with what Faust does not offer.
 
-Rule: Faust creates no topic, opens no port and keeps no file. Only three settings of the transport
-are changed. First, the producer is idempotent, so that no later records are written if a batch
+Rule: Faust creates no topic, opens no port and keeps no file. The transport is changed in four
+places. First, the producer is idempotent, so that no later records are written if a batch
 fails: repeats are recognised by their positions, so records must not change their order. Second,
 the broker may hold a fetch for at most 20 ms. With Faust's 1.5 s, the records of one partition
 would wait 1.5 s for the records of another. Third, the application chooses whether records of open
-and aborted transactions are read. Owner: `app`.
+and aborted transactions are read. Fourth, the producer sends a record again whose time its topic
+does not take, and what is about the brokers, as our own producers do. Owner: `app`.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from faust.transport.drivers import aiokafka as driver
 
 from penstock import config
 from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.inside.refusals import mend_refusals
 
 
 def app_settings(cfg: config.Config) -> dict[str, Any]:
@@ -70,6 +71,11 @@ FETCH_WAIT_MS = 20
 class Producer(driver.Producer):
     def _settings_extra(self) -> Mapping[str, Any]:
         return {"acks": "all", "enable_idempotence": True}
+
+    def _new_producer(self, transactional_id: str | None = None) -> Any:
+        producer = super()._new_producer(transactional_id)
+        mend_refusals(producer)
+        return producer
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):

@@ -161,7 +161,7 @@ async def test_a_record_is_replaced_by_several_or_by_none_and_the_order_stays(na
     out.instead = instead
     async with sending(broker) as send:
         one, behind = await send(out), asyncio.create_task(send(outgoing(b"behind")))
-        assert (await one).offset == -1
+        assert (await one).offset < 0
         await (await behind)
     assert [one.value for one in broker.taken] == [
         b"0", b"1", b"3", b"4", b"5", b"6", b"7.", b"-7", b"8", b"behind",

@@ -227,8 +227,10 @@ def _join(batch: MessageBatch, parts: Sequence[MessageBatch]) -> None:
     between two of them, its first offset says nothing about the others, so it gets none.
     """
     left = len(parts)
+    # aiokafka counts the offsets of single messages from here on: none of them may look like one.
+    untold = -batch.record_count
     if not parts:
-        batch.done(-1, -1)
+        batch.done(untold, -1)
 
     def one_ended(part: MessageBatch) -> Callable[[Any], None]:
         def ended(future: Any) -> None:
@@ -243,7 +245,7 @@ def _join(batch: MessageBatch, parts: Sequence[MessageBatch]) -> None:
                 for each, metadata in zip(parts, told, strict=True):
                     is_run = is_run and metadata.offset == nexts
                     nexts += each.record_count
-                batch.done(first.offset if is_run else -1, -1, first.log_start_offset)
+                batch.done(first.offset if is_run else untold, -1, first.log_start_offset)
 
         return ended
 
