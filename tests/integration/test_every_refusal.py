@@ -2,7 +2,8 @@
 of commands and jobs, the writer of scenes, and the rekeyer's transactions.
 
 Rule: a code about the brokers passes over. A code about a record ends nobody who has something to
-send in its place. Every other code ends with a code of its own, never with a trace.
+send in its place. Every other code ends with a code of its own, never with a trace; and the next
+life goes on.
 """
 
 import asyncio
@@ -15,7 +16,14 @@ from penstock import config
 from penstock.adapters.kafka.announcer_and_keyed_writer import KeyedWriter, announcing
 from penstock.adapters.kafka.error_codes import BROKER, CODES, RECORD, about
 from penstock.adapters.kafka.exactly_once.producers import open_transactions
-from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient
+from penstock.errors import (
+    EXIT_FATAL,
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+    Fatal,
+    PenstockError,
+    Transient,
+)
 from penstock.ports import Commit, Outgoing, Where
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
@@ -39,7 +47,16 @@ async def write(kafka: config.Kafka, topics: Topics) -> None:
     writer = KeyedWriter(kafka, SystemClock())
     async with stopped_after(writer.abandon):
         await writer.start([topics.output])
-        await (await writer([(topics.output, b"k", b"{}", None, None)]))
+        await (await writer([(topics.output, b"k", b"{}", None, None, None)]))
+
+
+async def write_elsewhere(kafka: config.Kafka, topics: Topics) -> None:
+    """What is refused is not written, but a letter about it, to another topic."""
+    writer = KeyedWriter(kafka, SystemClock())
+    letter = (topics.dlq, b"k", b"letter", 0, None, None)
+    async with stopped_after(writer.abandon):
+        await writer.start([topics.output, topics.dlq])
+        await (await writer([(topics.output, b"k", b"{}", 0, None, lambda said: [letter])]))
 
 
 async def rekey(kafka: config.Kafka, topics: Topics) -> None:
@@ -54,6 +71,7 @@ async def rekey(kafka: config.Kafka, topics: Topics) -> None:
 CASES: list[tuple[Publishes, Api]] = [
     (announce, Api.PRODUCE),
     (write, Api.PRODUCE),
+    (write_elsewhere, Api.PRODUCE),
     (rekey, Api.PRODUCE),
     (announce, Api.INIT_PRODUCER_ID),
     (rekey, Api.INIT_PRODUCER_ID),
@@ -94,9 +112,16 @@ async def test_a_refusal_ends_only_what_it_is_about(
                 if error.exit_code not in (EXIT_USAGE, EXIT_UNREACHABLE, EXIT_FATAL):
                     wrong.append(f"{code}: {outcome}")
             outcomes[outcome] += 1
+            if outcome != "went on":
+                proxy.forget()
+                try:
+                    await publish(kafka, topics)
+                except PenstockError as error:
+                    wrong.append(f"{code}: {outcome}, and the next life: {error!r}")
             if api is not Api.PRODUCE:
                 return
-            is_mended = about(code) is RECORD and (publish is rekey or code == INVALID_TIME)
+            has_instead = publish in (rekey, write_elsewhere)
+            is_mended = about(code) is RECORD and (has_instead or code == INVALID_TIME)
             if (about(code) is BROKER or is_mended or code == DUPLICATE) != (outcome == "went on"):
                 wrong.append(f"{code}, about {about(code).name}: {outcome}")
 

@@ -8,6 +8,7 @@ from msgspec.json import encode
 from penstock.messages.scene import decode_late
 from penstock.scenes.core.rules import Streams
 from penstock.scenes.ledger import Keyed
+from penstock.scenes.ledger_ports import Out
 from penstock.scenes.rekey_or_refuse import Late, Rekey
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_ledger import BATCHES
@@ -63,9 +64,23 @@ async def test_a_time_that_cannot_be_is_none(time: Any) -> None:
     assert (await world.worker()).sites.keys() == {"s"}
 
 
+def test_what_the_repartition_topic_does_not_take_goes_to_the_late_topic() -> None:
+    (passed,) = out(GOOD)
+    assert passed.instead is not None
+    (instead,) = passed.instead("INVALID_RECORD: no such record here")
+    letter = decode_late(instead.value or b"")
+    assert (instead.topic, letter.reason, letter.site) == ("late", "result_refused", "s")
+    assert bytes(letter.record or b"") == GOOD
+    assert instead.instead is None
+
+
 def rekeyed(value: bytes) -> tuple[str, bytes, bytes]:
+    (made,) = out(value)
+    assert made.value is not None
+    return made.topic, made.key, made.value
+
+
+def out(value: bytes) -> list[Out]:
     kafka = Kafka()
     late = Late("late", kafka.fits, is_dropped=False)
-    (out,) = Rekey(Streams(PATTERN), "by-site", late, kafka.fits).out(value, "p/0/1", EPOCH)
-    assert out.value is not None
-    return out.topic, out.key, out.value
+    return Rekey(Streams(PATTERN), "by-site", late, kafka.fits).out(value, "p/0/1", EPOCH)

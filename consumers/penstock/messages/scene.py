@@ -18,6 +18,8 @@ NULL = Raw(b"null")
 
 # The code of a scene whose predictions are too large for its record, and of the letter about it.
 TOO_LARGE = "result_too_large"
+# The reason in the letter of a prediction that the repartition topic did not take.
+NOT_TAKEN = "result_refused"
 
 Status = Literal["present", "rejected", "missing", "evicted"]
 # Why a scene closed. complete: every member is in the scene. members: every expected member is in

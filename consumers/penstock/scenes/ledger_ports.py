@@ -10,7 +10,9 @@ from typing import NamedTuple, Protocol
 
 class Out(NamedTuple):
     """A record to be published. If `value` is None, the record is a tombstone. If `partition` is
-    None, the key decides the partition. `at_ms`: the record's time stamp; None: now.
+    None, the key decides the partition. `at_ms`: the record's time stamp; None: now. `instead`: if
+    the topic refuses the record by its content, this function gets the broker's words, and returns
+    the letters to write elsewhere; None: the process ends. Faust's producer does not know it.
     """
 
     topic: str
@@ -18,6 +20,7 @@ class Out(NamedTuple):
     value: bytes | None
     partition: int | None = None
     at_ms: int | None = None
+    instead: Callable[[str], Sequence["Out"]] | None = None
 
 
 # A function that says whether the topic accepts a record with this key and a value of this many

@@ -2,22 +2,25 @@
 the repartition topic, which is keyed by the prediction's site (`Rekey`). A refused prediction, or a
 scene that is published without its predictions, gets a letter for the late topic (`Late`).
 
-Rule: re-keying refuses a record if it is not a prediction, if its stream has no site, or if it is
-too large for the repartition topic. No record is lost unless `scenes.late` is "drop". No I/O.
+Rule: re-keying refuses a record if it is not a prediction, if its stream has no site, or if the
+repartition topic does not take it. No record is lost unless `scenes.late` is "drop". No I/O.
 Owner: the engine; the ledger refuses predictions, too.
 """
 
+import logging
 from base64 import b64encode
 from functools import partial
 
 import msgspec
 
 from penstock.messages.reference import SchemaError
-from penstock.messages.scene import TOO_LARGE, encode_late
+from penstock.messages.scene import NOT_TAKEN, TOO_LARGE, encode_late
 from penstock.scenes.core.arrival import Arrival, read_arrival
 from penstock.scenes.core.rules import Place, Streams
 from penstock.scenes.core.state import Decided, Refused
 from penstock.scenes.ledger_ports import Fits, Out
+
+log = logging.getLogger(__name__)
 
 
 class Late:
@@ -114,14 +117,16 @@ class Rekey:
             stream, model = arrival.stream, arrival.model or None
             return self._late.out(stream, arrival.id, "no_site", value, model=model)
         site, member = place
+
+        def letter(reason: str) -> list[Out]:
+            model = arrival.model or None
+            named = {"site": site, "member": member, "model": model}
+            return self._late.out(site, arrival.id, reason, value, **named)
+
+        def not_taken(said: str) -> list[Out]:
+            log.error("%s refused %s of %s: %s", self._topic, arrival.id, where, said)
+            return letter(NOT_TAKEN)
+
         if not self._fits(self._topic, site.encode(), len(value)):
-            return self._late.out(
-                site,
-                arrival.id,
-                TOO_LARGE,
-                value,
-                site=site,
-                member=member,
-                model=arrival.model or None,
-            )
-        return [Out(self._topic, site.encode(), value, at_ms=at_ms)]
+            return letter(TOO_LARGE)
+        return [Out(self._topic, site.encode(), value, None, at_ms, not_taken)]

@@ -19,7 +19,7 @@ MEMBERSHIP = b"CGMDv2:" + (1).to_bytes(4, "little") + b"group\0member\0" + b"\1"
 class Message:
     """A record of partition 0, or with a `code` word of its state."""
 
-    def __init__(self, offset: int, code: int | None = None) -> None:
+    def __init__(self, offset: int | None, code: int | None = None) -> None:
         self._offset, self._code = offset, code
 
     def error(self) -> KafkaError | None:
@@ -31,7 +31,7 @@ class Message:
     def partition(self) -> int:
         return 0
 
-    def offset(self) -> int:
+    def offset(self) -> int | None:
         return self._offset
 
     def key(self) -> None: ...

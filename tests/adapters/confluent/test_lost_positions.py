@@ -8,7 +8,7 @@ from tests.adapters.confluent.doubles import Message
 from tests.adapters.confluent.member import member
 
 
-def lost(offset: int) -> Message:
+def lost(offset: int | None) -> Message:
     return Message(offset, KafkaError._AUTO_OFFSET_RESET)
 
 
@@ -55,6 +55,21 @@ async def test_a_log_that_ends_before_the_position_is_read_from_its_beginning(
         one.consumer.spans = (0, 3)
         await one.is_assigned(0)
         one.consumer.hands_over(lost(5))
+        await one.polls(lambda: one.consumer.held[0] == 0, 0)
+        assert one.lanes.said[1:] == [("revoked", {0}), ("assigned", {0})]
+        assert "commit [(0, 0)]" in one.consumer.said
+
+
+@pytest.mark.parametrize("end", [3, 100], ids=["is shorter", "has other records by now"])
+async def test_a_log_that_was_cut_is_read_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    """By an unclean election; librdkafka tells no offset then."""
+    async with member(monkeypatch) as one:
+        one.group.at[0] = Commit(5)
+        one.consumer.spans = (0, end)
+        await one.is_assigned(0)
+        one.consumer.hands_over(lost(None))
         await one.polls(lambda: one.consumer.held[0] == 0, 0)
         assert one.lanes.said[1:] == [("revoked", {0}), ("assigned", {0})]
         assert "commit [(0, 0)]" in one.consumer.said

@@ -31,13 +31,16 @@ from penstock.ports import UNDECIDED, Commit, Record
 # asks ahead.)
 FLOW_RECORDS, ENOUGH_RECORDS = 3, 50
 GATHER_S = 0.003
+# Stands for the lost position of a partition whose log was cut: librdkafka notices this by the
+# epochs of the log's leaders (KIP-320), and tells no offset.
+CUT = -1
 
 
 class Reads:
     """`failure`: the exception that ended a read. `lost`: a mapping from a partition to a position
-    of ours that its log does not have; the entry stays until a seek moves the partition. `errors`:
-    the other errors that came among the records. `stopped`: partitions that may not be read until a
-    seek or a new assignment.
+    of ours that its log does not have, or `CUT`; the entry stays until a seek moves the partition.
+    `errors`: the other errors that came among the records. `stopped`: partitions that may not be
+    read until a seek or a new assignment.
     """
 
     def __init__(self, handle: Handle, names: PartitionNames) -> None:
@@ -138,7 +141,8 @@ class Reads:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 number = self._names.number_of(message)
                 if self.ours.held([number]):
-                    self.lost[number] = message.offset()
+                    told = message.offset()
+                    self.lost[number] = CUT if told is None else told
             else:
                 self.errors.append(error)
 

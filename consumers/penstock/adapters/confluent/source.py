@@ -24,7 +24,7 @@ from penstock.adapters.confluent.errors import (
     translated,
 )
 from penstock.adapters.confluent.partitions import PartitionNames
-from penstock.adapters.confluent.reads import Reads
+from penstock.adapters.confluent.reads import CUT, Reads
 from penstock.adapters.confluent.rebalances import Rebalances
 from penstock.adapters.kafka.assigned_partitions import Numbers, Places, Starts
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
@@ -178,8 +178,8 @@ class ConfluentSource:
         no new position now, we seek the old one, and librdkafka reports it again.
 
         `offset`: the position that librdkafka reports. It may be higher than the offset after the
-        last record that we got, because librdkafka also passes markers of transactions. It is below
-        0 if the log was cut. If it is 0 or more, but lower than the offset after our last record,
+        last record that we got, because librdkafka also passes markers of transactions. It is `CUT`
+        if the log was cut. If it is 0 or more, but lower than the offset after our last record,
         the report is out of date.
         """
         held = self._reads.ours.held([partition])
@@ -187,7 +187,7 @@ class ConfluentSource:
         if not held or reaches is None or 0 <= offset < reaches:
             return
         lost = max(offset, reaches)
-        await self._places.find(partition, lost, self._rebalance)
+        await self._places.find(partition, lost, self._rebalance, is_cut=offset == CUT)
         is_there = self._reads.inbox.read_up_to().get(partition) == reaches
         if is_there and self._reads.ours.still(held):
             with suppress(Transient):  # the broker is unreachable, and the next read reports it

@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from aiokafka.partitioner import murmur2
@@ -30,9 +30,12 @@ REMEMBERED_KEYS = 100_000
 # these messages stay in our memory: about 10 MB of references.
 MAX_PENDING = 10_000
 
-# A record to send: topic, key, value, partition (None: the key decides), and time in epoch
-# milliseconds (None: now).
-Out = tuple[str, bytes, bytes | None, int | None, int | None]
+# What is to be written if the topic refuses a record by its content: a function that gets the
+# broker's words. None: the refusal is an error.
+Instead = Callable[[str], "Sequence[Out]"] | None
+# A record to send: topic, key, value, partition (None: the key decides), time in epoch milliseconds
+# (None: now), and what is to be written if it is refused.
+Out = tuple[str, bytes, bytes | None, int | None, int | None, Instead]
 
 
 def hashed(partitions: int) -> Callable[[bytes], int]:
@@ -50,7 +53,8 @@ class KeyedWriter:
 
     Records of one partition keep their order even when they are sent again, and each record keeps
     the time given with it. If a record cannot be delivered, the process ends, because later records
-    would get the offset of the missing one.
+    would get the offset of the missing one. Only a record that its topic refuses by its content is
+    left out, if something else is to be written then.
     """
 
     def __init__(self, settings: config.Kafka, clock: Clock) -> None:
@@ -76,25 +80,27 @@ class KeyedWriter:
 
     async def __call__(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
         """Hand over the records. Returns an awaitable that is done when the brokers have all
-        records. Its result is the offset of each record, or -1 if the broker did not tell the
-        offset.
+        records, and those that are written in place of refused ones. Its result is the offset of
+        each record, or -1 if the broker did not tell the offset.
         """
         now_ms = self._clock.wall_ms()
         parts: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for index, (topic, key, _, chosen, _) in enumerate(records):
+        for index, (topic, key, _, chosen, *_) in enumerate(records):
             partition = self._partition_of[topic](key) if chosen is None else chosen
             parts[topic, partition].append(index)
         sent: list[tuple[asyncio.Future[Any], list[int]]] = []
+        then: list[Out] = []
         for (topic, partition), indices in parts.items():
             mine = [records[index] for index in indices]
-            values: list[Any] = [value for _, _, value, _, _ in mine]  # None: a tombstone
-            times_ms = [now_ms if at_ms is None else at_ms for *_, at_ms in mine]
+            values: list[Any] = [value for _, _, value, *_ in mine]  # None: a tombstone
+            times_ms = [now_ms if at_ms is None else at_ms for *_, at_ms, _ in mine]
             out = Outgoing(topic, partition, [key for _, key, *_ in mine], values, None, times_ms)
+            out.instead = partial(_left_out, mine, then)
             for batch in batches(self._producer, out, now_ms, self._batch_bytes[topic]):
                 count = batch.record_count()
                 sent.append((await self._send(out, batch), indices[:count]))
                 del indices[:count]
-        return self._delivered(sent, len(records))
+        return self._delivered(sent, len(records), then)
 
     async def stop(self) -> None:
         await close(self._producer, CLOSE_S, "the end of the producer")
@@ -114,7 +120,7 @@ class KeyedWriter:
             raise _undelivered(out.topic, error) from error
 
     async def _delivered(
-        self, sent: list[tuple[asyncio.Future[Any], list[int]]], count: int
+        self, sent: list[tuple[asyncio.Future[Any], list[int]]], count: int, then: list[Out]
     ) -> Sequence[int]:
         offsets = [-1] * count
         try:
@@ -125,7 +131,19 @@ class KeyedWriter:
                         offsets[index] = -1 if base < 0 else base + place
         except Transient as error:
             raise _undelivered("a topic", error) from error
+        if then:
+            await (await self(then))
         return offsets
+
+
+def _left_out(
+    records: Sequence[Out], then: list[Out], index: int, _: bytes, said: str
+) -> Sequence[bytes] | None:
+    instead = records[index][-1]
+    if instead is None:
+        return None
+    then += instead(said)
+    return ()
 
 
 def _undelivered(topic: str, error: Transient) -> Fatal:

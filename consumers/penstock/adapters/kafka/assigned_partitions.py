@@ -36,6 +36,11 @@ GONE_BEYOND = (
     "created again, restored, or lost its last records. Going on at its earliest record, %d; new "
     "answers may get ids that former answers had"
 )
+GONE_WITHIN = (
+    "%s: the log was cut before offset %d, where the group is, by an unclean election, and has "
+    "other records there by now. Going on at its earliest record, %d; new answers may get ids that "
+    "former answers had"
+)
 MADE_AGAIN = (
     "%s: the topic was deleted and created again. Going on at its earliest record, %d; "
     "new answers may get ids that former answers had"
@@ -202,10 +207,13 @@ class Places:
         log.warning(MADE_AGAIN, where, begin, extra=of_place(*where, begin))
         return Commit(begin)
 
-    async def find(self, partition: int, offset: int, rebalance: Rebalance) -> None:
+    async def find(
+        self, partition: int, offset: int, rebalance: Rebalance, *, is_cut: bool = False
+    ) -> None:
         """Go on at another position, because the broker has no records at `offset` and will never
-        have any. If the broker does not answer now, return without a new position: the next read
-        reports the same offset again.
+        have any; or, with `is_cut`, other records than those that this member would have read. If
+        the broker does not answer now, return without a new position: the next read reports the
+        same offset again.
         """
         assignments, where = self._member.assignments, self._member.where(partition)
         keys = of_place(*where, offset)
@@ -221,10 +229,13 @@ class Places:
             # The new position is later. A seek is enough, because a lane takes any later offset.
             log.warning(GONE_BEFORE, where, offset, begin - 1, begin, extra=keys)
             await self._member.seek({partition: Commit(begin)})
-        elif offset > end:
+        elif is_cut or offset > end:
             # The new position is earlier. The lane must be made anew, because a lane never takes an
             # earlier offset.
-            log.warning(GONE_BEYOND, where, offset, end, begin, extra=keys)
+            if offset > end:
+                log.warning(GONE_BEYOND, where, offset, end, begin, extra=keys)
+            else:
+                log.warning(GONE_WITHIN, where, offset, begin, extra=keys)
             await self._begin_again(partition, Commit(begin), rebalance)
 
     async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:

@@ -1,4 +1,4 @@
-"""The settings of the Faust application, and Faust's Kafka transport with what Faust does not offer.
+"""The settings of the Faust application, and Faust's Kafka transport with what it does not offer.
 
 Rule: Faust creates no topic, opens no port and keeps no file. The transport is changed in four
 places. First, the producer is idempotent, so that no later records are written if a batch
