@@ -1,6 +1,6 @@
-"""The page of formats lists what was tried, as the suite has it.
+"""A page lists what was tried, as the suite has it.
 
-`python -m tests.writers.test_tried_with` writes the table anew.
+`python -m tests.writers.test_tried_with` writes its tables anew.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.writers.support import Cell
 
-PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tried-with.md"
 FAMILIES = {
     "CSV and TSV": ("test_csv", "test_csv_exports"),
     "JSON": ("test_json",),
@@ -30,13 +30,14 @@ def cells(modules: Sequence[str]) -> list[Cell]:
 
 def table() -> str:
     """One line for each writer; what is tried only by `scripts/test long` is in italics."""
-    lines = ["", "| | tried with | as |", "|---|---|---|"]
+    lines = []
     for family, modules in FAMILIES.items():
+        lines += ["", f"## {family}", "", "| tried with | as |", "|---|---|"]
         for writer, tried in groupby(cells(modules), lambda cell: cell.writer):
             options = "; ".join(
                 f"*{cell.option}*" if cell.is_long else cell.option for cell in tried
             )
-            lines.append(f"| {family} | {writer} | {options} |".replace("\\|", "|"))
+            lines.append(f"| {writer} | {options} |".replace("\\|", "|"))
     return "\n".join([*lines, "", ""])
 
 

@@ -144,6 +144,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "MPEG-4 in fragments": lambda: fragmented("mpeg4"),
     "H.264": lambda: plain("libx264"),
     "MPEG-4": lambda: plain("mpeg4"),
+    "MP3": lambda: counted("MP3", "MPEG_LAYER_III"),
     "WAV": lambda: counted("WAV", "PCM_16"),
     "AIFF": lambda: counted("AIFF", "PCM_16"),
     "CAF": lambda: counted("CAF", "PCM_16"),
