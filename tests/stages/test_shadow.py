@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from penstock import config
 from penstock.adapters.memory.model import Script, sums
 from penstock.adapters.memory.topics import MemorySink
+from penstock.config.model_sections import NamedModel
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Poison, Transient, Unreachable
@@ -382,7 +383,7 @@ async def test_batches_of_another_model_get_no_copy() -> None:
 def test_a_shadow_s_answers_are_small_enough_to_be_read_beside_live_work(
     own: int, most: int
 ) -> None:
-    other = config.NamedModel(name="other", answer_bytes_per_row=own)
+    other = NamedModel(name="other", answer_bytes_per_row=own)
     live = config.Model(shadow=config.Shadow(model="other"))
     found = shadow_of(config.Config(model=live, models=[other]))
     assert found is not None

@@ -277,6 +277,8 @@ class Scenes(Section, frozen=True):
     # At 20 Hz a site has ten scenes open within the deadline, and more only during a backlog.
     max_open: Positive = 64
     max_members: Positive = 256
+    # A site takes some 5 kB, so these take 250 MB.
+    max_sites: Positive = 50_000
     inline: str | None = None
     fill: float | None = None
 

@@ -11,6 +11,7 @@ published. Owner: the engine, which gives the ledger batches, the time and the p
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from penstock.errors import Fatal
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 # A batch with more bytes of predictions than this is written down and published in steps.
 STEP_BYTES = 256 << 10
+# So many sites are packed in some 10 ms; then other tasks have their turn.
+AT_A_TIME = 100
 
 
 class Keyed(NamedTuple):
@@ -97,6 +100,7 @@ class Ledger:
             await self._write_again(void)
             for name in self.sites:
                 self._due.put(name, self._clock.now())
+            await self._make_room()
         log.info("%d sites of partitions %s", len(self.sites), sorted(partitions) or "none")
         self._ready.set()
 
@@ -123,6 +127,7 @@ class Ledger:
                     await self._settle(touched.values())
                     touched, nbytes = {}, 0
             await self._settle(touched.values())
+            await self._make_room()
 
     async def _key_again(self, keyed: Keyed) -> None:
         """Send the record through the re-keying again, because it was keyed by another setting of
@@ -190,7 +195,9 @@ class Ledger:
         while sites:
             self._batch += 1
             states, heavy = [], []
-            for site in sites:
+            for number, site in enumerate(sites, 1):
+                if number % AT_A_TIME == 0:  # heartbeats must be sent meanwhile
+                    await asyncio.sleep(0)
                 decisions, site.state.batch = site.take(), self._batch
                 packed, is_half_full = self._packing.pack(site, decisions)
                 states.append(State(site.state.partition, site.name, packed))
@@ -228,6 +235,28 @@ class Ledger:
         for packed in (ENDED, None):
             states = [State(site.state.partition, site.name, packed) for site in sites]
             await self._write_again(await self._claimed.append(states))
+
+    async def _make_room(self) -> None:
+        """If there are more sites than `scenes.max_sites`, end those that were silent longest.
+        Their open scenes are decided first. Somebody who names streams may make any number of
+        sites.
+        """
+        most = self._rules.max_sites
+        if len(self.sites) <= most:
+            return
+        # A few more, so that not each batch looks through all sites.
+        over = len(self.sites) - most + most // 16
+        silent = nsmallest(over, self.sites.values(), key=lambda site: site.heard)
+        for site in silent:
+            site.finish()
+        await self._settle(silent)
+        await self._end(silent)
+        log.warning(
+            "there are more than %d sites (scenes.max_sites): the %d that were silent longest are "
+            "forgotten",
+            most,
+            over,
+        )
 
     async def _publish(self, sites: Iterable[Site]) -> None:
         outbox = [

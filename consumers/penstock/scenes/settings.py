@@ -52,6 +52,7 @@ def rules_of(scenes: config.Scenes) -> Rules:
         listed={} if scenes.members == "learned" else scenes.members,
         max_open=scenes.max_open,
         max_members=scenes.max_members,
+        max_sites=scenes.max_sites,
         model=scenes.model,
         forget_ms=scenes.forget_ms,
     )

@@ -53,6 +53,7 @@ class Rules:
     listed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     max_open: int = 64
     max_members: int = 256
+    max_sites: int = 50_000
     model: str | None = None
     forget_ms: int = FORGET_MS
 

@@ -121,6 +121,16 @@ class Site:
         """True if the site has been silent for so long that it ends."""
         return not self.state.open and self.state.now >= self._ends_at
 
+    @property
+    def heard(self) -> int:
+        """The time of the last prediction."""
+        return self._heard
+
+    def finish(self) -> None:
+        """Decide all open scenes now."""
+        while self.state.open:
+            self.shed()
+
     def next_look(self) -> int | None:
         """The time at which `tick` must be called, unless a prediction comes before that time.
         None: the time that was returned last still holds.
