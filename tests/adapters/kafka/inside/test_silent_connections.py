@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 from aiokafka import client
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError, RequestTimedOutError
 from aiokafka.protocol.group import JoinGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.structs import BrokerMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import connection
@@ -74,7 +75,7 @@ async def test_a_silent_connection_ends_with_all_that_rested_as_long(broker: Bro
     broker.silent = {0, 2}
     waits = asyncio.ensure_future(joining.send(JoinGroupRequest("g", 1, 1, "", None, "", [])))
     began_s = now_s()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(RequestTimedOutError):
         await one.send(MetadataRequest([]))
     assert now_s() - began_s < SILENCE_S + 2
     assert not one.connected()
@@ -85,13 +86,30 @@ async def test_a_silent_connection_ends_with_all_that_rested_as_long(broker: Bro
         await waits
 
 
+async def test_all_that_wait_on_a_silent_connection_may_ask_again_at_once(broker: Broker) -> None:
+    """Though the first that does so has nobody to connect to."""
+    asking = client.AIOKafkaClient()
+    asking._conns[0, client.ConnectionGroup.DEFAULT] = await connected(broker)
+    broker.silent = {0}
+    nobody = BrokerMetadata(0, "127.0.0.1", 1, None)
+    asking.cluster.broker_metadata = lambda _: nobody
+
+    async def ask_twice() -> None:
+        for _ in range(2):
+            with suppress(KafkaError):
+                await asking.send(0, MetadataRequest([]))
+
+    await asyncio.gather(ask_twice(), ask_twice())
+    await asking.close()
+
+
 async def test_a_connection_that_was_heard_since_stays(broker: Broker) -> None:
     one, sister = [await connected(broker) for _ in range(2)]
     broker.silent = {0}
     asked = asyncio.ensure_future(one.send(MetadataRequest([])))
     await asyncio.sleep(0)
     await sister.send(MetadataRequest([]))
-    with pytest.raises(TimeoutError):
+    with pytest.raises(RequestTimedOutError):
         await asked
     assert not one.connected()
     assert sister.connected()
@@ -102,7 +120,7 @@ async def test_a_slow_broker_gets_twice_the_time_after_each_silence(broker: Brok
     """Otherwise no request to it would ever be answered."""
     one = await connected(broker)
     broker.pause_s = 1.5 * SILENCE_S
-    with pytest.raises(TimeoutError):
+    with pytest.raises(RequestTimedOutError):
         await one.send(MetadataRequest([]))
     one = await connected(broker)
     await one.send(MetadataRequest([]))

@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from aiokafka import client
 from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.errors import RequestTimedOutError
 
 from penstock.adapters.http.kept_alive import keep_alive
 
@@ -146,9 +147,11 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc]
             *(self.host, self.port, self._loop.time() - since_s, len(sisters)),
         )
         # With this error aiokafka asks again. It takes a broken connection for lasting in places.
+        # At a bare `TimeoutError` its client would look for this connection, which another request
+        # may have replaced already, and fail for good if it is gone.
         for _, _, answer in self._requests:
             if not answer.done():
-                answer.set_exception(TimeoutError())
+                answer.set_exception(RequestTimedOutError())
         self.close(reason=CloseReason.CONNECTION_TIMEOUT)
         for one in sisters:
             one.close(reason=CloseReason.IDLE_DROP)
