@@ -117,6 +117,8 @@ def test_packed_data_is_never_empty(key: str) -> None:
     with pytest.raises(Poison, match="empty"):
         decode(b"", key)
     assert decode(b"", "x.csv", compression="none") == []
+    with pytest.raises(Poison, match="empty"):  # a reference says it, too
+        decode(b"", "x.csv", compression="gzip")
 
 
 @pytest.mark.parametrize(

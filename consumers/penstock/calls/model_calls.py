@@ -17,9 +17,10 @@ import numpy as np
 import orjson
 
 from penstock.calls.gate import Gate, Rank
-from penstock.calls.outage import CANARY_TRIES, Outage, ask_model
+from penstock.calls.outage import Outage, ask_model
 from penstock.calls.server_health import ServerHealth
 from penstock.calls.unexpected_errors import Guards
+from penstock.core.bad_rows.lost_requests import UNCONTROLLED_TRIES
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
@@ -242,7 +243,7 @@ class ModelCalls:
             answers = await self._predict(payloads)
         except Poison as error:
             self._canary_doubts += 1
-            if isinstance(error, Doubtful) and self._canary_doubts < CANARY_TRIES:
+            if isinstance(error, Doubtful) and self._canary_doubts < UNCONTROLLED_TRIES:
                 raise
             raise Transient(f"the row of model.canary is refused: {error}") from None
         for message in answers.errors.values():

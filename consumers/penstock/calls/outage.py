@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from penstock.core.bad_rows.lost_requests import UNCONTROLLED_TRIES
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.payload import Payload
 from penstock.errors import EXIT_UNREACHABLE, Doubtful, Fatal, Poison, Transient, Unreachable, usage
@@ -124,8 +125,7 @@ RETRY = Backoff(first_s=0.2, most_s=3.0)
 # the server is busy loading the model; otherwise it takes milliseconds.
 MODEL_S = 5.0
 # If the server refuses the canary without a reason, maybe it is only busy. So the canary is sent
-# again, this often and after these pauses.
-CANARY_TRIES = 20
+# again after this pause.
 CANARY_PAUSE_S = 0.2
 # Any answer about this object shows that the store can be reached. Errors quote the key, so it says
 # what it is for.
@@ -190,7 +190,7 @@ async def ask_model(predict: Predict, canary: Sequence[Payload]) -> None:
     """Return if the model answers. If `model.canary` is set, the model must answer that row. Raises
     `Transient` if the server is unavailable, and `Fatal` if a setting is wrong.
     """
-    for tries_left in reversed(range(CANARY_TRIES)):
+    for tries_left in reversed(range(UNCONTROLLED_TRIES)):
         try:
             async with asyncio.timeout(MODEL_S):
                 answers = await predict(canary)

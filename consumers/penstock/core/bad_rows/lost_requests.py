@@ -36,11 +36,9 @@ HANG_UPS = 2
 # A slow trial proves little, but the trials must come to an end. So each trial at least halves the
 # doubt, and twenty trials are enough.
 LEAST_PROOF = 0.5
-
-
-# If nothing was answered yet, no good row is known. Then a row that is refused without a reason is
-# blamed after this many tries: a server that is busy for three quarters of the time refuses all of
-# them once in 300 times.
+# If no good row is known, a row that is refused without a reason is blamed after this many tries,
+# the canary, too: a server that is busy for three quarters of the time refuses all of them once in
+# 300 times.
 UNCONTROLLED_TRIES = 20
 
 

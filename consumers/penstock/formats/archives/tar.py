@@ -91,8 +91,6 @@ class TarParser(Parser):
         yield from self._of_archive.rest()
         if self._ended:
             raise _behind_the_end()
-        if not (self._started or self._block):
-            return
         # In a header, names are filled up with NUL, so even the beginning of a header has a NUL.
         if not self._started and b"\0" not in self._block:
             raise no_such("tar archive", bytes(self._block), "bad_archive")
