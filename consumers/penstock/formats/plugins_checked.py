@@ -3,7 +3,7 @@
 Rule: if a fault (such as another order in memory, or another byte order) can be mended without
 changing a value, it is mended. Any other fault is `bad_format`, with a text that says what the
 format should give instead. A check takes 2 us per run, so our own formats are not checked here;
-their tests check them. Pure. Owner: the registry.
+their tests check them.
 """
 
 from collections.abc import Iterable, Iterator

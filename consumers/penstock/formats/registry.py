@@ -1,11 +1,9 @@
-"""Knows all formats, ours and those of users' packages, and chooses the parser that reads an
-object.
+"""Knows all formats, ours and those of users' packages, and opens objects.
 
-Rule: three things can tell the format. The first is the reference or the configuration, the second
-is the extension of the key, and the third is the first bytes. The first of them that tells a format
-decides. In an archive, those members are read that the glob `rows.member` selects. If `rows.member`
-is not set, those are read whose extension belongs to a format that fits the request. A user's
-package adds a format by an entry point `penstock.formats`.
+Rule: three things can tell the format: the reference or the configuration, then the extension of
+the key, then the first bytes. The first of them that tells a format decides. In an archive, those
+members are read that the glob `rows.member` selects; if it is not set, those whose extension
+belongs to a format that fits the request.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,11 +1,9 @@
-"""Reads tar archives (ustar, pax, GNU). The name of each selected member tells by which format it
-is read.
+"""Reads tar archives (ustar, pax, GNU).
 
 Rule: only regular files are read; links, devices and folders are passed over, never followed.
 Nothing is written anywhere. An archive that stops before its end mark, or whose headers are
 damaged, is `bad_archive`, because rows could be missing. If archives were joined, as by `cat`, all
-of them are read; anything else behind an end mark is `bad_archive`, too. Owner: one reading of one
-object.
+of them are read; anything else behind an end mark is `bad_archive`, too.
 """
 
 from collections.abc import Iterator

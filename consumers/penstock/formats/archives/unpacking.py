@@ -1,10 +1,9 @@
 """Unpacks data in bounded pieces. The rows of each piece are read before the next piece is made.
 
 Rule: at most one piece of output is held, so a bomb costs time, not memory. Damage and limits are
-found at the same row, however the packed bytes arrive. If several gzip members, or several frames
-of another codec, follow each other, they are one file. Two things are passed over: zero padding at
-the end, and skippable frames of zstd and lz4. A file that pzstd wrote begins with such a frame.
-Owner: one reading of one object.
+found at the same row, however the packed bytes arrive. Members of gzip, or frames of another codec,
+that follow each other are one file. Two things are passed over: zero padding at the end, and
+skippable frames of zstd and lz4, with one of which a file of pzstd begins.
 """
 
 import lzma

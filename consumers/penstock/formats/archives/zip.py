@@ -1,12 +1,11 @@
-"""Reads zip archives by their central directory. The name of each selected member tells by which
-format it is read.
+"""Reads zip archives by their central directory.
 
 Rule: only regular files are read, in the order in which they lie. Nothing is written anywhere, so
 any name is harmless. A member that is encrypted, damaged, or has a wrong checksum is a bad row; a
 damaged directory is `bad_archive`. The sizes in the directory are not trusted: unpacked bytes are
 counted. If archives were joined, as by `cat`, all of them are read; anything else behind an end is
 `bad_archive`. Office files, Java's and Python's packages and others are zips, too, but no archives
-of data: they are refused by their names. Owner: the reading of one object.
+of data: they are refused by their names.
 """
 
 import re

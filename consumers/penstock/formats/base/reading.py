@@ -1,17 +1,13 @@
-"""Reads the rows of one object, whatever its format and packing. This happens in a decoder, or in
-the worker itself.
+"""Reads the rows of one object, whatever its format and packing.
 
-Rule: `read_object` reads any object. It blocks and is lazy, so it does not run on the event loop,
-but in a separate process, the decoder, which may crash. By `open_inline`, the worker itself reads
-small opaque objects and small objects of plain text; it uses only linear code, in turns of a few
-milliseconds. It leaves every object that might be something else to a decoder. For gzip data, the
-unpacked size decides whether an object is small.
+Rule: `read_object` reads any object. It blocks, so it runs in a separate process, the decoder,
+which may crash. By `open_inline`, the worker itself reads small opaque objects and small objects of
+plain text, by linear code only, in turns of a few milliseconds. It leaves every object that might
+be something else to a decoder.
 
 If the object is damaged, the rows that were complete before the damage come first, then the
-object's `Poison`. An object ends at its limit of rows: `limits.rows`, or as many rows as its size
-allows (`most_rows`). If bad rows end objects, it also ends at its first bad row. An unforeseen
-exception, such as `MemoryError`, becomes the object's `Poison`; an object of 900 bytes once asked
-for 8 GB. Owner: the process that reads.
+object's `Poison`. An unforeseen exception, such as `MemoryError`, becomes `Poison`, too; an object
+of 900 bytes once asked for 8 GB.
 """
 
 import zlib

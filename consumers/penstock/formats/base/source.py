@@ -1,11 +1,9 @@
 """Gives the bytes of an object: to the code that decodes the object, and, as an open file, to
 libraries.
 
-Rule: a call blocks until the bytes are there, so it is never made on an event loop. An object is
-read either from its first byte on (`chunks`) or by ranges (`read`). After some chunks were read,
-ranges may still be read. The object's last bytes are fetched first. If reads follow each other
-without large gaps, each fetch brings more bytes than the one before. Owner: one reading of one
-object.
+Rule: a call blocks until the bytes are there, so it is never made on an event loop. After some
+chunks were read, ranges may still be read. The object's last bytes are fetched first. If reads
+follow each other without large gaps, each fetch brings more bytes than the one before.
 """
 
 import io

@@ -2,13 +2,12 @@
 
 Rule: before text of another dialect is read, single bytes are exchanged, so that the text has
 commas, points and double quotes. If a piece of text is kept or shown, its bytes are exchanged back.
-So one reader reads all dialects, and the usual text passes unchanged. `Dialect.cells` divides a row
-after the exchange.
+So one reader reads all dialects, and the usual text passes unchanged.
 
 If `rows.header` is "auto", a first line without any number is a header. If the rows become JSON,
 the second line must have a number, too, because in a file of texts nothing tells a header from a
-row. If a first line of texts is the only line, it is a header. If columns are named in the
-configuration, there is a header. Cells are numbered from 0. Owner: the CSV parser.
+row. If a first line of texts is the only line, or if columns are named in the configuration, it is
+a header.
 """
 
 import re

@@ -1,10 +1,9 @@
 """The push parser of CSV (RFC 4180). It finds the dialect, the header and the columns; after that,
 `CsvRows` reads the rows.
 
-Rule: the first row tells the dialect, so nothing is read before the first row is complete. If the
-first row has no number, the second row may be needed to tell whether the first row is a header;
-until then, the first row waits. The header fixes how many cells a row has. If there is no header,
-the first row fixes this. Owner: the reading of one object.
+Rule: nothing is read before the first row is complete, because it tells the dialect. If it has no
+number, the second row may be needed to tell whether the first is a header; until then, it waits.
+The header or, if there is none, the first row fixes how many cells a row has.
 """
 
 import re

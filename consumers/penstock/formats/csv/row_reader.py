@@ -1,10 +1,7 @@
-"""Reads the rows of a CSV whose header and columns are known. The rows become float32 matrices, or
-JSON arrays.
+"""Reads the rows of a CSV whose header and columns are known, to float32 matrices or JSON arrays.
 
 Rule: many rows are read at a time if this gives exactly the same as reading them one by one. If
 not, they are read one by one, so that the error of a bad row can name the wrong cell.
-`rows.columns` chooses among the cells, which are numbered from 0. `CsvKept` takes the cells that
-stay with a row. Owner: the parser of one object.
 """
 
 import re

@@ -1,12 +1,11 @@
 """Reads recordings. A row is a window of float32 samples, `rows.window_ms` long. A new window
 begins every `rows.hop_ms`.
 
-Rule: if the hop is not longer than the window, every sample is in a row. To make this true, a
-window has at least as many samples as the longest hop. The last row is filled up with zeros, but
-only if the recording ends where it says. If it is damaged or breaks off, a row has only samples
-that came, and from there on the object is `bad_format`; if it does not say where it ends, the last
-window is a bad row unless all of it came. If a file holds several recordings (Ogg),
-each recording has windows of its own. Owner: one reading of one object.
+Rule: if the hop is not longer than the window, every sample is in a row; so a window has at least
+as many samples as the longest hop. The last row is filled up with zeros, but only if the recording
+ends where it says. If it is damaged or breaks off, a row has only samples that came, and from there
+on the object is `bad_format`; if it does not say where it ends, the last window is a bad row unless
+all of it came. Each of several recordings in a file (Ogg) has windows of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -4,9 +4,7 @@ installed, has libav decode, and gathers rows to runs.
 Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
 which may crash. libav is told to prove what it can (checksums of frames, lengths of packets) and to
 stop at the first packet that it cannot decode; else it would conceal the damage. A packet or frame
-that it marks as damaged ends the object, too. The rows come one by one, and are gathered to runs. A
-run is handed on when it has `RUN_BYTES`. Unwanted rows are counted, not made. Owner: one reading of
-one object.
+that it marks as damaged ends the object, too. Unwanted rows are counted, not made.
 """
 
 from bisect import bisect_right

@@ -4,9 +4,8 @@ from its beginning.
 Rule: the needed columns of a batch are checked in full before their values are touched, because the
 library trusts the bytes of a batch, and these bytes may be hostile. Only values that cannot be,
 such as texts that are not UTF-8, pass, because each of them is bad in its own row. Only a batch
-itself tells how many rows it has. Therefore unwanted rows are decoded, too, and are dropped later.
-If several streams follow each other, all are read; they must have the same schema. Layout: Arrow
-Columnar Format, "Serialization and Interprocess Communication". Owner: one reading of one object.
+itself tells how many rows it has, so unwanted rows are decoded, too. Layout: Arrow Columnar Format,
+"Serialization and Interprocess Communication".
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,9 @@
-"""Checks the schemas of Avro files and limits the size of their blocks, because a hostile file
-could be decoded without end.
+"""Checks the schemas of Avro files and limits the size of their blocks.
 
 Rule: a schema that contains itself, or that has arrays of values without bytes, is refused, because
 with such a schema a few bytes could be decoded without end. The library first parses the schema to
 a form with full names, and that form is checked. Whatever a block claims, it is unpacked to at most
-one byte more than `MOST_UNPACKED_BYTES`. If that byte is there, the parser knows that the block is
-too large. Pure. Owner: the Avro parser.
+one byte more than `MOST_UNPACKED_BYTES`; that byte shows that the block is too large.
 """
 
 import bz2

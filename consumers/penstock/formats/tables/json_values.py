@@ -1,15 +1,12 @@
 """Writes the rows of an Arrow table as JSON objects.
 
-Rule: whole columns are written at a time; values inside lists, maps and structs are written in the
-same way as a column of their type. A Python object is made of each value only if Arrow cannot write
-the values as JSON, such as binary values and strings with escapes. Nulls, NaN and infinity become
-null. A value without a form in JSON raises `ValueError`.
+Rule: whole columns are written at a time; a Python object is made of each value only if Arrow
+cannot write the values as JSON. Nulls, NaN and infinity become null. A value without a form in
+JSON, such as a time of day that lies outside the day, raises `ValueError`.
 
-Dates and times become texts of ISO-8601; times with a zone are written in UTC, with `Z`. If a year
-does not have four digits, it gets a sign and at least six digits, as in ISO-8601 and JavaScript
-(`+012921-08-18`). Such years are written here, because Arrow writes them differently, and writes
-the farthest of them as "value out of range". A time of day that lies outside the day raises
-`ValueError`. Owner: the reader of tables.
+Times with a zone are written in UTC, with `Z`. If a year does not have four digits, it gets a sign
+and at least six digits, as in ISO-8601 and JavaScript (`+012921-08-18`). Arrow writes such years
+differently, and the farthest of them as "value out of range".
 """
 
 import base64

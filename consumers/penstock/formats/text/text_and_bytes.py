@@ -2,13 +2,10 @@
 an archive.
 
 Rule: a line ends at a newline, or at a carriage return and a newline; empty lines are passed over.
-In `text`, a row is a JSON string or opaque bytes, as the request to the model takes it. A row with
-NUL bytes is no text, so it is bad. A row that becomes a JSON string must be UTF-8. Opaque bytes
-are handed on unchanged, as in `bytes`.
-
-If a whole object is larger than `limits.row_bytes`, it is one bad row, and is not held. An empty
-member of an archive is a bad row, because it stands for a missing frame. As in every format, an
-empty object has no row.
+A row of `text` with NUL bytes is bad, and so is one that becomes a JSON string but is not UTF-8. If
+a whole object is larger than `limits.row_bytes`, it is one bad row, and is not held. An empty
+member of an archive is a bad row, because it stands for a missing frame; an empty object has no
+row.
 """
 
 from collections.abc import Callable, Iterable, Iterator
