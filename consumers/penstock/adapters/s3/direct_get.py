@@ -27,14 +27,7 @@ from penstock.adapters.http.certificates import trusting
 from penstock.adapters.http.connections import SILENCE_S, Connection, Host
 from penstock.adapters.s3.buckets import address_of
 from penstock.adapters.s3.signing import Credentials, CredentialSource, Signer
-from penstock.adapters.stores.names import (
-    check_bucket,
-    is_for_botocore,
-    is_odd,
-    pin_of,
-    quoted,
-    wants_etag,
-)
+from penstock.adapters.stores.names import check_bucket, is_for_botocore, pin_of, quoted, wants_etag
 from penstock.adapters.stores.transfer import (
     CONNECT_TIMEOUT_S,
     READ_TIMEOUT_S,
@@ -109,7 +102,7 @@ class DirectObjects:
         """Returns the answer to our own GET. None: no answer came; or no GET was sent, because the
         key is odd, the bucket is none of the plain ones, or there are no credentials.
         """
-        if is_odd(location.key) or is_for_botocore(location.bucket):
+        if is_for_botocore(location.bucket, location.key):
             return None
         check_bucket(location)
         credentials = self._credentials.at_hand or await self._credentials.ask()

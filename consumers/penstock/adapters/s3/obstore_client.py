@@ -19,14 +19,7 @@ from penstock import config
 from penstock.adapters.s3.buckets import Buckets, s3_buckets
 from penstock.adapters.s3.kept_stores import MAX_STORES, KeptStores
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.stores.names import (
-    check_bucket,
-    is_for_botocore,
-    is_odd,
-    pin_of,
-    quoted,
-    wants_etag,
-)
+from penstock.adapters.stores.names import check_bucket, is_for_botocore, pin_of, quoted, wants_etag
 from penstock.adapters.stores.obstore_errors import is_empty, settings_of_panic, translated
 from penstock.adapters.stores.refusals import Elsewhere, Renewal
 from penstock.adapters.stores.transfer import (
@@ -131,11 +124,8 @@ class ByObstore:
             raise
 
     def _is_for_exact(self, location: Location) -> bool:
-        return (
-            is_odd(location.key)
-            or location.bucket in self._elsewhere
-            or is_for_botocore(location.bucket)
-        )
+        bucket = location.bucket
+        return bucket in self._elsewhere or is_for_botocore(bucket, location.key)
 
     def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
         """True if the bucket is in another region, so that the exact client must ask there. Such a

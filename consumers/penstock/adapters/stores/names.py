@@ -47,10 +47,13 @@ def check_bucket(location: Location) -> None:
         raise Poison("not_found", f"{name(location)}: no bucket has such a name")
 
 
-def is_for_botocore(bucket: str) -> bool:
-    """True for what AWS has in place of a bucket and only botocore knows how to address and sign:
-    the ARN of an access point, a directory bucket (S3 Express), an alias of Outposts.
+def is_for_botocore(bucket: str, key: str | None = None) -> bool:
+    """True if only botocore can ask for it: for an odd key, and for what AWS has in place of a
+    bucket (the ARN of an access point, a directory bucket of S3 Express, an alias of Outposts),
+    which botocore knows how to address and sign.
     """
+    if key is not None and is_odd(key):
+        return True
     return bucket.startswith("arn:") or bucket.endswith(("--x-s3", "--xa-s3", "--op-s3"))
 
 
