@@ -106,7 +106,7 @@ def name_of_four(monkeypatch: pytest.MonkeyPatch) -> str:
 async def test_a_name_with_four_addresses_is_asked_at_all_of_them(
     service: Service, name_of_four: str
 ) -> None:
-    host = Host(name_of_four, service.port, None)
+    host = Host(name_of_four, service.port, None, often_s=IDLE_S)
     for _ in range(50):
         await asyncio.gather(*[ask(host) for _ in range(4)])
     assert len(service.asked) == 4
@@ -133,7 +133,7 @@ async def test_servers_behind_a_balancer_get_even_shares(service: Service) -> No
     """Although only one request is under way at a time."""
     servers = [f"127.0.0.{n}:{service.port}" for n in range(1, 5)]
     async with way_to(*servers) as way:
-        host = Host("127.0.0.1", way.port, None)
+        host = Host("127.0.0.1", way.port, None, often_s=IDLE_S)
         for _ in range(400):
             await ask(host)
         assert sum(way.began.values()) == SPREAD
@@ -144,7 +144,7 @@ async def test_servers_behind_a_balancer_get_even_shares(service: Service) -> No
 
 async def test_the_sisters_of_a_dead_connection_are_not_used(service: Service) -> None:
     async with way_to(f"127.0.0.1:{service.port}") as way:
-        host = Host("127.0.0.1", way.port, None)
+        host = Host("127.0.0.1", way.port, None, often_s=IDLE_S)
         for _ in range(SPREAD):
             await ask(host)
         assert way.forget() == SPREAD
@@ -198,3 +198,15 @@ async def test_a_connection_that_rested_is_not_used_again() -> None:
     assert connection.is_fresh
     await asyncio.sleep(IDLE_S / 2)
     assert not connection.is_fresh
+
+
+async def test_the_kernel_looks_after_each_connection(service: Service) -> None:
+    host = Host("127.0.0.1", service.port, None)
+    connection = await host.connect(5.0)
+    assert connection._transport is not None
+    wire = connection._transport.get_extra_info("socket")
+    assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        most_ms = wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert 0 < most_ms < 10_000
+    await host.aclose()

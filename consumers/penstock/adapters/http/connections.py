@@ -230,12 +230,18 @@ class Host:
     """
 
     def __init__(
-        self, name: str, port: int, secure: ssl.SSLContext | None, spread: int = SPREAD
+        self,
+        name: str,
+        port: int,
+        secure: ssl.SSLContext | None,
+        spread: int = SPREAD,
+        often_s: float = OFTEN_S,
     ) -> None:
         self._name = name
         self._port = port
         self._secure = secure
         self._spread = spread
+        self._often_s = often_s
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._addresses = _Addresses(name, port)
@@ -249,7 +255,7 @@ class Host:
             if not connection.is_fresh:
                 self._idle.popleft().close()
                 continue
-            if len(self._open) < self._wanted and connection.rested_s < OFTEN_S:
+            if len(self._open) < self._wanted and connection.rested_s < self._often_s:
                 return None
             return self._idle.popleft()
         return None
