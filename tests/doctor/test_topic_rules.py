@@ -160,7 +160,7 @@ def test_nothing_is_found_in_health(well: Facts) -> None:
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        (MachineLimits(100, None), "the limit is 100; 16 fetches, 4 calls.*ulimit -n 240"),
+        (MachineLimits(100, None), "the limit is 100; 25 fetches, 64 calls.*ulimit -n 378"),
         (MachineLimits(None, 512 * config.MIB), "the limit is 512 MiB.*lower limits.buffer_bytes"),
     ],
 )

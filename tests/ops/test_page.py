@@ -68,7 +68,7 @@ FIRST_LINES = {
     "poison stream": "site-3/cam-7: its rows are refused, bad_row: 'oops' is not a number",
     "model away": "The model server has not answered for 12.0 s: refused",
     "model hangs up on rows": "The model server answers questions without rows",
-    "store slow": "The store is slow: fetchers 20 % busy, 2.3 s until its first answer",
+    "store slow": "The store is the limit: 3 of 16 reads in flight, 2.3 s until its first answer",
     "skew": "Partition 1 has 100 % of all that is owed, most of it of site-2/cam-2",
     "stopped line": "site-3/cam-7 stands still at refs/3, offset 12, row 4",
     "full buffer": "The buffer is full: 256 of 256 MiB; site-3/cam-7 owes the most",

@@ -123,7 +123,7 @@ def test_the_limit_is_told_with_its_figures_and_is_bad_once_answers_are_late() -
     for by, what in (
         ("model", "the model is the limit: 3 of 4 calls busy, 9 ms each"),
         ("worker", "this worker is the limit: its loop is 40 % busy"),
-        ("store", "the store is slow: fetchers 20 % busy, 4 ms until its first answer"),
+        ("store", "the store is the limit: 3 of 16 reads in flight, 4 ms until its first answer"),
         ("kafka", "Kafka is the limit, 3 ms until an answer is acknowledged"),
     ):
         assert said(flow(bound_by=by)) == [("warn", by, what)]
@@ -169,10 +169,27 @@ def test_a_store_that_takes_most_of_the_way_is_slow_though_it_limits_nothing() -
     # The bound is so high that they are on time.
     known = {"bound_ms": 2_000.0, "streams_known": 3}
     assert said(flow(way_ms=way) | known | {"streams": slow}) == [
-        ("warn", "store", "the store is slow: fetchers 20 % busy, 1.2 s until its first answer")
+        (
+            "warn",
+            "store",
+            "the store is the limit: 3 of 16 reads in flight, 1.2 s until its first answer",
+        )
     ]
     # One stream with slow objects makes the mean slow, too.
     assert said(flow(way_ms=way) | known | {"streams": [slow[0], stream("a"), stream("b")]}) == []
+
+
+def test_a_store_is_slow_if_it_is_slower_than_itself() -> None:
+    """A store that takes 34 ms is far, not slow; one that usually takes 12 ms is."""
+    way = document()["flow"]["way_ms"] | {"fetch": 34.0}
+    late = [stream(f"cam-{number}", p99_ms=80.0) for number in range(3)]
+    [reads] = document()["stores"]
+    known = flow(way_ms=way) | {"streams": late, "streams_known": 3, "bound_ms": 2_000.0}
+    assert said(known) == []
+    slow = {"stores": [reads | {"is_slow": True, "answer_ms": 34.0, "usual_ms": 12.0}]}
+    assert said(known | slow) == [
+        ("warn", "store", "the store is slow, 34 ms until its first answer; 12 ms is usual")
+    ]
 
 
 def test_one_late_stream_is_named_and_so_are_those_behind_it() -> None:

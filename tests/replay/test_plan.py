@@ -85,8 +85,10 @@ def test_it_takes_less_at_a_time_and_batches_stay_as_large() -> None:
     live = changed("limits", buffer_bytes=1 << 30)
     cfg = planned(live).cfg
     assert cfg.limits.buffer_bytes < live.limits.buffer_bytes
-    assert cfg.objects.concurrency < live.objects.concurrency
-    assert cfg.model.max_in_flight < live.model.max_in_flight
+    assert cfg.objects.begin_fetches is None
+    assert cfg.objects.most_fetches < live.objects.most_fetches
+    assert cfg.model.begin_calls is None
+    assert cfg.model.most_calls < live.model.most_calls
     assert cfg.window.max_rows == live.window.max_rows
 
 

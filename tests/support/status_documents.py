@@ -39,6 +39,12 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
             "name": "rows", "version": "1.0", "answers": True, "asked_s": 2.0,
             "breaker_open": False, "calls_allowed": 4,
         },
+        "stores": [
+            {
+                "name": "objects", "in_flight": 3, "limit": 16, "held_by": "arrivals",
+                "answer_ms": 4.0, "usual_ms": 3.0, "is_slow": False,
+            }
+        ],
         "outages": [],
         "counters": {
             "records": 812_000, "objects": 812_000, "rows": 12_992_000, "rejected": 0,

@@ -144,7 +144,7 @@ async def measure(
         body=plan.body.name if plan.body else None,
         columns=None if body else object_bodies.COLUMNS,
         batch_rows=body.full.rows if body else object_bodies.BATCH_ROWS,
-        in_flight=cfg.model.max_in_flight,
+        in_flight=cfg.model.begin_calls or cfg.model.most_calls,
         partitions=PARTITIONS,
         protocol=cfg.model.protocol,
         request=cfg.model.request if body else request_of(cfg.model),

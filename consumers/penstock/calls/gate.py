@@ -70,7 +70,7 @@ class Gate:
 
     def answered(self, call: Call) -> None:
         self._turns.end(call.turn)
-        self._breaker.answered(call)
+        self._breaker.answered(call, self._clock.now())
         self._serve()
 
     def failed(self, call: Call, error: Transient) -> None:
@@ -91,13 +91,14 @@ class Gate:
 
     def _serve(self) -> None:
         while who := self._who():
-            wait_s = self._breaker.wait_s(self._clock.now())
+            now_s = self._clock.now()
+            wait_s = self._breaker.wait_s(now_s)
             if wait_s:
                 self._ring_after(wait_s)
                 return
             self._turns.begin(who)
             turn = self._rows.popleft() if who == "rows" else heapq.heappop(self._searches)[2]
-            turn.set_result(self._breaker.begin(who))
+            turn.set_result(self._breaker.begin(now_s, who))
 
     def _who(self) -> Turn | None:
         """The queue whose first caller may make the next call. None: no call is free, or no caller

@@ -22,6 +22,7 @@ from penstock.calls.server_health import ServerHealth
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.bad_rows.lost_requests import UNCONTROLLED_TRIES
 from penstock.core.health.breaker import Breaker, Call
+from penstock.core.health.limiter import Limiter
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BytesRows, Form, JsonRows, Matrix, Payload
@@ -59,7 +60,7 @@ class ModelCalls:
         self,
         model: Model,
         canary: Payload | None,
-        most_calls: int,
+        limiter: Limiter,
         clock: Clock,
         telemetry: CallsTelemetry,
         outage: Outage,
@@ -68,20 +69,23 @@ class ModelCalls:
         *,
         is_alone: bool = True,
         tracing: Tracing | None = None,
+        size: Callable[[int], float] | None = None,
     ) -> None:
         """`is_alone`: True if this is the only model. If one of several models has a wrong setting,
         that does not end the worker: the model counts as unavailable, so that the other models go
-        on.
+        on. `size`: how many times as long as the average a call with this many rows should take.
         """
+        self.limiter = limiter
+        self._size = size
         self._tracing = tracing or (lambda _: nullcontext())
         self._is_alone = is_alone
         self._guard = guards.at("model")
         self._model = model
         self._canary = [canary] if canary is not None else []
-        self._gate = Gate(Breaker(most_calls), clock, jitter)
+        self._gate = Gate(Breaker(limiter), clock, jitter)
         self._clock = clock
         self._telemetry = telemetry
-        self.health = ServerHealth(self._gate, most_calls, clock, telemetry, outage)
+        self.health = ServerHealth(self._gate, clock, telemetry, outage)
         self.jitter = jitter
         # A row that was answered since the server last hung up, so a healthy server answers it
         # again. Empty if there is none.
@@ -120,6 +124,8 @@ class ModelCalls:
         """Send the rows of all blocks in one request."""
         started_s = self._clock.now()
         payloads = [block.payload for block in blocks if block.payload is not None]
+        if self._size is not None:
+            call.request.size = self._size(sum(block.rows for block in blocks))
         with self._tracing(blocks):
             answers = await self._request(call, payloads)
         now_s = self._clock.now()

@@ -58,15 +58,13 @@ class ServerHealth:
     `was_answered`: True once the model has answered, because then its settings are right.
     """
 
-    def __init__(
-        self, gate: Gate, most_calls: int, clock: Clock, telemetry: CallsTelemetry, outage: Outage
-    ) -> None:
+    def __init__(self, gate: Gate, clock: Clock, telemetry: CallsTelemetry, outage: Outage) -> None:
         self._gate = gate
         self._clock = clock
         self._telemetry = telemetry
         self._outage = outage
         self.was_answered = False
-        self.allowed = most_calls
+        self.allowed = gate.allowed
         self.heard = 0
         self._chance_hang_ups = ChanceFailures()
         self._chance_refusals = ChanceFailures()
@@ -86,7 +84,7 @@ class ServerHealth:
         self._was_open = self._was_logged = False
         self._quiet_until_s = 0.0
         self._odd_quiet_until_s = -math.inf
-        telemetry.model_health(is_open=False, calls=most_calls)
+        telemetry.model_health(is_open=False, calls=gate.allowed)
 
     @property
     def is_open(self) -> bool:

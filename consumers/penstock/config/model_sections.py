@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from msgspec import Meta, field
 
-from penstock.config.sections import MIB, Positive, Section, Window
+from penstock.config.sections import MIB, Auto, Positive, Section, Window
 
 Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings"]
 Preset = Literal[
@@ -20,6 +20,11 @@ Preset = Literal[
 ]
 
 
+# A learned number of calls begins with as many as saturate a TorchServe worker: 2-4.
+BEGIN_CALLS: Final = 4
+# At most this many calls: 64 at a time are 1,280 a second of a server that takes 50 ms, and more
+# than the server's own queue should hold (TorchServe's has 100 places).
+MOST_CALLS: Final = 64
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
@@ -64,8 +69,8 @@ class Model(Section, frozen=True):
     # One of json, instances, float32, bytes, raw and arrow, or a form that a user's package adds.
     request: str = "json"
     timeout_ms: Positive = 30_000
-    # 2-4 requests in flight saturate a TorchServe worker; more only add delay.
-    max_in_flight: Positive = 4
+    # `auto`: as many as bring more answers.
+    max_in_flight: Positive | Auto = "auto"
     # Four times Kafka's largest record by default, which a row's answer becomes.
     answer_bytes_per_row: Positive = 4 << 20
     token: str | None = None
@@ -75,6 +80,15 @@ class Model(Section, frozen=True):
     # None: the address of `url`, with the port number plus one, as in TorchServe's own defaults.
     management_url: str | None = None
     shadow: Shadow | None = None
+
+    @property
+    def most_calls(self) -> int:
+        return MOST_CALLS if self.max_in_flight == "auto" else self.max_in_flight
+
+    @property
+    def begin_calls(self) -> int | None:
+        """How many calls are made at a time at the start, if the best number is learned."""
+        return BEGIN_CALLS if self.max_in_flight == "auto" else None
 
 
 class NamedModel(Model, frozen=True, kw_only=True):

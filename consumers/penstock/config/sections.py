@@ -79,6 +79,12 @@ class Kafka(Section, frozen=True):
         return self.input_pattern or ", ".join(self.inputs)
 
 
+Auto = Literal["auto"]
+# A learned number of fetches begins with as many as suit a store on the same network. With more,
+# such a store answers no faster.
+BEGIN_FETCHES = 16
+
+
 class Access(Section, frozen=True):
     """How a store is reached: the keys that `[objects]` and each `[stores.NAME]` have in common."""
 
@@ -93,8 +99,27 @@ class Access(Section, frozen=True):
     ssl_cafile: str | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     replicas: list[str] | None = None
-    # With more than 16 fetches at a time a store on the same network answers no faster.
-    concurrency: Positive = 16
+    # `auto`: as many as bring more answers, up to `most_concurrency`.
+    concurrency: Positive | Auto = "auto"
+    # 256 objects at a time are 5,000 a second of a store that takes 50 ms.
+    most_concurrency: Positive = 256
+
+    @property
+    def most_fetches(self) -> int:
+        return self.most_concurrency if self.concurrency == "auto" else self.concurrency
+
+    def fetches_within(self, files: int | None) -> int:
+        """The most fetches of a process that may have this many files open. A learned number keeps
+        three quarters of them for other stores, the model, Kafka and decoders.
+        """
+        if files is None or self.concurrency != "auto":
+            return self.most_fetches
+        return min(self.most_fetches, max(BEGIN_FETCHES, files // 4))
+
+    @property
+    def begin_fetches(self) -> int | None:
+        """How many objects are fetched at a time at the start, if the best number is learned."""
+        return BEGIN_FETCHES if self.concurrency == "auto" else None
 
 
 class Store(Access, frozen=True, kw_only=True):
@@ -215,7 +240,9 @@ class Delivery(Section, frozen=True):
 class Limits(Section, frozen=True):
     # The minimum is one chunk of an object, because with less nothing could be read.
     buffer_bytes: Annotated[int, Meta(ge=MIB)] = 256 * MIB
-    in_flight_objects: Positive = 64
+    # Four partitions then answer 5,000 objects a second that take 200 ms each, as they do with
+    # services at a distance. The bytes of these objects count in `buffer_bytes`.
+    in_flight_objects: Positive = 256
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200
     expanded_bytes: Positive | None = None

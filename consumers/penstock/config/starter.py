@@ -95,7 +95,7 @@ def _store(answer: str) -> str:
     return f"""\
 [stores.{name}]
 url = {_text(answer)}
-# concurrency = 16                  # objects fetched at a time"""
+# most_concurrency = 256            # the most objects fetched at a time; the best is learned"""
 
 
 def _objects(endpoint: str, bucket: str) -> str:
@@ -104,7 +104,7 @@ def _objects(endpoint: str, bucket: str) -> str:
 {endpoint}allow = [{_text(f"{bucket}/")}]        # a message can make us read nothing else
 # region = "us-east-1"
 # key and secret: better as PENSTOCK_OBJECTS__KEY and PENSTOCK_OBJECTS__SECRET, or AWS's own ways
-# concurrency = 16                  # objects fetched at a time"""
+# most_concurrency = 256            # the most objects fetched at a time; the best is learned"""
 
 
 def _rows(answer: str) -> tuple[str, str]:
@@ -159,7 +159,7 @@ def _model_section(keys: Mapping[str, str]) -> str:
 {set_keys}
 # request: how rows are sent. float32 is the fastest for numbers, bytes is for images
 {version}# timeout_ms = 30000
-# max_in_flight = 4                 # calls at a time
+# max_in_flight = 16                # calls at a time; without this the best number is learned
 # canary = "[0.0, 0.0]"             # a row that the model answers when it is well"""
 
 

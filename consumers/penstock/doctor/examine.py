@@ -9,7 +9,6 @@ beside the results and removes it again; and with `fix`, missing topics are crea
 command `doctor`.
 """
 
-import resource
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Final, NamedTuple
 from penstock import config
 from penstock.adapters.http.running_worker import status_of, url_of
 from penstock.adapters.model_servers.protocols import each_endpoint
+from penstock.config.open_files import most_open_files
 from penstock.decoders.bounds import missing
 from penstock.doctor.finding import Finding, run_check, run_checks
 from penstock.doctor.models_and_routes import (
@@ -147,10 +147,8 @@ class MachineLimits(NamedTuple):
 
 
 def limits_here() -> MachineLimits:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = None if soft == resource.RLIM_INFINITY else soft
     text = _CGROUP.read_text().strip() if _CGROUP.is_file() else "max"
-    return MachineLimits(files, int(text) if text.isdecimal() else None, missing())
+    return MachineLimits(most_open_files(), int(text) if text.isdecimal() else None, missing())
 
 
 def look_at_machine(cfg: config.Config, limits: MachineLimits) -> list[Finding]:
@@ -162,15 +160,15 @@ def look_at_machine(cfg: config.Config, limits: MachineLimits) -> list[Finding]:
 
 
 def _files(cfg: config.Config, most: int | None) -> Iterator[Finding]:
-    fetches = cfg.objects.concurrency + sum(store.concurrency for store in cfg.stores.values())
-    calls = cfg.model.max_in_flight + sum(model.max_in_flight for model in cfg.models)
+    fetches = sum(one.fetches_within(most) for one in (cfg.objects, *cfg.stores.values()))
+    calls = cfg.model.most_calls + sum(model.most_calls for model in cfg.models)
     needed = fetches + calls + OTHER_FILES
     if most is not None and most < needed:
         yield Finding(
             "open files",
             "wrong",
             f"the limit is {most:,}; {fetches} fetches, {calls} calls and the rest may need "
-            f"{needed:,}: ulimit -n {2 * needed}, or lower objects.concurrency",
+            f"{needed:,}: ulimit -n {2 * needed}, or lower objects.most_concurrency",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.calls.outage import KAFKA, MODEL, STORE
 from penstock.core.health.bound_by import (
+    FULL,
     LONGEST_SHARE,
     PARTS,
     Away,
@@ -21,6 +22,7 @@ from penstock.core.health.bound_by import (
     bound_by,
     is_late,
 )
+from penstock.core.health.limiter import Holds
 from penstock.ops.problems.shown_problems import SteadyValue
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.pipeline.life import Pipeline
@@ -62,8 +64,8 @@ class Sample(NamedTuple):
     wanted_cpu_s: float
     committed: Mapping[int, int]
     calls_s: Mapping[str | None, float]
+    reads_s: Mapping[str, float]
     buffer: float
-    fetchers: float
     decoders: float
     publishing: float
 
@@ -117,6 +119,21 @@ class Flow:
             self._last = now_s, self._look(now_s)
         return self._last[1]
 
+    def stores(self, flow: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The reads of each store: how many are in flight, how many may be, and why not more."""
+        return [
+            {
+                "name": store,
+                "in_flight": reads.limiter.in_flight,
+                "limit": reads.limiter.limit,
+                "held_by": _held_by(reads.limiter.holds, flow["busy"], "store"),
+                "answer_ms": _ms(reads.limiter.answer_s),
+                "usual_ms": _ms(reads.limiter.usual_s),
+                "is_slow": reads.limiter.is_slower_than_usual,
+            }
+            for store, reads in self._pipeline.wiring.reads.items()
+        ]
+
     def rates(self) -> dict[str, float]:
         now, before = self._sample(), self._before(OVER_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
@@ -157,12 +174,8 @@ class Flow:
             self._cpu_s(),
             {number: lane.committed.next_offset for number, lane in wiring.lanes.items()},
             {model: track.microbatch.used.share_s(now_s) for model, track in wiring.tracks.items()},
+            {store: reads.used.share_s(now_s) for store, reads in wiring.reads.items()},
             min(1.0, wiring.budget.spent_bytes / wiring.budget.limit_bytes),
-            max(
-                1.0 - track.download.idle(store) / fetchers
-                for track in wiring.tracks.values()
-                for store, fetchers in wiring.settings.objects.stores.items()
-            ),
             wiring.decoders.used,
             sum(lane.is_publishing for lane in lanes) / max(1, len(lanes)),
         )
@@ -243,10 +256,14 @@ class Flow:
             return sum(shares) / len(shares)
 
         calls = max(now.calls_s[model] - before.calls_s[model] for model in now.calls_s)
+        reads = max(now.reads_s[store] - before.reads_s[store] for store in now.reads_s)
         shares = (
             (now.wanted_cpu_s - before.wanted_cpu_s) / over_s,
             calls / over_s,
-            *map(mean, ("buffer", "fetchers", "decoders", "publishing")),
+            mean("buffer"),
+            reads / over_s,
+            mean("decoders"),
+            mean("publishing"),
         )
         return Busy(*(round(min(1.0, max(0.0, share)), 3) for share in shares))
 
@@ -273,6 +290,21 @@ class Flow:
             else round(min(1.0, rows_mean / self._pipeline.waiting.max_rows), 3),
             "closed_by": {why: round(n / over_s, 2) for why, n in closed.items()},
         }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 1)
+
+
+def _held_by(holds: Holds | None, busy: Mapping[str, float], service: str) -> str:
+    """What holds the number of requests to a service. A full machine makes every answer late, so
+    then the service is not to blame. While the buffer is full, nothing more is asked for.
+    """
+    if holds == "arrivals":
+        return "budget" if busy["buffer"] >= FULL else "arrivals"
+    if holds == "service":
+        return "machine" if busy["loop"] >= FULL else service
+    return holds or "growing"
 
 
 def _grown(now: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:

@@ -69,6 +69,7 @@ async def serve_health(
         budget, figures = pipeline.wiring.budget, status.flow.look()
         gauges = telemetry.status_gauges
         gauges.show(figures.flow, figures.backlog.objects, figures.streams)
+        gauges.show_stores(status.flow.stores(figures.flow))
         gauges.show_problems(status.look()["problems"])
         gauges.buffer_bytes.set(budget.spent_bytes)
         gauges.buffer_limit.set(budget.limit_bytes)

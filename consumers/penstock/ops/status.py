@@ -102,6 +102,7 @@ class Status:
                 "breaker_open": pipeline.wiring.main.calls.health.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.health.allowed,
             },
+            "stores": self.flow.stores(figures.flow),
             **self._models(),
             **self._region(),
             **self._shadow(),

@@ -82,9 +82,9 @@ class Pipeline:
             self.assignments.run_in(tasks)
             workers = [
                 *(
-                    track.download.fetch_forever(store, fetchers)
+                    track.download.fetch_forever(store)
                     for track in self.wiring.tracks.values()
-                    for store, fetchers in self._settings.objects.stores.items()
+                    for store in self.wiring.reads
                 ),
                 *(track.predict.run() for track in self.wiring.tracks.values()),
                 *(watchdog.run() for watchdog in self.wiring.watchdogs),

@@ -12,6 +12,7 @@ from functools import partial
 from penstock.calls.model_calls import ModelCalls
 from penstock.calls.outage import Outage
 from penstock.calls.unexpected_errors import Guards
+from penstock.core.health.limiter import Limiter
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.window import Window
 from penstock.decoders.protocol import Decoders
@@ -80,26 +81,27 @@ class Shared:
         `name`: the model's name in records; the default model has one, too.
         """
         clock, window = self.adapters.clock, terms.window
-        fixed = BatchPlan(window.max_rows, window.max_wait_s, terms.callers)
+        fixed = BatchPlan(window.max_rows, window.max_wait_s)
         pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None
         microbatch = Microbatch(
             Window(window),
             pace,
             clock,
             self.telemetry,
-            calls=terms.callers,
+            calls=terms.begin_calls or terms.callers,
             share=None if self.is_alone else ModelShare(self.budget),
         )
         calls = ModelCalls(
             server,
             terms.canary,
-            terms.callers,
+            Limiter(terms.callers, terms.begin_calls),
             clock,
             telemetry,
             away,
             self.jitter,
             self.guards,
             is_alone=self.is_alone,
+            size=pace.size if pace is not None else None,
             tracing=partial(self.tracer.call, name) if self.tracer is not None else None,
         )
         predict = Predict(
@@ -138,6 +140,7 @@ class Shared:
             clock,
             self.telemetry,
             self.stores_away,
+            self.seats.reads,
             self.dedupe,
             self.jitter,
             self.guards,

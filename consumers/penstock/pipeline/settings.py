@@ -37,13 +37,16 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class ModelTerms:
-    """The settings of one model, as plain values."""
+    """The settings of one model, as plain values. `callers`: the most calls at a time.
+    `begin_calls`: the number to begin with, if the best number is learned; None: `callers` is it.
+    """
 
     rows: RowOptions
     window: WindowLimits
     target_p99_s: float | None
     callers: int
     canary: Payload | None = None
+    begin_calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

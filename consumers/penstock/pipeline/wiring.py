@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
+from penstock.core.health.limiter import Limiter
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop
@@ -35,6 +36,7 @@ from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle
 from penstock.stages.shadow_asking import Shadow
+from penstock.stages.store_reads import StoreReads
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 
@@ -81,6 +83,10 @@ class Wiring:
         self.consume = Consume(source, self.lanes, clock)
         self.shadow = self._shadow(draw)
         self.samples = Samples(clock) if settings.samples else None
+        self.reads = {
+            store: StoreReads(Limiter(most, settings.objects.begin_fetches.get(store)), clock)
+            for store, most in settings.objects.stores.items()
+        }
         self.tracks = self._tracks(decoders, dedupe)
         self._fetchers = {model: track.download for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
@@ -134,7 +140,7 @@ class Wiring:
             on_stopped=on_stopped,
             limits=lane,
             passing=passing,
-            stream_share=StreamShare.of(self.settings.objects.fetchers, lane.max_objects)
+            stream_share=StreamShare(lambda store: self.reads[store].readers, lane.max_objects)
             if lane.order_by_stream
             else None,
         )
@@ -197,7 +203,7 @@ class Wiring:
                 for store in settings.objects.stores
             },
             decoders,
-            Seats(settings.objects.stores),
+            Seats(self.reads),
             self.jitter,
             self._guards,
             is_alone=not settings.models,

@@ -64,18 +64,23 @@ class Places:
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
     @property
+    def most(self) -> int:
+        """May be another number each time, but never one below 1."""
+        return self._most
+
+    @property
     def has_free(self) -> bool:
-        return self._taken < self._most
+        return self._taken < self.most
 
     @property
     def used(self) -> float:
         """The share of the places that is taken."""
-        return self._taken / self._most
+        return self._taken / self.most
 
     @property
     def is_wanted(self) -> bool:
         """True if all places are taken and a waiting object holds up everything behind it."""
-        return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
+        return self._taken >= self.most and any(is_head() for is_head in self._waiting.values())
 
     @asynccontextmanager
     async def one(
@@ -84,7 +89,7 @@ class Places:
         """A place, as soon as one is free. `is_head`: does the object that waits for the place hold
         up everything behind it? `review`: a function that is called when the wait begins.
         """
-        if self._taken < self._most:
+        if self._taken < self.most:
             self._taken += 1
         else:
             await self._turn(is_head, review)
@@ -107,14 +112,14 @@ class Places:
             raise
 
     def _hand_over(self) -> None:
-        """Give a free place to the next waiting object. Meanwhile the place still counts as taken,
-        so that no new object gets ahead of those that wait.
+        """Give the free places to the next waiting objects. A place counts as taken as soon as it
+        is given, so that no new object gets ahead of those that wait.
         """
-        while self._waiting:
+        self._taken -= 1
+        while self._waiting and self._taken < self.most:
             heads = (turn for turn, is_head in self._waiting.items() if is_head())
             turn = next(heads, next(iter(self._waiting)))
             del self._waiting[turn]
             if not turn.done():  # otherwise the object was cancelled while it waited
+                self._taken += 1
                 turn.set_result(None)
-                return
-        self._taken -= 1

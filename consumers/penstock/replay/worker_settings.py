@@ -191,11 +191,11 @@ def _modest(cfg: config.Config) -> config.Config:
         objects=_fewer(cfg.objects),
         stores={name: _fewer(store) for name, store in cfg.stores.items()},
         window=_fair(cfg.window),
-        model=structs.replace(cfg.model, max_in_flight=_half(cfg.model.max_in_flight)),
+        model=structs.replace(cfg.model, max_in_flight=_half(cfg.model)),
         models=[
             structs.replace(
                 one,
-                max_in_flight=_half(one.max_in_flight),
+                max_in_flight=_half(one),
                 window=_fair(one.window) if one.window is not None else None,
             )
             for one in cfg.models
@@ -209,7 +209,7 @@ def _modest(cfg: config.Config) -> config.Config:
 
 
 def _fewer(store: T) -> T:
-    return structs.replace(store, concurrency=min(store.concurrency, FETCHERS))
+    return structs.replace(store, concurrency=min(store.most_fetches, FETCHERS))
 
 
 def _fair(window: config.Window) -> config.Window:
@@ -220,8 +220,8 @@ def _fair(window: config.Window) -> config.Window:
     return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
 
 
-def _half(calls: int) -> int:
-    return max(1, calls // 2)
+def _half(model: config.Model) -> int:
+    return max(1, (model.begin_calls or model.most_calls) // 2)
 
 
 def _all_bulk(terms: ModelTerms) -> ModelTerms:

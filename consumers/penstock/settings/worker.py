@@ -13,6 +13,7 @@ from penstock import config, requests
 from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.calls.model_calls import canary_of
+from penstock.config.open_files import most_open_files
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retry_and_failover import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
@@ -139,18 +140,24 @@ def _settings(cfg: config.Config, labels: Labels) -> Settings:
     """The settings that a worker and a call have in common. All other settings have their values
     for a call: one partition, no dead letters, no regions, and one model that answers all objects.
     """
+    files = most_open_files()
     return Settings(
         labels=labels,
         main=_model_terms(cfg),
         intake=IntakeTerms(),
         lane=_lane_limits(cfg, NO_LIMITS),
         objects=ObjectTerms(
-            fetchers=cfg.objects.concurrency,
+            fetchers=cfg.objects.fetches_within(files),
             object_bytes=cfg.limits.object_bytes,
             inline_bytes=cfg.limits.inline_bytes,
             pin=cfg.objects.pin,
             wait_for_object_s=cfg.objects.wait_for_object_ms / 1000,
-            more_fetchers={name: store.concurrency for name, store in cfg.stores.items()},
+            more_fetchers={name: store.fetches_within(files) for name, store in cfg.stores.items()},
+            begin_fetches={
+                name: store.begin_fetches
+                for name, store in ((DEFAULT, cfg.objects), *cfg.stores.items())
+                if store.begin_fetches is not None
+            },
         ),
         publish=PublishTerms(same_partition),
         letters=LetterTerms(cfg.output.dead_letter_topic, partitions=1, are_logged=False),
@@ -195,7 +202,7 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
         rows=shadow.buffer_rows,
         nbytes=shadow.buffer_bytes,
         call_rows=terms.window.max_rows,
-        callers=terms.callers,
+        callers=terms.begin_calls or terms.callers,
     )
 
 
@@ -213,7 +220,8 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
         rows=row_options(cfg),
         window=_window_limits(cfg.window, is_single=form.single),
         target_p99_s=target_ms / 1000 or None,
-        callers=cfg.model.max_in_flight,
+        callers=cfg.model.most_calls,
+        begin_calls=cfg.model.begin_calls,
         canary=canary_of(cfg.model.canary, form.takes),
     )
 

@@ -54,11 +54,13 @@ class Process:
 @dataclass(frozen=True, slots=True)
 class Faults:
     """The chances of each fault per request. `delay_s`: the longest ordinary delay; one answer in
-    twenty takes ten times as long.
+    twenty takes ten times as long. `crowd_s`: how much longer a read takes with the square of the
+    reads in flight.
     """
 
     store_away: float = 0.0
     store_ill: float = 0.0
+    store_full: float = 0.0
     body_breaks: float = 0.0
     model_away: float = 0.0
     model_ill: float = 0.0
@@ -68,6 +70,7 @@ class Faults:
     commit_fails: float = 0.0
     delivery_fails: float = 0.0
     delay_s: float = 0.0
+    crowd_s: float = 0.0
 
 
 NO_FAULTS = Faults()
@@ -81,7 +84,7 @@ BETWEEN_DEATHS_S = 60.0
 def drawn_faults(random: Random) -> Faults:
     """A mix of faults. In one seed of four nothing fails."""
     if random.random() < 0.25:
-        return Faults(delay_s=random.choice((0.0, 0.02, 0.1)))
+        return Faults(delay_s=random.choice((0.0, 0.02, 0.1)), crowd_s=random.choice((0.0, 0.001)))
 
     def chance(most: float) -> float:
         return random.choice((0.0, most / 4, most))
@@ -89,6 +92,7 @@ def drawn_faults(random: Random) -> Faults:
     return Faults(
         store_away=chance(0.2),
         store_ill=chance(0.2),
+        store_full=chance(0.2),
         body_breaks=chance(0.05),
         model_away=chance(0.2),
         model_ill=chance(0.3),
@@ -98,6 +102,7 @@ def drawn_faults(random: Random) -> Faults:
         commit_fails=chance(0.5),
         delivery_fails=chance(0.1),
         delay_s=random.choice((0.005, 0.05, 0.3)),
+        crowd_s=random.choice((0.0, 0.001)),
     )
 
 

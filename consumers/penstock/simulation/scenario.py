@@ -11,6 +11,7 @@ from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels
 from penstock.core.records.partition_and_bundles import same_partition
 from penstock.core.routing.model_routes import Route, Routes
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
@@ -65,15 +66,18 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     )
     target_p99_s = pick((None, None, 0.05))
     fetchers, callers = pick((1, 3, 8)), pick((1, 2, 4))
+    # In half of the worlds the best numbers are learned.
+    is_learned = pick((False, True))
     made = Settings(
         labels=Labels(INPUT, OUTPUT, "rows", None, markers=True),
-        main=ModelTerms(rows, window, target_p99_s, callers),
+        main=ModelTerms(rows, window, target_p99_s, callers, begin_calls=1 if is_learned else None),
         objects=ObjectTerms(
             fetchers,
             object_bytes=None,
             inline_bytes=500,
             pin=True,
             wait_for_object_s=0.0,
+            begin_fetches={DEFAULT: 1} if is_learned else {},
         ),
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
         # A line never stops, because in this world every row must be answered.

@@ -76,10 +76,14 @@ class SimulatedObjects:
         try:
             await self.process.gate()
             await self.injector.delay()
+            if crowd_s := self.injector.faults.crowd_s:
+                await asyncio.sleep(crowd_s * self.reading**2)
             if self.injector.happens(self.injector.faults.store_away):
                 raise Unreachable("the store is away")
             if name in self.cursed or self.injector.happens(self.injector.faults.store_ill):
                 raise Transient("the store is ill")
+            if self.injector.happens(self.injector.faults.store_full):
+                raise Overloaded("503 SlowDown")
             answer = await ask()
             await self.process.gate()
         finally:

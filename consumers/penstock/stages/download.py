@@ -1,12 +1,13 @@
-"""Fetches the objects of one model with a fixed number of fetchers. Lanes take turns, and the
-objects of a lane are fetched in order.
+"""Fetches the objects of one model. Lanes take turns, and the objects of a lane are fetched in
+order.
 
 Rule: one fetcher reads an object from the first try to the last. `core.health.retry_and_failover`
-decides what is tried again and for how long; object_reader.py makes one try. If the object of a
-fetcher needs a decoder, the fetcher reads that object to the end and then stops; a new fetcher
-takes the next object meanwhile. Each store has its own fetchers, so that a store that is away does
-not delay the objects of other stores. Owner: the pipeline, which runs `fetch_forever` for each
-store, with as many fetchers as the store's `concurrency` says.
+decides what is tried again and for how long; object_reader.py makes one try. There are as
+many fetchers as the reads of the store allow now, but always one, so the oldest object of a lane is
+always fetched in the end. If the object of a fetcher needs a decoder, the fetcher reads that object
+to the end and then stops; a new fetcher takes the next object meanwhile. Each store has its own
+fetchers, so that a store that is away does not delay the objects of other stores. Owner: the
+pipeline, which runs `fetch_forever` for each store.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from penstock.lane.receiving import ReceivingLane
 from penstock.ports import Clock
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.object_reader import Fetcher, ObjectReader, ObjectTerms
+from penstock.stages.store_reads import StoreReads
 from penstock.telemetry.worker import Telemetry
 
 # An error's message is cut at 1,000 characters and a key may have 1,024. So a long key is cut, to
@@ -34,22 +36,41 @@ SHOWN_KEY_CHARS = 200
 
 
 class _Pool:
-    """The idle fetchers of one store, and the queue of lanes that have tickets for that store. Each
-    lane is in the queue at most once.
+    """The fetchers of one store, and the queue of lanes that have tickets for that store. Each lane
+    is in the queue at most once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reads: StoreReads) -> None:
         self.lanes: deque[ReceivingLane] = deque()
         self.offered: set[ReceivingLane] = set()
         self.idle: deque[asyncio.Future[None]] = deque()
+        self.fetchers = 0
+        self.begin: Callable[[], object] | None = None
+        self._reads = reads
 
-    def wake_one(self) -> bool:
+    @property
+    def is_over(self) -> bool:
+        """True if there are more fetchers than the limit, which has fallen, allows."""
+        return self.fetchers > self._reads.readers
+
+    def call_one(self) -> bool:
+        """Wake an idle fetcher; if there is none, begin another one, as far as the limit allows."""
         while self.idle:
             idle = self.idle.popleft()
             if not idle.done():
                 idle.set_result(None)
                 return True
-        return False
+        if self.begin is None or self.fetchers >= self._reads.readers:
+            return False
+        self.fetchers += 1
+        self.begin()
+        return True
+
+    def leave(self) -> None:
+        """A fetcher takes no further object, so another one may take the next."""
+        self.fetchers -= 1
+        if self.lanes:
+            self.call_one()
 
 
 class Download:
@@ -65,6 +86,7 @@ class Download:
         clock: Clock,
         telemetry: Telemetry,
         outages: Mapping[str, Outage],
+        reads: Mapping[str, StoreReads],
         dedupe: Dedupe | None,
         jitter: Callable[[], float],
         guards: Guards,
@@ -80,7 +102,7 @@ class Download:
         self._jitter = jitter
         self._guard = guards.at("store")
         self._wait_for_object_s = terms.wait_for_object_s
-        self._pools = {store: _Pool() for store in outages}
+        self._pools = {store: _Pool(one) for store, one in reads.items()}
 
     def offer(self, lane: ReceivingLane) -> None:
         """Queue a lane that has tickets, and wake idle fetchers. A lane that is in the queue
@@ -96,28 +118,27 @@ class Download:
             pool.offered.add(lane)
             pool.lanes.append(lane)
             for _ in range(waiting):
-                if not pool.wake_one():
+                if not pool.call_one():
                     break
 
-    def idle(self, store: str) -> int:
-        """How many fetchers of this store have no object."""
-        return sum(not one.done() for one in self._pools[store].idle)
-
-    async def fetch_forever(self, store: str, fetchers: int) -> None:
+    async def fetch_forever(self, store: str) -> None:
+        pool = self._pools[store]
         async with asyncio.TaskGroup() as tasks:
 
             def begin() -> None:
-                tasks.create_task(self._fetch_on(store, begin))
+                tasks.create_task(self._fetch_on(store))
 
-            for _ in range(fetchers):
-                begin()
+            pool.begin = begin
+            pool.call_one()
+            await asyncio.get_running_loop().create_future()
 
-    async def _fetch_on(self, store: str, begin_another: Callable[[], object]) -> None:
+    async def _fetch_on(self, store: str) -> None:
         """Fetch one object after the other. If an object needs a decoder, it may wait long for the
         decoder. So this fetcher takes no further object, and a new fetcher is started instead of
         this one.
         """
-        pool, fetcher = self._pools[store], Fetcher(begin_another)
+        pool = self._pools[store]
+        fetcher = Fetcher(pool.leave)
         while not fetcher.has_left:
             ticket = await self._next(pool, store)
             ticket.started = True
@@ -128,6 +149,8 @@ class Download:
                 async with self._dedupe.turn(ticket):
                     await self._fetch(ticket, fetcher)
             ticket.owner.fetched(ticket)
+            if pool.is_over:
+                fetcher.leave()
 
     async def _next(self, pool: _Pool, store: str) -> Ticket:
         while True:
@@ -140,10 +163,10 @@ class Download:
                     if queue.waiting(store):
                         pool.offered.add(lane)
                         pool.lanes.append(lane)
-                        # The lane has more tickets, and this object may take long. So an idle
-                        # fetcher is woken for the next ticket, because `offer` has woken fetchers
-                        # only for the tickets that were there then.
-                        pool.wake_one()
+                        # The lane has more tickets, and this object may take long. So another
+                        # fetcher is called for the next ticket, because `offer` has called fetchers
+                        # only for the tickets that were there, and as far as the limit allowed.
+                        pool.call_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()
             pool.idle.append(idle)

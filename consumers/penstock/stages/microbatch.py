@@ -133,16 +133,17 @@ class Microbatch:
                 waiting.set_result(None)
         self._crowd = still
 
-    def apply(self, plan: BatchPlan) -> None:
-        """Set the limits of batches and calls."""
+    def apply(self, plan: BatchPlan, calls: int) -> None:
+        """Set the limits of batches, and of `calls` at a time."""
         limits = self._window.limits
         # This method is called after every answer. Most plans change nothing, and then it costs
-        # only this comparison.
-        if plan != BatchPlan(limits.max_rows, limits.max_wait_s, self._calls):
-            self._calls = plan.calls
+        # only these comparisons.
+        if plan != BatchPlan(limits.max_rows, limits.max_wait_s):
             self._window.limits = replace(
                 limits, max_rows=plan.max_rows, max_wait_s=plan.max_wait_s
             )
+        if calls != self._calls:
+            self._calls = calls
             self._note_use()
 
     def object_read(self, ticket: Ticket) -> None:

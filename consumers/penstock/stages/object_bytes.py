@@ -9,14 +9,16 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 
 from penstock.calls.outage import Outage
+from penstock.core.health.limiter import Request
 from penstock.core.health.retry_and_failover import Tries
 from penstock.core.progress.cursor import START
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
-from penstock.errors import Poison
+from penstock.errors import Poison, Transient
 from penstock.formats.base.source import TAIL_BYTES
 from penstock.lane.dedupe import Dedupe
 from penstock.ports import Body, Clock, Location, Objects, Part
+from penstock.stages.store_reads import StoreReads
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +36,15 @@ class Versions:
         dedupe: Dedupe | None,
         clock: Clock,
         *,
-        pin: bool,
+        reads: Mapping[str, StoreReads],
         most_bytes: int | None,
+        inline_bytes: int,
+        pin: bool,
         from_first_row: bool,
     ) -> None:
         self.objects = objects
+        self.reads = reads
+        self.inline_bytes = inline_bytes
         self.from_first_row = from_first_row
         self._outages = outages
         self._dedupe = dedupe
@@ -126,11 +132,22 @@ class Supply:
         self._chunks: AsyncIterator[bytes] | None = None
         self._first: list[bytes] = []
         self._tail: tuple[int, bytes] | None = None
+        self._reads = versions.reads[ticket.store]
+        # The read in flight of a body that is not read yet.
+        self._in_flight: Request | None = None
 
     async def open(self) -> None:
         versions, ticket = self._versions, self._ticket
-        self._body = await versions.objects.open(versions.location(ticket))
+        request = await self._reads.begin(self._tries)
+        try:
+            self._body = await versions.objects.open(versions.location(ticket))
+        except BaseException as error:
+            self._reads.broke(request, error)
+            raise
+        self._in_flight = request
         self._has_begun(self._body)
+        if self.size > versions.inline_bytes:
+            self._landed()
         self._chunks = aiter(self._body)
 
     async def whole(self, most_bytes: int) -> bytes | None:
@@ -142,8 +159,13 @@ class Supply:
             self.size = len(self._first[0])
         elif self._chunks is None or self.size > most_bytes:
             return None
-        while chunk := await self._fetched():
-            self._first.append(chunk)
+        try:
+            while chunk := await self._fetched():
+                self._first.append(chunk)
+        except Transient as error:
+            self._landed(error)
+            raise
+        self._landed()
         return self._first[0] if len(self._first) == 1 else b"".join(self._first)
 
     async def chunk(self) -> bytes:
@@ -173,7 +195,7 @@ class Supply:
             await self.aclose()
             versions, ticket = self._versions, self._ticket
             if self.size < 0:
-                part = await versions.objects.part(versions.location(ticket), -TAIL_BYTES)
+                part = await self._read(versions.location(ticket), -TAIL_BYTES, None)
                 self._has_begun(part)
                 self._count(part.data)
             else:
@@ -190,7 +212,7 @@ class Supply:
         answer with another version than the one asked for. So the size and the entity tag are
         compared with those of the first part.
         """
-        part = await self._versions.objects.part(location, start, stop)
+        part = await self._read(location, start, stop)
         is_same = location.etag is None or part.etag in (None, location.etag)
         if part.size != self.size or not is_same:
             raise Poison(
@@ -199,9 +221,36 @@ class Supply:
         self._count(part.data)
         return part
 
+    async def _read(self, location: Location, start: int, stop: int | None) -> Part:
+        request = await self._reads.begin(self._tries)
+        try:
+            part = await self._versions.objects.part(location, start, stop)
+        except BaseException as error:
+            self._reads.broke(request, error)
+            raise
+        # Only parts as small as objects that are read whole are compared with these.
+        if len(part.data) <= self._versions.inline_bytes:
+            self._reads.answered(request)
+        else:
+            self._reads.dropped(request)
+        return part
+
     async def aclose(self) -> None:
+        if self._in_flight is not None:
+            self._reads.dropped(self._in_flight)
+            self._in_flight = None
         if self._body is not None:
             await self._body.aclose()
+
+    def _landed(self, error: Transient | None = None) -> None:
+        """The read of the body is in flight no more."""
+        request, self._in_flight = self._in_flight, None
+        if request is None:
+            return
+        if error is None:
+            self._reads.answered(request)
+        else:
+            self._reads.broke(request, error)
 
     def _has_begun(self, what: Body | Part) -> None:
         self._tries.is_open = True

@@ -29,8 +29,9 @@ PROBE_KEY = "penstock-probe"
 
 @dataclass(frozen=True, slots=True)
 class ObjectTerms:
-    """How objects are fetched and read. `stores`: for each store, by name, how many fetchers each
-    model has for it.
+    """How objects are fetched and read. `stores`: for each store, by name, the most reads that may
+    be in flight. `begin_fetches`: for each store whose best number of reads is learned, the number
+    to begin with.
     """
 
     fetchers: int
@@ -40,6 +41,7 @@ class ObjectTerms:
     wait_for_object_s: float
     # the numbers of fetchers of the other stores
     more_fetchers: Mapping[str, int] = field(default_factory=dict)
+    begin_fetches: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def stores(self) -> Mapping[str, int]:
@@ -47,19 +49,19 @@ class ObjectTerms:
 
 
 class Fetcher:
-    """One fetcher of a store. `begin_another`: a function that starts a new fetcher; it is called
-    when this one leaves. A fetcher that has left reads its object to the end and then takes no
-    other object. Each further try at that object needs a seat.
+    """One fetcher of a store. `let_another_in`: a function that is called when this one leaves. A
+    fetcher that has left reads its object to the end and then takes no other object. Each further
+    try at that object needs a seat.
     """
 
-    def __init__(self, begin_another: Callable[[], object]) -> None:
+    def __init__(self, let_another_in: Callable[[], object]) -> None:
         self.has_left = False
-        self._begin_another = begin_another
+        self._let_another_in = let_another_in
 
     def leave(self) -> None:
         if not self.has_left:
             self.has_left = True
-            self._begin_another()
+            self._let_another_in()
 
 
 class ObjectReader:
@@ -88,8 +90,10 @@ class ObjectReader:
             outages,
             dedupe,
             clock,
-            pin=terms.pin,
+            reads=admission.reads,
             most_bytes=terms.object_bytes,
+            inline_bytes=terms.inline_bytes,
+            pin=terms.pin,
             from_first_row=results is not None,
         )
         self._expand = expand

@@ -63,7 +63,8 @@ class Predict:
         self._pace = pace
         self._clock = clock
         self._most_bytes = most_bytes
-        self._applied: tuple[int, int | None] = (fixed.calls, None)
+        self._applied: tuple[int, int | None] = (0, None)
+        self._callers = 0
         # For each suspected object: its search, to which all rows of the object go.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
@@ -75,10 +76,8 @@ class Predict:
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
-        self._apply_limits()
         async with asyncio.TaskGroup() as self._tasks:
-            for _ in range(self._fixed.calls):
-                self._tasks.create_task(self._call_forever())
+            self._apply_limits()
 
     async def _call_forever(self) -> None:
         while True:
@@ -230,20 +229,20 @@ class Predict:
                 log.warning(said, _name(ticket), why.message, extra=of_ticket(ticket))
 
     def _apply_limits(self) -> None:
-        """Apply the limits learned so far. The limit of calls in flight is the pace's or the
-        breaker's, whichever is smaller. The limit of rows in a batch is the pace's or the server's
-        own, whichever is smaller.
+        """Apply the limits learned so far, and begin as many callers as there may be calls. The
+        limit of rows in a batch is the pace's or the server's own, whichever is smaller.
         """
         allowed, most_rows = self._calls.health.allowed, self._calls.most_rows
         if self._pace is None and (allowed, most_rows) == self._applied:
             return
         self._applied = (allowed, most_rows)
+        while self._callers < allowed:
+            self._callers += 1
+            self._tasks.create_task(self._call_forever())
         plan = self._pace.plan() if self._pace is not None else self._fixed
-        if allowed < plan.calls:
-            plan = replace(plan, calls=allowed)
         if most_rows is not None and most_rows < plan.max_rows:
             plan = replace(plan, max_rows=most_rows)
-        self._microbatch.apply(plan)
+        self._microbatch.apply(plan, allowed)
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers, request: int) -> None:

@@ -3,9 +3,9 @@
 Rule: a step waits until the model's window has room for the stream, and the byte budget has room
 for more bytes. An object at the head of its order must go on although the budget is spent, because
 all objects behind it wait for it. An object that needs a decoder takes a seat of its store, and its
-fetcher is replaced by a new one; a store has as many seats as fetchers. If one of several models
-falls behind, its objects give up their seats and decoders to objects of the other models. Owner:
-the reader of objects, which makes a permit for each try.
+fetcher makes room for a new one; a store has as many seats as a model has fetchers. If one of
+several models falls behind, its objects give up their seats and decoders to objects of the other
+models. Owner: the reader of objects, which makes a permit for each try.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from penstock.lane.budget import Budget
 from penstock.ports import Clock
 from penstock.process.asyncio_additions import Places
 from penstock.stages.microbatch import Microbatch
+from penstock.stages.store_reads import StoreReads
 
 # An object that has a decoder waits this long for room in the window. After that it gives the
 # decoder up if its model is over its share of the budget and an object that must go on needs a
@@ -33,13 +34,24 @@ class GaveWay(Exception):
     """
 
 
+class _SeatsOfStore(Places):
+    def __init__(self, reads: StoreReads) -> None:
+        super().__init__()
+        self._reads = reads
+
+    @property
+    def most(self) -> int:
+        return self._reads.readers
+
+
 class Seats:
     """The seats of each store, for the objects of all models. An object holds a seat while it has a
     decoder or waits for one.
     """
 
-    def __init__(self, stores: Mapping[str, int]) -> None:
-        self.of = {store: Places(most) for store, most in stores.items()}
+    def __init__(self, reads: Mapping[str, StoreReads]) -> None:
+        self.reads = reads
+        self.of = {store: _SeatsOfStore(one) for store, one in reads.items()}
 
     @property
     def is_wanted(self) -> bool:
@@ -64,6 +76,7 @@ class Admission:
         self.microbatch = microbatch
         self.decoders = decoders
         self.clock = clock
+        self.reads = seats.reads
         self._seats = seats
 
     @property

@@ -79,6 +79,10 @@ class StatusGauges:
                 "penstock_stream_rejected", "Rows and objects answered by an error"
             ),
         }
+        self._reads = LevelBy("penstock_store_in_flight", "Reads in flight", ("store",), reg)
+        self._read_limit = LevelBy(
+            "penstock_store_limit", "How many reads may be in flight", ("store",), reg
+        )
         self._problems = LevelBy(
             "penstock_problem",
             "1 for each thing that the page's first lines say is wrong",
@@ -89,6 +93,11 @@ class StatusGauges:
     def show_problems(self, problems: Iterable[Mapping[str, Any]]) -> None:
         found = (tuple(one[label] or "" for label in PROBLEM) for one in problems)
         self._problems.set(dict.fromkeys(found, 1.0))
+
+    def show_stores(self, stores: Iterable[Mapping[str, Any]]) -> None:
+        shown = list(stores)
+        self._reads.set({(one["name"],): one["in_flight"] for one in shown})
+        self._read_limit.set({(one["name"],): one["limit"] for one in shown})
 
     def show(self, flow: Mapping[str, Any], owed: int, told: Told) -> None:
         self._owed.set(owed)

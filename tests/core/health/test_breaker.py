@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.health.breaker import Breaker, Call
+from penstock.core.health.limiter import Limiter
 from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_SHARE
 
 
 def begin(breaker: Breaker, now_s: float = 0.0) -> Call:
     assert breaker.wait_s(now_s) == 0.0
-    return breaker.begin()
+    return breaker.begin(now_s)
 
 
 def fail(breaker: Breaker, now_s: float = 0.0, **how: bool) -> None:
@@ -20,21 +21,21 @@ def fail(breaker: Breaker, now_s: float = 0.0, **how: bool) -> None:
 
 
 def opened(calls: int = 4) -> Breaker:
-    breaker = Breaker(calls)
+    breaker = Breaker(Limiter(calls))
     while not breaker.is_open:
         fail(breaker)
     return breaker
 
 
 def test_a_healthy_server_gets_all_calls_at_once() -> None:
-    breaker = Breaker(3)
+    breaker = Breaker(Limiter(3))
     for _ in range(3):
         begin(breaker)
     assert breaker.wait_s(0.0) == math.inf
 
 
 def test_calls_that_fail_together_halve_the_number_once() -> None:
-    breaker = Breaker(16)
+    breaker = Breaker(Limiter(16))
     calls = [begin(breaker) for _ in range(16)]
     for call in calls[:2]:
         breaker.failed(call, 0.0, 1.0)
@@ -42,7 +43,7 @@ def test_calls_that_fail_together_halve_the_number_once() -> None:
 
 
 def test_a_third_failure_without_many_answers_opens_it_and_one_probe_at_a_time_passes() -> None:
-    breaker = Breaker(4)
+    breaker = Breaker(Limiter(4))
     for _ in range(3):
         assert not breaker.is_open
         fail(breaker)
@@ -67,22 +68,22 @@ def test_probes_come_ever_later_up_to_a_limit_with_jitter_taking_off_at_most_hal
 
 def test_an_answer_closes_it_for_one_call_and_more_follow_with_each_answer() -> None:
     breaker = opened(8)
-    breaker.answered(begin(breaker, 1.0))
+    breaker.answered(begin(breaker, 1.0), 0.0)
     assert (breaker.is_open, breaker.allowed) == (False, 1)
     for allowed in range(2, 9):
-        breaker.answered(begin(breaker, 1.0))
+        breaker.answered(begin(breaker, 1.0), 0.0)
         assert breaker.allowed == allowed
 
 
 def test_the_first_failure_after_an_outage_opens_it_again() -> None:
     breaker = opened()
-    breaker.answered(begin(breaker, 1.0))
+    breaker.answered(begin(breaker, 1.0), 0.0)
     fail(breaker, 1.0)
     assert breaker.is_open
 
 
 def test_late_failures_of_calls_from_before_do_not_put_the_probe_off() -> None:
-    breaker = Breaker(8)
+    breaker = Breaker(Limiter(8))
     early = [begin(breaker) for _ in range(8)]
     for call in early[:3]:
         breaker.failed(call, 0.0, 1.0)
@@ -99,7 +100,7 @@ def test_a_probe_that_was_dropped_leaves_its_place() -> None:
 
 
 def test_a_pause_that_the_server_asks_for_holds_for_all_calls_up_to_a_limit() -> None:
-    breaker = Breaker(4)
+    breaker = Breaker(Limiter(4))
     breaker.failed(begin(breaker), 0.0, 1.0, is_full=True, asked_s=7.0)
     assert breaker.wait_s(0.0) == pytest.approx(7.0)
     breaker.failed(begin(breaker, 7.0), 7.0, 1.0, asked_s=1e9)
@@ -108,17 +109,17 @@ def test_a_pause_that_the_server_asks_for_holds_for_all_calls_up_to_a_limit() ->
 
 def test_a_full_queue_is_found_with_few_refusals() -> None:
     """Rounds of all allowed calls at a server that takes five."""
-    breaker, refused, asked = Breaker(16), [], 0
+    breaker, refused, asked = Breaker(Limiter(16)), [], 0
     now_s = 0.0
     for _ in range(2_000):
         now_s += 1.0
         calls = []
         while not breaker.wait_s(now_s):
-            calls.append(breaker.begin())
+            calls.append(breaker.begin(0.0))
         for place, call in enumerate(calls):
             asked += 1
             if place < 5:
-                breaker.answered(call)
+                breaker.answered(call, 0.0)
             else:
                 refused.append(asked)
                 breaker.failed(call, now_s, 1.0, is_full=True)
@@ -129,12 +130,12 @@ def test_a_full_queue_is_found_with_few_refusals() -> None:
 
 @given(st.lists(st.sampled_from([True] * 20 + [False]), max_size=600))
 def test_rare_failures_are_sent_again_without_opening_it(ends: list[bool]) -> None:
-    breaker, budget = Breaker(4), FLOOR
+    breaker, budget = Breaker(Limiter(4)), FLOOR
     for is_answered in ends:
         call = begin(breaker, 0.0)
         budget = min(FLOOR, budget + RETRY_SHARE) if is_answered else budget - 1.0
         if is_answered:
-            breaker.answered(call)
+            breaker.answered(call, 0.0)
         else:
             breaker.failed(call, 0.0, 0.5)
         assert breaker.is_open == (budget < 1.0)

@@ -89,6 +89,22 @@ def test_after_a_refusal_no_request_that_is_not_needed_is_made_for_a_while() -> 
     assert not limiter.is_strained(CAUTION_S)
 
 
+def test_a_refusal_by_chance_is_forgotten_within_three_seconds() -> None:
+    """S3 says SlowDown now and then, however few requests there are."""
+    store, limiter = Steady(0.030), auto()
+    is_chance = True
+
+    def refuse_once(now_s: float) -> None:
+        nonlocal is_chance
+        if is_chance and now_s > 4.0 and limiter.has_room:
+            is_chance = False
+            limiter.failed(limiter.begin(now_s), now_s, is_full=True)
+
+    seen = run(store, limiter, 12.0, per_s=300, from_s=7.5, each=refuse_once)
+    assert not is_chance
+    assert seen.longest_wait_s < 0.050
+
+
 def test_a_number_is_only_lowered_by_failures_and_comes_back() -> None:
     limiter = Limiter(16)
     run(Queueing(2, 0.010), limiter, 5.0)

@@ -29,7 +29,7 @@ def test_without_shares_all_may_be_fetched_in_input_order() -> None:
 
 
 def test_a_stream_has_its_share_of_the_fetchers() -> None:
-    queue = FetchQueueByStream(StreamShare(fetching=2, in_work=9))
+    queue = FetchQueueByStream(StreamShare(lambda store: 8, 36))
     tickets = filled(queue, "aaaab")
     assert taken(queue) == [tickets[0], tickets[1], tickets[4]]
     queue.fetched(tickets[1])
@@ -37,7 +37,7 @@ def test_a_stream_has_its_share_of_the_fetchers() -> None:
 
 
 def test_a_stream_that_is_held_back_has_its_share_of_the_work() -> None:
-    queue = FetchQueueByStream(StreamShare(fetching=9, in_work=2))
+    queue = FetchQueueByStream(StreamShare(lambda store: 36, 8))
     tickets = filled(queue, "aaaab")
     assert taken(queue) == [tickets[0], tickets[1], tickets[4]]
     assert queue.in_work == 3
@@ -50,13 +50,13 @@ def test_a_stream_that_is_held_back_has_its_share_of_the_work() -> None:
 
 
 def test_a_ticket_that_waits_for_a_fetcher_is_in_work() -> None:
-    queue = FetchQueueByStream(StreamShare(fetching=1, in_work=3))
+    queue = FetchQueueByStream(StreamShare(lambda store: 4, 12))
     filled(queue, "aaaaa")
     assert (len(queue), queue.in_work) == (1, 3)
 
 
 def test_all_are_fetched_in_the_end_and_nothing_is_kept_of_them() -> None:
-    queue = FetchQueueByStream(StreamShare(fetching=2, in_work=3))
+    queue = FetchQueueByStream(StreamShare(lambda store: 8, 12))
     tickets = filled(queue, "abac" * 10)
     order: list[Ticket] = []
     while found := taken(queue):
@@ -72,7 +72,7 @@ def test_all_are_fetched_in_the_end_and_nothing_is_kept_of_them() -> None:
 
 
 def test_after_a_clear_nothing_waits() -> None:
-    queue = FetchQueueByStream(StreamShare(fetching=1, in_work=2))
+    queue = FetchQueueByStream(StreamShare(lambda store: 4, 8))
     first, *_ = filled(queue, "aaaa")
     queue.take(DEFAULT)
     queue.clear()

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from penstock.core.window.pace import LEAST_WAIT_S, BatchPlan, CallFit, Pace
 
-FIXED = BatchPlan(max_rows=512, max_wait_s=0.010, calls=4)
+FIXED = BatchPlan(max_rows=512, max_wait_s=0.010)
 
 
 def pace(target_ms: float = 50.0) -> Pace:
@@ -135,15 +135,14 @@ def test_a_backlog_is_worked_off_with_the_fixed_values() -> None:
     assert late.plan() != FIXED
 
 
-def test_late_answers_halve_the_calls_in_flight_and_good_ones_bring_them_back() -> None:
-    one = pace()
-    now_s = feed(one, 100, base_s=0.002, per_row_s=0.0)
-    for took_s, calls in ((0.200, 2), (0.400, 1), (0.800, 1)):
-        now_s += took_s
-        one.answered(8, took_s, now_s)
-        assert one.plan().calls == calls
-    feed(one, 1_000, base_s=0.002, per_row_s=0.0, now_s=now_s)
-    assert one.plan().calls == 4
+def test_a_call_of_more_rows_is_larger_as_far_as_rows_take_time() -> None:
+    assert pace().size(500) == 1.0
+    of_rows, of_base = pace(), pace()
+    for one, base_s, per_row_s in ((of_rows, 0.0, 0.001), (of_base, 0.050, 0.0)):
+        for rows in (50, 150) * 30:
+            one.answered(rows, base_s + rows * per_row_s, 0.0)
+    assert of_rows.size(200) == pytest.approx(2.0, rel=0.02)
+    assert of_base.size(200) == pytest.approx(1.0, rel=0.02)
 
 
 @given(
@@ -163,4 +162,4 @@ def test_the_setting_stays_within_its_bounds_whatever_happens(
     setting = any_pace.plan()
     assert 1 <= setting.max_rows <= 512
     assert 0.0 <= setting.max_wait_s <= 0.050
-    assert 1 <= setting.calls <= 4
+    assert any_pace.size(1) > 0

@@ -7,7 +7,7 @@ the library call, the bench and `penstock doctor`.
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -130,7 +130,7 @@ async def batching_advice(cfg: config.Config) -> str | None:
     model, server = cfg.model, await server_batching(cfg.model)
     if server is None or requests.find(model.request).single:
         return None
-    return double_batching_warning(server, max_in_flight=model.max_in_flight)
+    return double_batching_warning(server, max_in_flight=model.most_calls)
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:
@@ -146,13 +146,13 @@ async def fitted_to_server(cfg: config.Config) -> config.Config:
     return replace(cfg, model=model, models=models)
 
 
-async def _calls_for(model: config.Model) -> int:
+async def _calls_for(model: config.Model) -> int | Literal["auto"]:
     server = await server_batching(model)
-    if server is None:
+    if server is None or (model.max_in_flight == "auto" and requests.find(model.request).single):
         return model.max_in_flight
     if requests.find(model.request).single:
-        return max(model.max_in_flight, calls_to_fill(server))
-    if warning := double_batching_warning(server, max_in_flight=model.max_in_flight):
+        return max(model.most_calls, calls_to_fill(server))
+    if warning := double_batching_warning(server, max_in_flight=model.most_calls):
         log.warning("%s", warning)
     return model.max_in_flight
 

@@ -11,6 +11,8 @@ from penstock.adapters.stores.names import name, section_of
 from penstock.errors import (
     Fatal,
     LockedOut,
+    NoAnswer,
+    Overloaded,
     PenstockError,
     Poison,
     Transient,
@@ -45,7 +47,10 @@ _LOCKED_OUT = frozenset(
 # RequestTimeout with 400. With the statuses below a later try may succeed as well, whether the
 # store or a proxy in front of it sends them.
 _PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict"})
-_PASSING_STATUS = frozenset({408, 409, 421, 425, 429, 499})
+_PASSING_STATUS = frozenset({408, 409, 421, 425, 499})
+# With these the store asks for fewer requests, whatever code comes with them: AWS sends SlowDown
+# with 503, other stores and proxies send 429.
+_FULL_STATUS = frozenset({429, 503})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # For a name that is not valid, stores have many codes, but only these two statuses.
 _NAMELESS_STATUS = frozenset({400, 405})
@@ -64,6 +69,8 @@ def refusal(
             f"{said}; set this machine's clock, or give fresh credentials",
             retry_after_s=retry_after_s,
         )
+    if status in _FULL_STATUS:
+        return Overloaded(said, retry_after_s=retry_after_s)
     if status in _PASSING_STATUS or status >= 500 or code in _PASSING:
         return Transient(said, retry_after_s=retry_after_s)
     if status in REDIRECTS:
@@ -153,7 +160,8 @@ def no_credentials(reason: object, section: str) -> Fatal:
 
 
 def no_answer(location: Location, reason: object) -> Unreachable:
-    return Unreachable(
+    kind = NoAnswer if isinstance(reason, TimeoutError) else Unreachable
+    return kind(
         f"{name(location)}: the store does not answer ({reason}); check "
         f"{section_of(location)}.endpoint_url"
     )

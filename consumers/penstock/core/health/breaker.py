@@ -1,9 +1,8 @@
-"""How many calls a model server gets at a time, when it gets only a probe, and which caller goes
-next.
+"""When does a model server get only a probe, and which caller goes next?
 
-Rule: the number of calls at a time is halved when the server fails (once for all calls that were
-under way) and grows while it answers. Every failure spends one unit of a small budget, and every
-answer earns a tenth of a unit. So at most one call is repeated for every ten that are answered.
+Rule: while the server is healthy, its limiter says how many calls it gets at a time. Every failure
+spends one unit of a small budget, and every answer earns a tenth of a unit. So at most one call is
+repeated for every ten that are answered.
 When the budget is spent, the breaker opens: until a probe is answered, the server gets one probe at
 a time. Each pause before a probe is longer than the pause before it, and from the second probe on a
 probe has few rows. An answered probe halves the count of failed probes. (If failures only added up,
@@ -16,36 +15,28 @@ arguments. Owner: the gate, for all callers.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from penstock.core.health.limiter import Limiter, Request
 from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_SHARE, Backoff
 
 # TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
 # 5 s, spares a server that is down for long.
 PROBES = Backoff(first_s=0.05, most_s=5.0)
-# Suppose the server refuses a call because its queue is full at n calls. Then the number of calls
-# grows fast up to three quarters of n, and slowly beyond. Each step too far costs a refused call;
-# at this pace that is one call in a hundred.
-STEADY_SHARE = 0.75
-GROW_AFTER_CALLS = 50
-# Of this many calls at a time, one may be a search. With four calls at a time, the default, one
-# search asks at a time, so a server with one worker process answers at most one search between two
-# batches.
+# Of this many calls at a time, one may be a search. With four calls at a time one search asks at a
+# time, so a server with one worker process answers at most one search between two batches.
 SEARCH_SHARE = 4
 
 Turn = Literal["rows", "search"]
 
 
 class Call(NamedTuple):
-    """A call in progress. `round`: failures of one round count as one, because one fault causes
-    them all. `place`: how many calls were in progress when this one began, including this one.
-    `turn`: the queue that it came from. `is_small`: this call must carry few rows, because the
-    probe before it failed.
+    """A call in progress. `request`: what the limiter knows of it. `turn`: the queue that it came
+    from. `is_small`: this call must carry few rows, because the probe before it failed.
     """
 
-    round: int
-    place: int
+    request: Request
     is_probe: bool
     turn: Turn
     is_small: bool = False
@@ -55,24 +46,17 @@ class Call(NamedTuple):
 class Breaker:
     """Ask `wait_s`. When that is 0.0, a call may `begin`; then report how the call ended."""
 
-    most_calls: int
+    limiter: Limiter
     is_open: bool = False
-    _calls: float = field(init=False)
-    _steady_calls: float = field(init=False)
-    _in_flight: int = 0
-    _round: int = 0
     _budget: float = FLOOR
     _failed_probes: int = 0
     _is_probing: bool = False
     _not_before_s: float = -math.inf
 
-    def __post_init__(self) -> None:
-        self._calls = self._steady_calls = float(self.most_calls)
-
     @property
     def allowed(self) -> int:
         """How many calls may be in progress now."""
-        return 1 if self.is_open else int(self._calls)
+        return 1 if self.is_open else self.limiter.limit
 
     def wait_s(self, now_s: float) -> float:
         """How many seconds to wait. 0.0: a call may begin now. Infinite: wait until another call
@@ -82,34 +66,29 @@ class Breaker:
             return self._not_before_s - now_s
         if self.is_open:
             return math.inf if self._is_probing else 0.0
-        return 0.0 if self._in_flight < int(self._calls) else math.inf
+        return 0.0 if self.limiter.has_room else math.inf
 
-    def begin(self, turn: Turn = "rows") -> Call:
-        self._in_flight += 1
+    def begin(self, now_s: float, turn: Turn = "rows") -> Call:
         self._is_probing = self.is_open
         is_small = self.is_open and self._failed_probes > 1
-        return Call(self._round, self._in_flight, self.is_open, turn, is_small)
+        return Call(self.limiter.begin(now_s), self.is_open, turn, is_small)
 
     def dropped(self, call: Call) -> None:
         """The call ended without telling anything about the server."""
-        self._in_flight -= 1
-        if call.is_probe:
-            self._is_probing = False
+        self.limiter.dropped(call.request)
+        self._probed(call)
 
-    def answered(self, call: Call) -> None:
+    def answered(self, call: Call, now_s: float) -> None:
         """The server answered. A refusal of the rows counts as an answer."""
-        self.dropped(call)
+        self.limiter.answered(call.request, now_s)
+        self._probed(call)
         if self.is_open:
             self.is_open = self._is_probing = False
             self._not_before_s = -math.inf
             self._failed_probes //= 2
-            self._calls = 1.0
+            self.limiter.begins_anew()
             # Just enough for one call, so that the next failure opens the breaker again.
             self._budget = 1.0
-        elif self._calls < self.most_calls:
-            is_near = self._calls >= self._steady_calls
-            grown = self._calls + (1.0 / GROW_AFTER_CALLS if is_near else 1.0)
-            self._calls = min(float(self.most_calls), grown)
         if self._budget < FLOOR:
             self._budget = min(FLOOR, self._budget + RETRY_SHARE)
             if self._budget == FLOOR:
@@ -127,8 +106,8 @@ class Breaker:
         """The server failed. `is_full`: the server said that its queue is full. `asked_s`: the
         pause that the server asked for.
         """
-        self._shrink(call, is_full=is_full)
-        self.dropped(call)
+        self.limiter.failed(call.request, now_s, is_full=is_full)
+        self._probed(call)
         if asked_s:
             self._not_before_s = max(self._not_before_s, now_s + min(asked_s, MOST_ASKED_S))
         if self.is_open:
@@ -140,14 +119,9 @@ class Breaker:
             self.is_open = True
             self._probe_later(now_s, jitter)
 
-    def _shrink(self, call: Call, *, is_full: bool) -> None:
-        if call.round != self._round:
-            return
-        self._round += 1
-        level = min(self._calls, float(call.place)) if is_full else self._calls
-        self._calls = max(1.0, level / 2)
-        if is_full:
-            self._steady_calls = max(1.0, level * STEADY_SHARE)
+    def _probed(self, call: Call) -> None:
+        if call.is_probe:
+            self._is_probing = False
 
     def _probe_later(self, now_s: float, jitter: float) -> None:
         self._failed_probes += 1

@@ -46,10 +46,12 @@ MOST_TURNS: Final = 6
 REST_S: Final = 1.0
 # After a refusal the limit goes back fast to this share of the level at which it was refused. From
 # there it takes this many answers for each step of one: a step too far costs a refused request,
-# which is about one in a hundred at this pace. After `CAUTION_S` without a refusal steps are fast
-# again.
+# which is about one in a hundred at this pace. If the level is passed by `PASSED` without another
+# refusal, the refusal was chance, and steps are large again.
 STEADY_SHARE: Final = 0.75
 GROW_AFTER_ANSWERS: Final = 50
+PASSED: Final = 1.25
+# For this long after a refusal no request is made that is not needed.
 CAUTION_S: Final = 10.0
 # The time of answers that is usual at present counts the last 50 answers; the one that is usual in
 # the long run counts ten minutes.
@@ -92,16 +94,18 @@ class Level:
 
 class Request:
     """A request in flight. `round`: failures of one round count as one, because one cause makes
-    them all. `place`: how many requests were in flight when it began, including this one.
+    them all. `place`: how many requests were in flight when it began, including this one. `size`:
+    how many times as long as the average a request with as much to do should take.
     """
 
-    __slots__ = ("began_s", "level", "place", "round")
+    __slots__ = ("began_s", "level", "place", "round", "size")
 
     def __init__(self, began_s: float, round: int, place: int, level: Level | None) -> None:
         self.began_s = began_s
         self.round = round
         self.place = place
         self.level = level
+        self.size = 1.0
 
 
 class Limiter:
@@ -117,8 +121,10 @@ class Limiter:
         # The limit as a fraction; while two levels are compared, the lower one.
         self._level = float(self.limit)
         self._round = 0
-        # After a failure the limit goes back fast to this level.
-        self._steady = 0.0
+        # A level that the service is known to bear: after a failure the limit goes back to it fast.
+        self._steady = self._level
+        # Up to this level the limit grows slowly, because the service refused there.
+        self._ceiling = 0.0
         self._refused_s = self._shrank_s = -math.inf
         self._begun = self._at_limit = 0
         self._is_wanted = False
@@ -196,25 +202,19 @@ class Limiter:
         """The request ended without telling anything about the service."""
         self.in_flight -= 1
 
-    def answered(self, request: Request, now_s: float, expected_s: float = 1.0) -> None:
-        """The service answered. A refusal of what was asked counts as an answer. `expected_s`: how
-        long a request of this size usually takes, compared with the others.
-        """
+    def answered(self, request: Request, now_s: float) -> None:
+        """The service answered. A refusal of what was asked counts as an answer."""
         self.in_flight -= 1
         took_s = max(now_s - request.began_s, 1e-6)
         self._note_time(math.log(took_s), now_s)
-        if self._steady:
-            if self._level + 1.0 >= self._steady:
-                self._set(self._steady)
-                self._steady = 0.0
-            else:
-                self._set(self._level + 1.0)
-        elif self.is_constant or now_s - self._refused_s < CAUTION_S:
+        if self._level < self._steady:
+            self._set(min(self._steady, self._level + 1.0))
+        elif self.is_constant or self._level < self._ceiling:
             if self._level < self.most and (self.is_constant or self._is_wanted):
                 self._set(min(float(self.most), self._level + 1.0 / GROW_AFTER_ANSWERS))
         elif request.level is not None:
             if request.level is self._measured:
-                request.level.add(math.log(took_s / expected_s))
+                request.level.add(math.log(took_s / request.size))
                 if request.level.answers >= self._enough(request.level):
                     self._measure_next(now_s)
         elif self._measured is None and self._is_wanted and now_s >= self._rest_until_s:
@@ -228,12 +228,14 @@ class Limiter:
         self._round += 1
         level = min(self._level, float(request.place)) if is_full else self._level
         self._shrank_s = now_s
+        self._is_held = True
+        self._forget()
         self._steady = max(self._level, self._steady)
         if is_full:
             self._refused_s = now_s
             self._steady = max(1.0, level * STEADY_SHARE)
-        self._is_held = True
-        self._forget()
+            self._ceiling = max(level + 1.0, level * PASSED)
+            self._step = FINE_STEP
         self._set(max(1.0, level / 2))
 
     def begins_anew(self) -> None:
@@ -244,6 +246,10 @@ class Limiter:
     def _set(self, level: float) -> None:
         self._level = level
         self.limit = int(level)
+
+    def _move(self, level: float) -> None:
+        self._steady = level
+        self._set(level)
 
     def _note_time(self, log_s: float, now_s: float) -> None:
         if self._recent is None or self._long_run is None:
@@ -264,7 +270,7 @@ class Limiter:
         if self._high is not None and self._measured is self._high:
             self._level = self._high.requests
         self._forget()
-        self._set(self._level)
+        self._move(self._level)
 
     def _forget(self) -> None:
         self._low = self._high = self._measured = None
@@ -327,14 +333,14 @@ class Limiter:
             self._low, self._high = Level(self._below(to.requests)), to
             self._take(self._low)
         self._turns = 1
-        self._level = self._low.requests
+        self._level = self._steady = self._low.requests
 
     def _rest(self, at: Level, now_s: float) -> None:
         self._is_held = True
         self._rest_until_s = now_s + REST_S
         self._low = self._high = self._measured = None
         self._step = FINE_STEP
-        self._set(at.requests)
+        self._move(at.requests)
 
     def _above(self, level: float) -> float:
         return min(float(self.most), max(level * self._step, float(int(level) + 1)))

@@ -7,9 +7,9 @@ other streams. Objects of one store never wait for objects of another store. Own
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from penstock.core.rows.blocks import Ticket
 
@@ -82,18 +82,21 @@ class FetchQueueInOrder(FetchQueue):
 
 
 class StreamShare(NamedTuple):
-    """How many objects one stream may have at most. `fetching`: the limit for objects that are
-    being fetched; `in_work`: the limit that also counts objects that were fetched and are not
+    """How many objects one stream may have at most: a quarter, so that three stuck streams leave
+    room for all others. `fetchers`: how many objects of a store may be fetched at a time now;
+    `objects`: how many objects may be in work, including those that were fetched and are not
     delivered yet.
     """
 
-    fetching: int
-    in_work: int
+    fetchers: Callable[[str], int]
+    objects: int
 
-    @classmethod
-    def of(cls, fetchers: int, objects: int) -> Self:
-        """Each stream gets a quarter, so that three stuck streams leave room for all others."""
-        return cls(max(1, fetchers // 4), max(1, objects // 4))
+    def fetching(self, store: str) -> int:
+        return max(1, self.fetchers(store) // 4)
+
+    @property
+    def in_work(self) -> int:
+        return max(1, self.objects // 4)
 
 
 @dataclass(slots=True)
@@ -160,6 +163,7 @@ class FetchQueueByStream(FetchQueue):
             self.in_work -= stream.in_work
 
     def _let_in(self, stream: _Stream) -> None:
-        while stream.admitted and stream.fetching < self._share.fetching:
+        share = self._share
+        while stream.admitted and stream.fetching < share.fetching(stream.admitted[0].store):
             stream.fetching += 1
             self._put(stream.admitted.popleft())

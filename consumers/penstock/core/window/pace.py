@@ -1,5 +1,5 @@
-"""Batch size, wait and calls in flight, learned from the time of calls and the latency target; and
-the pause between two polls.
+"""Batch size and wait, learned from the time of calls and the latency target; and the pause between
+two polls.
 
 Rule: a call's time is fitted as `base + rows * per_row`, where recent calls count more.
 - Rows of a batch: as many as a call answers in half of the time that the rest of the way leaves,
@@ -8,7 +8,6 @@ but at least so many that the base is a small part of the call's cost.
 is idle, the shorter the wait. So a server with room is asked at once, and a server that gets slower
 is asked less often. On a full processor (where timers ring late) every request is worth avoiding:
 the wait grows up to the fixed wait, which it never exceeds.
-- Calls in flight: one more after answers in time, half as many after a late answer.
 The fixed values hold while there is no data. They also hold while no batch could reach the target
 (such as with a backlog or a slow model), because they are good for throughput. Owner: predict.
 
@@ -26,10 +25,6 @@ MIN_CALLS = 20
 MEMORY_CALLS = 300.0
 # The share of the target that one call may take; the other half is for waiting and queueing.
 CALL_SHARE = 0.5
-# A call is late when it takes this many times the fitted time, because then calls queue in the
-# server.
-LATE_FACTOR = 2.0
-GROW_AFTER_CALLS = 50
 # How busy the server is: the share of time with a call under way, as a moving average with this
 # time constant. If the share is `FULL_WAIT_BUSY` or more, a row waits as long as a call takes,
 # because otherwise calls would queue.
@@ -102,11 +97,10 @@ class CallFit:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The limits that hold for the window and the callers."""
+    """The limits that hold for the window."""
 
     max_rows: int
     max_wait_s: float
-    calls: int
 
 
 @dataclass(slots=True)
@@ -117,36 +111,18 @@ class Pace:
 
     fixed: BatchPlan
     target_s: float
-    calls: float = field(init=False)
     _fit: CallFit = field(default_factory=CallFit)
-    _in_time: int = 0
     _elsewhere_s: float = 0.0
     _answered_s: float = 0.0
     _busy: float = 0.0
     _late_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.calls = float(self.fixed.calls)
 
     def answered(self, rows: int, took_s: float, now_s: float) -> None:
         """A call with `rows` rows took `took_s`, and ended now."""
         passed_s = max(now_s - self._answered_s, 1e-6)
         self._answered_s = now_s
         self._busy += min(1.0, passed_s / BUSY_MEMORY_S) * (took_s / passed_s - self._busy)
-        # The call is judged before it is added to the fit: a very late call would move the fit
-        # towards itself.
-        is_late = self._fit.calls >= MIN_CALLS and took_s > LATE_FACTOR * self.call_s(rows)
         self._fit.add(rows, took_s)
-        # A late call is no reason to lose throughput as long as it takes no more than its share of
-        # the target.
-        if is_late and took_s > CALL_SHARE * self.target_s:
-            self.calls = max(1.0, self.calls / 2)
-            self._in_time = 0
-            return
-        self._in_time += 1
-        if self._in_time >= GROW_AFTER_CALLS:
-            self.calls = min(float(self.fixed.calls), self.calls + 1.0)
-            self._in_time = 0
 
     def elsewhere(self, spent_s: float) -> None:
         """Call this for each delivered object. `spent_s`: the time that it spent before the window,
@@ -166,6 +142,13 @@ class Pace:
         base_s, per_row_s = self._fit.line()
         return base_s + per_row_s * rows
 
+    def size(self, rows: int) -> float:
+        """How many times as long as the average a call of this many rows should take."""
+        if self._fit.calls < MIN_CALLS:
+            return 1.0
+        usual_s = self.call_s(round(self._fit.rows / self._fit.weight))
+        return max(self.call_s(rows), 1e-6) / max(usual_s, 1e-6)
+
     def plan(self) -> BatchPlan:
         """The limits that hold now."""
         if self._fit.calls < MIN_CALLS or self._elsewhere_s > LOST_SHARE * self.target_s:
@@ -174,7 +157,7 @@ class Pace:
         call_s = self.call_s(round(self._fit.rows / self._fit.weight))
         if min(call_s, self.call_s(LEAST_ROWS)) > left_s:
             return self.fixed
-        return BatchPlan(self._most_rows(left_s), self._wait_s(left_s, call_s), int(self.calls))
+        return BatchPlan(self._most_rows(left_s), self._wait_s(left_s, call_s))
 
     def _most_rows(self, left_s: float) -> int:
         base_s, per_row_s = self._fit.line()

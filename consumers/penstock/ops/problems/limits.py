@@ -25,8 +25,8 @@ from penstock.ops.problems.shown_problems import (
 # the oldest object is older than `BACKLOG_S`.
 OVER_BOUND: Final = 0.01
 BACKLOG_S: Final = 2.0
-# A store is slow if its first answer takes at least this long, and also takes more than half of the
-# time of an object's whole way.
+# A store is slow if it is slower than itself, or if its first answer takes at least this long; and
+# only if this is more than half of the time of an object's whole way.
 SLOW_STORE_MS: Final = 500.0
 # If at least this share of the buffer is in use, objects wait for room.
 FULL: Final = 0.95
@@ -59,10 +59,15 @@ def _level(document: Document) -> str:
 def _store_is_slow(document: Document) -> bool:
     way: Mapping[str, float | None] = value_at(document, "flow", "way_ms") or {}
     fetch_ms = way.get("fetch") or 0.0
-    if fetch_ms < SLOW_STORE_MS or fetch_ms <= sum(ms or 0.0 for ms in way.values()) / 2:
+    is_slow = fetch_ms >= SLOW_STORE_MS or any(one["is_slow"] for one in _stores(document))
+    if not is_slow or fetch_ms <= sum(ms or 0.0 for ms in way.values()) / 2:
         return False
     streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
     return are_most_late(streams, document.get("streams_others"), fetch_ms)
+
+
+def _stores(document: Document) -> Sequence[Mapping[str, Any]]:
+    return document.get("stores") or ()
 
 
 def _each(document: Document, part: str, what: str) -> str:
@@ -90,11 +95,25 @@ def _model(document: Document) -> tuple[str, str, str | None]:
 
 
 def _store(document: Document) -> tuple[str, str, str | None]:
-    busy = percent(_busy(document, "fetchers"))
     each = _each(document, "fetch", "until its first answer")
+    most = max(
+        _stores(document),
+        key=lambda one: (one["is_slow"], one["in_flight"] / one["limit"]),
+        default=None,
+    )
+    if most is None:
+        return f"the store is the limit{each}", "Look at the store's load and the way to it", None
+    if most["is_slow"]:
+        return (
+            f"the store is slow{each}; {seconds(most['usual_ms'] / 1000)} is usual",
+            "Look at the store's load and the way to it",
+            None,
+        )
     return (
-        f"the store is slow: fetchers {busy} busy{each}",
-        "Look at the store's load and the way to it; objects.concurrency asks for more at a time",
+        f"the store is the limit: {most['in_flight']} of {most['limit']} reads in flight{each}",
+        "Raise objects.most_concurrency"
+        if most["held_by"] == "most"
+        else "More reads at a time bring no more: look at the store's load and the way to it",
         None,
     )
 

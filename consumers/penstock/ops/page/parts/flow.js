@@ -2,9 +2,11 @@
 const LIMITS = { store: "fetch", model: "model", kafka: "answers", worker: "loop", skew: "input" };
 function flow(status) {
   const { flow, window, rates } = status, busy = flow.busy;
+  const reads = status.stores.reduce((most, one) => one.in_flight / one.limit > most.in_flight / most.limit ? one : most);
   const parts = [
     ["input", "Kafka in", rate(flow.arrived_per_s) + "/s", null, "waiting: " + behind(status)],
-    ["fetch", "store, fetch", percent(busy.fetchers), busy.fetchers, ms(flow, "fetch") + " to the first byte"],
+    ["fetch", "store, fetch", percent(busy.fetchers), busy.fetchers,
+      reads.in_flight + " of " + reads.limit + " reads (" + reads.held_by + "), " + ms(flow, "fetch") + " to the first byte"],
     ["decode", "decode", percent(busy.decoders), busy.decoders, ms(flow, "decode") + " an object"],
     ["wait", "window", percent(flow.batch.fill), null,
       count(window.rows) + " rows wait, of " + count(window.streams) + " streams"],

@@ -1,0 +1,88 @@
+"""The reads of one store that are in flight, of the objects of all models.
+
+Rule: a read is in flight from its request to its first answer; a small object, which is read whole,
+until its last byte. A read waits for nothing but the store, so it always ends: whatever the limit
+is, every read has its turn, in the order in which they came. What an object waits for after that (a
+decoder, room in the window, the byte budget) takes no turn of others. Owner: the wiring, for each
+store.
+"""
+
+import asyncio
+from collections import deque
+
+from penstock.core.health.limiter import Limiter, Request
+from penstock.core.health.retry_and_failover import Tries
+from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
+from penstock.ports import Clock
+from penstock.telemetry.metric_types import Used
+
+
+class StoreReads:
+    """Call `begin` before a request, and then exactly one of `answered`, `broke` and `dropped`.
+    `used`: the share of the allowed reads that is in flight, over time.
+    """
+
+    def __init__(self, limiter: Limiter, clock: Clock) -> None:
+        self.limiter = limiter
+        self.used = Used(clock.now())
+        self._clock = clock
+        self._least = limiter.limit
+        self._waiting: deque[asyncio.Future[Request]] = deque()
+
+    @property
+    def readers(self) -> int:
+        """How many objects of one model may be read at a time. Not fewer than at the start, because
+        an object that waits for something else than the store must not keep others from it.
+        """
+        return max(self._least, self.limiter.limit)
+
+    async def begin(self, tries: Tries) -> Request:
+        """Wait until a request may be sent. This wait does not count against the object."""
+        limiter, now_s = self.limiter, self._clock.now()
+        if not self._waiting and limiter.has_room:
+            request = limiter.begin(now_s)
+            self._note_use(now_s)
+            return request
+        turn: asyncio.Future[Request] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            request = await turn
+        except asyncio.CancelledError:
+            # The reader was cancelled just after it got the turn. The turn is given back; otherwise
+            # it would count as a read in flight for good.
+            if turn.done() and not turn.cancelled():
+                self.dropped(turn.result())
+            raise
+        tries.kept_waiting(self._clock.now() - now_s)
+        return request
+
+    def answered(self, request: Request) -> None:
+        now_s = self._clock.now()
+        self.limiter.answered(request, now_s)
+        self._ended(now_s)
+
+    def broke(self, request: Request, error: BaseException) -> None:
+        """The request ended with this error."""
+        now_s = self._clock.now()
+        if isinstance(error, Overloaded | NoAnswer):
+            self.limiter.failed(request, now_s, is_full=isinstance(error, Overloaded))
+        elif isinstance(error, Poison) and not isinstance(error, Unforeseen):
+            self.limiter.answered(request, now_s)
+        else:
+            self.limiter.dropped(request)
+        self._ended(now_s)
+
+    def dropped(self, request: Request) -> None:
+        """The request ended without telling anything about the store."""
+        self.limiter.dropped(request)
+        self._ended(self._clock.now())
+
+    def _ended(self, now_s: float) -> None:
+        while self._waiting and self.limiter.has_room:
+            turn = self._waiting.popleft()
+            if not turn.done():  # otherwise its reader was cancelled
+                turn.set_result(self.limiter.begin(now_s))
+        self._note_use(now_s)
+
+    def _note_use(self, now_s: float) -> None:
+        self.used.change(now_s, self.limiter.in_flight / self.limiter.limit)

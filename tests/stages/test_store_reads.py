@@ -1,0 +1,103 @@
+"""The reads of a store take turns, whatever happens to their limit and to those who wait."""
+
+import asyncio
+
+from penstock.core.health.limiter import Limiter
+from penstock.core.health.retry_and_failover import Tries
+from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unreachable
+from penstock.simulation.virtual_time import VirtualClock, virtual_time
+from penstock.stages.store_reads import StoreReads
+
+
+def store_reads(most: int) -> StoreReads:
+    return StoreReads(Limiter(most), VirtualClock())
+
+
+async def settle() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+@virtual_time
+async def test_those_who_wait_are_served_in_their_order_and_their_wait_is_not_the_objects() -> None:
+    reads, tries = store_reads(1), Tries(0.0)
+    first = await reads.begin(tries)
+    served: list[int] = []
+
+    async def read(number: int) -> None:
+        request = await reads.begin(tries)
+        served.append(number)
+        await asyncio.sleep(1.0)
+        reads.answered(request)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(3):
+            tasks.create_task(read(number))
+        await asyncio.sleep(5.0)
+        reads.answered(first)
+    assert served == [0, 1, 2]
+    assert reads.limiter.in_flight == 0
+    # They waited 5, 6 and 7 seconds. So 18 seconds after the begin no time has been spent.
+    assert tries.failed(18.0 + 119.0, 0.0, None, is_away=False, has_new=False) is not None
+
+
+@virtual_time
+async def test_a_reader_that_is_cancelled_leaves_its_turn_to_the_next() -> None:
+    reads, tries = store_reads(1), Tries(0.0)
+    first = await reads.begin(tries)
+    gone, given, stays = (asyncio.ensure_future(reads.begin(tries)) for _ in range(3))
+    await settle()
+    gone.cancel()
+    reads.answered(first)
+    given.cancel()  # it has the turn, and was not woken yet
+    await settle()
+    assert stays.done()
+    assert reads.limiter.in_flight == 1
+    reads.answered(stays.result())
+    assert reads.limiter.in_flight == 0
+
+
+@virtual_time
+async def test_all_are_served_after_the_limit_has_fallen_to_one() -> None:
+    reads, tries = store_reads(4), Tries(0.0)
+
+    async def read(*, is_full: bool) -> None:
+        request = await reads.begin(tries)
+        await asyncio.sleep(0.010)
+        if is_full:
+            reads.broke(request, Overloaded("SlowDown"))
+        else:
+            reads.answered(request)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(50):
+            tasks.create_task(read(is_full=number < 20))
+    assert reads.limiter.in_flight == 0
+
+
+@virtual_time
+async def test_only_a_store_that_has_too_much_to_do_or_is_silent_gets_less() -> None:
+    for error, limit in (
+        (Overloaded("SlowDown"), 4),
+        (NoAnswer("timed out"), 4),
+        (HungUp("closed"), 4),
+        (Unreachable("refused"), 8),
+        (Transient("500"), 8),
+        (Poison("not_found", "no such key"), 8),
+        (asyncio.CancelledError(), 8),
+    ):
+        reads = store_reads(8)
+        requests = [await reads.begin(Tries(0.0)) for _ in range(8)]
+        reads.broke(requests[-1], error)
+        assert reads.limiter.limit == limit, error
+        assert reads.limiter.in_flight == 7
+
+
+@virtual_time
+async def test_objects_that_wait_for_something_else_keep_none_from_a_store_with_a_low_limit() -> (
+    None
+):
+    reads = StoreReads(Limiter(64, 16), VirtualClock())
+    reads.broke(await reads.begin(Tries(0.0)), Overloaded("SlowDown"))
+    assert reads.limiter.limit < 16
+    assert reads.readers == 16
