@@ -19,11 +19,10 @@ from penstock.core.rows.payload import Matrix, Payload
 from penstock.encodings.base import Rows
 from penstock.encodings.result_formats import Lines
 from penstock.errors import PenstockError
-from penstock.formats.registry import formats, known_formats
-from penstock.packages import plugins
 from penstock.ports import Answers, Location, Part, Stored
 from penstock.simulation.virtual_time import virtual_time
 from tests.stages.test_result_objects import writing
+from tests.support.deadly_formats import forget_plugins
 from tests.support.pipelines import DEAD_LETTERS, World, csv, running, until
 from tests.support.trap_formats import ENTRY_POINTS, Trap
 
@@ -39,15 +38,10 @@ def _traps_are_installed(tmp_path: Path) -> Iterator[None]:
     (info / "METADATA").write_text("Name: traps\nVersion: 1\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     sys.path.insert(0, str(tmp_path))
-    _forget_plugins()
+    forget_plugins()
     yield
     sys.path.remove(str(tmp_path))
-    _forget_plugins()
-
-
-def _forget_plugins() -> None:
-    for known in (plugins, formats, known_formats):
-        known.cache_clear()
+    forget_plugins()
 
 
 class TrapWorld(World):

@@ -21,6 +21,8 @@ from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.format import Format, makes
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import _claimed, formats, known_formats
+from penstock.packages import plugins
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
 
@@ -146,6 +148,12 @@ DEADLY = Format("deadly", makes("matrix"), _Parser, extensions=(".deadly",))
 ENTRY_POINTS = f"""[penstock.formats]
 deadly = {__name__}:DEADLY
 """
+
+
+def forget_plugins() -> None:
+    """Formats are looked for again, as in a new process."""
+    for known in (plugins, formats, known_formats, _claimed):
+        known.cache_clear()
 
 
 def plant(folder: Path) -> None:
