@@ -274,11 +274,15 @@ class Host:
             address = await self._addresses.least_used()
             if address is None:
                 return await self._connect(self._name)
+            # It counts from now on, so that connections which are made at once differ in it.
+            self._addresses.used[address] += 1
             try:
                 async with asyncio.timeout(CHOSEN_S):
                     return await self._connect(address)
             except OSError:
                 self._addresses.failed(address)
+            finally:
+                self._addresses.unused(address)
             return await self._connect(self._name)
 
     async def _connect(self, where: str) -> Connection:
@@ -299,9 +303,7 @@ class Host:
 
     def _ended(self, connection: Connection, address: str) -> None:
         self._open.discard(connection)
-        self._addresses.used[address] -= 1
-        if not self._addresses.used[address]:
-            del self._addresses.used[address]
+        self._addresses.unused(address)
 
     def give(self, connection: Connection) -> None:
         """Give a connection back after an answer. It is kept if it may be used again."""
@@ -363,6 +365,11 @@ class _Addresses:
         if len(self._known) < 2:
             return None
         return min(self._known, key=self.used.__getitem__)
+
+    def unused(self, address: str) -> None:
+        self.used[address] -= 1
+        if not self.used[address]:
+            del self.used[address]
 
     def failed(self, address: str) -> None:
         self._away_s[address] = asyncio.get_running_loop().time() + AGE_S
