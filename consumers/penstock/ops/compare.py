@@ -240,4 +240,7 @@ def _model_name(model: ModelId) -> str:
 
 
 def _shown_ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1000:.3g} ms"
+    if seconds is None:
+        return "-"
+    ms = seconds * 1000
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
