@@ -99,6 +99,16 @@ def test_a_pod_may_drain_and_may_do_nothing_else(name: str) -> None:
         assert pod["topologySpreadConstraints"]
 
 
+def test_a_private_authority_can_be_mounted_and_an_identity_of_the_cloud_given() -> None:
+    for pod in pods("fleet").values():
+        (worker,) = pod["containers"]
+        mounts = {one["name"]: one["mountPath"] for one in worker["volumeMounts"]}
+        assert mounts["authority"] == "/etc/authority"
+        assert {one["name"] for one in pod["volumes"]} == mounts.keys()
+    (account,) = [one for one in rendered("fleet") if one["kind"] == "ServiceAccount"]
+    assert "eks.amazonaws.com/role-arn" in account["metadata"]["annotations"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_variables_are_keys_of_the_configuration(name: str) -> None:
     for pod in pods(name).values():

@@ -14,6 +14,10 @@ app.kubernetes.io/name: penstock
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "penstock.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "penstock.name" .) }}
+{{- end }}
+
 {{/* drainMs for the drain, then 10 s to commit, leave the group and close. */}}
 {{- define "penstock.graceSeconds" -}}
 {{ add (div (add (int .Values.drainMs) 999) 1000) 10 }}
@@ -37,7 +41,7 @@ annotations:
 {{- define "penstock.podSpec" -}}
 {{- $values := .root.Values }}
 automountServiceAccountToken: false
-serviceAccountName: {{ include "penstock.name" .root }}
+serviceAccountName: {{ include "penstock.serviceAccount" .root }}
 terminationGracePeriodSeconds: {{ include "penstock.graceSeconds" .root }}
 {{- with $values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -94,11 +98,17 @@ containers:
     volumeMounts:
       - {name: config, mountPath: /etc/penstock, readOnly: true}
       - {name: tmp, mountPath: /tmp}
+      {{- with $values.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 volumes:
   - name: config
     configMap: {name: {{ include "penstock.name" .root }}}
   - name: tmp
     emptyDir: {}
+  {{- with $values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
