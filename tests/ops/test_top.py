@@ -68,6 +68,13 @@ def test_causes_come_first_then_the_worker_then_its_streams() -> None:
     assert "\x1b" not in stream
 
 
+def test_the_reads_of_the_fullest_store_are_shown_with_what_holds_them() -> None:
+    near = {"name": "objects", "in_flight": 3, "limit": 16, "held_by": "arrivals"}
+    far = {"name": "far", "in_flight": 63, "limit": 64, "held_by": "machine"}
+    worker = lines({**WORKER, "problems": [], "stores": [near, far]})[2]
+    assert "63/64 machine" in worker
+
+
 def test_all_is_well_and_nothing_moves_yet() -> None:
     assert lines({"host": "cams-0", "flow": None, "problems": []})[0] == "all is well"
 

@@ -24,6 +24,7 @@ WORKERS = (
     "backlog s",
     "busy",
     "limit",
+    "reads",
     "partitions",
 )
 ALL_IS_WELL = "all is well"
@@ -63,8 +64,20 @@ def _worker(status: Mapping[str, Any]) -> list[Text]:
         *(_figure(flow.get(key)) for key in rates),
         visible(f"{100 * flow.get('utilisation', 0):.0f} %"),
         visible(str(flow.get("bound_by") or "")),
+        _reads(status),
         _figure(len(status.get("assignments") or ())),
     ]
+
+
+def _reads(status: Mapping[str, Any]) -> Text:
+    """Of the store whose reads are nearest to their limit: how many, of how many, and what holds
+    this number.
+    """
+    stores = status.get("stores") or ()
+    most = max(stores, key=lambda one: one["in_flight"] / one["limit"], default=None)
+    if most is None:
+        return Text()
+    return visible(f"{most['in_flight']}/{most['limit']} {most['held_by']}")
 
 
 def _stream(one: Mapping[str, Any]) -> list[Text]:

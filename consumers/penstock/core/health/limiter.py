@@ -256,7 +256,7 @@ class Limiter:
             self._recent = self._long_run = log_s
         else:
             self._recent += (log_s - self._recent) / RECENT_ANSWERS
-            share = 1.0 - math.exp((self._answered_s - now_s) / LONG_RUN_S)
+            share = min(1.0, (now_s - self._answered_s) / LONG_RUN_S)
             self._long_run += share * (log_s - self._long_run)
         self._answered_s = now_s
 
