@@ -267,6 +267,72 @@ async def test_objects_that_end_together_are_written_together() -> None:
     assert [record["source"]["offset"] for record in world.records()] == list(range(40))
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_slow_result_holds_back_the_records_behind_it_but_no_other_result(
+    *, exactly_once: bool
+) -> None:
+    """An object that comes later has its result before the slow one of the same partition."""
+
+    @virtual_time
+    async def scenario() -> None:
+        world = writing(World(exactly_once=exactly_once))
+        gate = asyncio.Event()
+
+        async def slow(location: Location) -> None:
+            if "first" in location.key:
+                await gate.wait()
+
+        world.results.on_step = slow
+        async with running(world):
+            for number in range(50):
+                world.announce(f"{number or 'first'}.csv", csv(8), stream=f"s{number}")
+                await asyncio.sleep(0.012)
+            await until(lambda: len(world.results.objects) == 49)
+            assert (world.records(), world.next_offset()) == ([], 0)
+            gate.set()
+            await until(lambda: world.next_offset() == 50)
+        found = [record["source"]["offset"] for record in world.records()]
+        assert found == list(range(50))
+
+    scenario()
+
+
+@virtual_time
+async def test_results_under_way_are_bounded() -> None:
+    """While a result is slow, no more rows leave than one and a half releases have."""
+    world = writing(World().with_settings(max_objects=1_000))
+    gate = asyncio.Event()
+
+    async def slow(location: Location) -> None:
+        await gate.wait()
+
+    world.results.on_step = slow
+    async with running(world):
+        for number in range(60):
+            world.announce(f"{number}.csv", csv(100), stream="s")
+            await asyncio.sleep(0.1)
+        assert 12 <= len(world.results.begun) <= 37
+        gate.set()
+        await until(lambda: world.next_offset() == 60)
+
+
+@virtual_time
+async def test_of_an_object_that_was_announced_twice_the_later_result_stays() -> None:
+    world = writing(World())
+    waits_s = iter((5.0, 0.0))
+
+    async def slower_first(_: Location) -> None:
+        await asyncio.sleep(next(waits_s, 0.0))
+
+    world.results.on_step = slower_first
+    async with running(world):
+        world.announce("a.csv", csv(1))
+        await asyncio.sleep(1.0)
+        world.announce("a.csv", csv(3))
+        await until(lambda: world.next_offset() == 2)
+    assert len(lines(world, "a.csv")) == 3
+
+
 @virtual_time
 async def test_an_object_that_two_models_answer_has_a_result_and_a_record_of_each() -> None:
     both = Route(("rows", "a/b"), stream="x/*")

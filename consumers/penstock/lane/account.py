@@ -6,6 +6,7 @@ the lane.
 """
 
 import logging
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
 from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop
@@ -54,7 +55,8 @@ class LaneAccount:
         self._stops: dict[str, LineStop] = {}
         self._streams = StreamOrder() if by_stream else None
         self._order: Order = PartitionOrder() if self._streams is None else self._streams
-        self._leaving: Sequence[Release] = ()  # the broker has not acknowledged them
+        # What `release` gave out and the broker has not acknowledged, in this order.
+        self._leaving: deque[Sequence[Release]] = deque()
         self._deliveries = 0
 
     @property
@@ -115,7 +117,8 @@ class LaneAccount:
         yield from self._order
         # A release leaves the order before the broker acknowledges it, so its objects are named
         # here.
-        yield from (release.ticket for release in self._leaving if release.finished)
+        for releases in self._leaving:
+            yield from (release.ticket for release in releases if release.finished)
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -76,6 +76,7 @@ class Lane(ReceivingLane):
         self.generation = generation
         self._on_stopped = on_stopped
         self._idle = asyncio.Event()
+        self._on_their_way = 0
         self._at_rest = asyncio.Event()
         self._at_rest.set()
 
@@ -86,8 +87,8 @@ class Lane(ReceivingLane):
         )
 
     async def release(self, room: Callable[[], Room]) -> list[Release]:
-        """Wait for answers that may be published next, and return them in order. An empty list: the
-        lane is closed.
+        """Wait for answers that may be published next, and return them in order. This may be called
+        again before these are delivered. An empty list: the lane is closed.
         """
         while self.alive and not (releases := self._release(room())):
             # The event is cleared before the wait. No change is missed, because no other task has
@@ -96,7 +97,7 @@ class Lane(ReceivingLane):
             await self._changed.wait()
         if not self.alive:
             return []
-        self._leaving = releases
+        self._leaving.append(releases)
         # After the release another object is the lane's first one, and the reader of that object
         # may exceed a spent budget.
         self._budget.review()
@@ -105,7 +106,8 @@ class Lane(ReceivingLane):
     def _release(self, room: Room) -> list[Release]:
         if self.suspended:
             return []
-        return self._order.release(room, self.ledger.spare_marks)
+        leaving = sum(map(len, self._leaving))
+        return self._order.release(room, self.ledger.spare_marks, leaving)
 
     def delivered(self, releases: Sequence[Release]) -> None:
         """The broker has acknowledged all records of these releases. Must be called in the order of
@@ -136,7 +138,7 @@ class Lane(ReceivingLane):
         """
         if not self.alive:
             return
-        self._leaving = ()
+        self._leaving.popleft()
         self._deliveries += 1
         rows = sum(block.cost_bytes for release in releases for block in release.blocks)
         # Most lanes hold no long message, and need no second pass over the releases.
@@ -145,16 +147,21 @@ class Lane(ReceivingLane):
             messages = sum(release.ticket.cost_bytes for release in releases if release.finished)
         self._held.refund(rows, messages)
         self._admit()
+        if self._streams is not None:
+            self.wake()  # there may be room for more marks in the commit's metadata
         self._note_idle()
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
         """The context in which answers or a position are on their way to the broker."""
+        self._on_their_way += 1
         self._at_rest.clear()
         try:
             yield
         finally:
-            self._at_rest.set()
+            self._on_their_way -= 1
+            if not self._on_their_way:
+                self._at_rest.set()
 
     @property
     def is_at_rest(self) -> bool:

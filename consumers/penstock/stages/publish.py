@@ -5,32 +5,39 @@ Rule: a lane has one release with the broker at a time. Answers that become read
 together in the next release. So releases grow with the load, and without load no answer waits for
 another. Rows count as delivered when the broker has acknowledged every record and dead letter of
 their release; with transactions, when the transaction with these records and the new position is
-committed. If a release has so many dead letters that its partition or stream must stop, this
-release and all behind it stay in the lane. Owner: the pipeline, which runs one loop for each lane.
+committed. If answers are also written as objects, the next releases are taken while the results of
+the former ones are written, so that many results are written side by side; their records leave one
+release after the other. If a release has so many dead letters that its partition or stream must
+stop, this release and all behind it stay in the lane. Owner: the pipeline, which runs one loop for
+each lane.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.order.releases import Release
+from penstock.core.order.releases import Release, Room
 from penstock.core.records.output_records import Labels
 from penstock.core.records.partition_and_bundles import Blocks
 from penstock.core.rows.blocks import Ticket
 from penstock.core.window.pace import Pace
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, first_cause
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Outgoing, Sink
 from penstock.stages.dead_letters import Reject
-from penstock.stages.encode_releases import Encode, Refused
+from penstock.stages.encode_releases import Encode, Leaving, Refused
 from penstock.stages.result_objects import LaneResults, ObjectResults
 from penstock.telemetry.recent import TimeSpent, Way
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
+
+T = TypeVar("T")
 
 # A function that publishes records and a lane's new position in one transaction.
 Transact = Callable[[Sequence[Outgoing], Commit], Awaitable[None]]
@@ -46,15 +53,31 @@ class PublishTerms:
     blocks: Blocks | None = None  # None: a Kafka record for each row
 
 
-class _Step(NamedTuple):
-    """The releases that leave together, their records, and the refused releases. `released_s`: when
-    the releases left the lane.
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The releases that leave together, encoded, and the refused releases. `released_s`: when the
+    releases left the lane.
     """
 
-    releases: Sequence[Release]
-    outgoing: list[Outgoing]
+    leaving: Sequence[Leaving]
     refused: Sequence[Refused]
     released_s: float
+
+    @property
+    def releases(self) -> Sequence[Release]:
+        return [one.release for one in self.leaving]
+
+
+# A function that sends a step's records, and reports them to the lane when they are delivered.
+_Leave = Callable[[_Step], Awaitable[None]]
+
+
+class _UnderWay(NamedTuple):
+    """A step whose results are being written: its task, and its share of the room."""
+
+    task: asyncio.Task[None]
+    rows: int
+    nbytes: int
 
 
 class Publish:
@@ -97,17 +120,13 @@ class Publish:
         self._telemetry = telemetry
 
     async def lane_forever(self, lane: Lane) -> None:
-        async with self._results_of_lane() as results:
-            while found := await lane.release(self._encode.room):
-                with lane.leaving():
-                    await self._deliver(lane, found, results)
-
-    async def _deliver(
-        self, lane: Lane, found: Sequence[Release], results: LaneResults | None
-    ) -> None:
+        leave = partial(self._deliver, lane)
+        if self._results is None:
+            await self._one_by_one(lane, self._encode.room, None, leave)
+            return
         try:
-            step = await self._step(lane, found, results)
-        except Transient as error:
+            await self._side_by_side(lane, self._results, self._encode.room, None, leave)
+        except _Unwritten as error:
             # The answers in the broken upload are gone, and an open lane cannot ask the model for
             # them again. So the worker ends, and the partition's next assignment asks the model
             # again.
@@ -115,12 +134,6 @@ class Publish:
                 f"results cannot be written; they will be repeated: {error}",
                 exit_code=EXIT_UNREACHABLE,
             ) from error
-        # All records are handed over before the first delivery is awaited, so they leave in one
-        # request.
-        for delivery in [await self._sink.send(out) for out in step.outgoing]:
-            await delivery
-        lane.delivered(step.releases)
-        self._end(lane, step)
 
     async def lane_in_transactions(
         self, lane: Lane, transact: Transact, most_bytes: Callable[[], int], idle_s: float
@@ -129,46 +142,106 @@ class Publish:
         If there is no release for `idle_s`, the position is committed without records, because
         records without objects may have moved it.
         """
-        async with self._results_of_lane() as results:
-            while (found := await self._next(lane, most_bytes, idle_s)) is not None:
-                if not found and (lane.due is None or lane.suspended):
-                    continue
-                with lane.leaving():
-                    await self._transact(lane, transact, found, results)
 
-    def _results_of_lane(self) -> AbstractAsyncContextManager[LaneResults | None]:
-        return nullcontext() if self._results is None else self._results.lane()
+        def room() -> Room:
+            return self._encode.room(most_bytes())
 
-    async def _transact(
-        self, lane: Lane, transact: Transact, found: Sequence[Release], results: LaneResults | None
+        leave = partial(self._transact, lane, transact)
+        if self._results is None:
+            await self._one_by_one(lane, room, idle_s, leave)
+        else:
+            await self._side_by_side(lane, self._results, room, idle_s, leave)
+
+    async def _one_by_one(
+        self, lane: Lane, room: Callable[[], Room], idle_s: float | None, leave: _Leave
     ) -> None:
-        step = await self._step(lane, found, results)
+        while (found := await self._next(lane, room, idle_s)) is not None:
+            if found or _is_due(lane):
+                with lane.leaving():
+                    await leave(self._step(lane, found))
+
+    async def _side_by_side(
+        self,
+        lane: Lane,
+        results: ObjectResults,
+        room: Callable[[], Room],
+        idle_s: float | None,
+        leave: _Leave,
+    ) -> None:
+        """Releases are taken while those under way have less than half of a release's room."""
+        whole = part = room()
+
+        def room_now() -> Room:
+            nonlocal whole, part
+            whole, part = room(), room()
+            return part
+
+        under_way: deque[_UnderWay] = deque()
+        try:
+            async with results.lane() as ours, asyncio.TaskGroup() as tasks:
+                while (found := await self._next(lane, room_now, idle_s)) is not None:
+                    while under_way and under_way[0].task.done():
+                        under_way.popleft()
+                    if not found and (under_way or not _is_due(lane)):
+                        continue
+                    with ExitStack() as leaving:
+                        leaving.enter_context(lane.leaving())
+                        step = self._step(lane, found)
+                        await _written(ours.add(step.releases))
+                        before = under_way[-1].task if under_way else None
+                        task = tasks.create_task(self._leave_after(before, step, ours, leave))
+                        task.add_done_callback(_closing(leaving.pop_all()))
+                    used = whole.rows - part.rows, whole.nbytes - part.nbytes
+                    under_way.append(_UnderWay(task, *used))
+                    # Behind a refused release nothing leaves until the line has stopped.
+                    await _room_is_left(under_way, whole, needs_all=bool(step.refused))
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from group
+
+    async def _leave_after(
+        self, before: asyncio.Task[None] | None, step: _Step, results: LaneResults, leave: _Leave
+    ) -> None:
+        found = await _written(results.complete(step.releases))
+        if before is not None:
+            # If that step failed, this task is cancelled before the wait returns.
+            await asyncio.wait([before])
+        self._encode.add_results(step.leaving, found)
+        await leave(step)
+        results.delivered(step.releases)
+
+    async def _deliver(self, lane: Lane, step: _Step) -> None:
+        # All records are handed over before the first delivery is awaited, so they leave in one
+        # request.
+        outgoing = self._encode.outgoing(step.leaving)
+        for delivery in [await self._sink.send(out) for out in outgoing]:
+            await delivery
+        lane.delivered(step.releases)
+        self._end(lane, step)
+
+    async def _transact(self, lane: Lane, transact: Transact, step: _Step) -> None:
+        releases = step.releases
+        outgoing = self._encode.outgoing(step.leaving)
         # The transaction carries the position after these releases, so the lane must account for
         # them before they are delivered. If the transaction fails, the lane is closed and its
         # account is dropped.
-        lane.account(step.releases, [one.stop for one in step.refused])
+        lane.account(releases, [one.stop for one in step.refused])
         position = lane.progress
-        await transact(step.outgoing, position)
+        await transact(outgoing, position)
         lane.committed = position
         self._telemetry.committed()
-        if found:
-            lane.confirm(step.releases)
+        if step.leaving or step.refused:
+            lane.confirm(releases)
         self._end(lane, step)
 
-    async def _step(
-        self, lane: Lane, found: Sequence[Release], results: LaneResults | None
-    ) -> _Step:
+    def _step(self, lane: Lane, found: Sequence[Release]) -> _Step:
+        """Encode these releases. This comes before results are written, because a refused release
+        must not leave a result behind.
+        """
         released_s = self._clock.now()
-        # The releases are encoded before results are written, because a refused release must not
-        # leave a result behind.
-        leaving, refused = self._encode.releases(lane, found)
-        releases = [one.release for one in leaving]
-        if results is not None:
-            self._encode.add_results(leaving, await results.write(releases))
-        return _Step(releases, self._encode.outgoing(leaving), refused, released_s)
+        return _Step(*self._encode.releases(lane, found), released_s)
 
     def _end(self, lane: Lane, step: _Step) -> None:
-        if step.releases:
+        if step.leaving:
             self._times.delivered(step.releases, step.released_s)
         # A partition or stream stops only now, when the answers before the refused releases are
         # delivered. So it later goes on exactly at the first refused release. The first of these
@@ -178,16 +251,49 @@ class Publish:
                 lane.stop(one.stop, one.releases)
 
     async def _next(
-        self, lane: Lane, most_bytes: Callable[[], int], idle_s: float
+        self, lane: Lane, room: Callable[[], Room], idle_s: float | None
     ) -> list[Release] | None:
         """The releases to publish next. An empty list: there were none for `idle_s`. None: the lane
         is closed.
         """
         try:
             async with asyncio.timeout(idle_s):
-                return await lane.release(lambda: self._encode.room(most_bytes())) or None
+                return await lane.release(room) or None
         except TimeoutError:
             return []
+
+
+class _Unwritten(Transient):
+    """A result could not be written."""
+
+
+async def _written(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except Transient as error:
+        raise _Unwritten(str(error)) from error
+
+
+def _is_due(lane: Lane) -> bool:
+    """Is there a position to commit without records?"""
+    return lane.due is not None and not lane.suspended
+
+
+def _closing(stack: ExitStack) -> Callable[[object], None]:
+    return lambda _: stack.close()
+
+
+async def _room_is_left(under_way: deque[_UnderWay], whole: Room, *, needs_all: bool) -> None:
+    """Return when the steps under way have less than half of the room; `needs_all`: when none is
+    under way.
+    """
+    while under_way:
+        rows = sum(one.rows for one in under_way)
+        nbytes = sum(one.nbytes for one in under_way)
+        if not needs_all and 2 * rows < whole.rows and 2 * nbytes < whole.nbytes:
+            return
+        await asyncio.wait([under_way[0].task])
+        under_way.popleft()
 
 
 class _DeliveryTimes:

@@ -122,10 +122,13 @@ class PartitionOrder:
         """
         _cut_at_unstarted(self._tickets)
 
-    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """Take out the blocks that may leave, up to the block that uses up the room. `spare_marks`
-        is not called here: only the lane's first ticket leaves, and its cursor always fits into the
-        metadata.
+    def release(
+        self, room: Room, spare_marks: Callable[[], int], leaving: int = 0
+    ) -> list[Release]:
+        """Take out the blocks that may leave, up to the block that uses up the room. `leaving`: how
+        many releases left before and are not delivered. Neither this number nor `spare_marks` is
+        used here: the tickets leave one after the other, and the cursor of the first one always
+        fits into the metadata.
         """
         releases: list[Release] = []
         _release_queue(self._tickets, releases, room)
@@ -168,18 +171,22 @@ class StreamOrder:
         queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]
         return [ticket for queue in queues for ticket in self._streams.pop(queue)]
 
-    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
+    def release(
+        self, room: Room, spare_marks: Callable[[], int], leaving: int = 0
+    ) -> list[Release]:
         """At most `spare_marks()` of the releases belong to tickets other than the lane's first
-        one, because each other ticket needs its own mark in the commit's metadata. The stream that
-        used up the room is the last one to be asked next time.
+        one, because each other ticket needs its own mark in the commit's metadata. Those that are
+        `leaving` have no marks yet, but will need them. The stream that used up the room is the
+        last one to be asked next time.
         """
         releases: list[Release] = []
         # One call of `spare_marks` is enough: it looks at the whole ledger, which does not change
         # here.
-        marks = spare_marks()
-        # If a stream was taken out, the first ticket here may not be the one that moves the next
-        # offset, so every ticket needs a mark.
-        heads = () if self._holds_back else (tickets[0] for tickets in self._streams.values())
+        marks = max(0, spare_marks() - leaving)
+        # If a stream was taken out, or other tickets are leaving, the first ticket here may not be
+        # the one that moves the next offset, so every ticket needs a mark.
+        is_first_elsewhere = self._holds_back or leaving > 0
+        heads = () if is_first_elsewhere else (tickets[0] for tickets in self._streams.values())
         first = min(heads, key=place, default=None)
         for stream, tickets in list(self._streams.items()):
             # The first ticket of the lane moves the next offset and so needs no mark of its own.
