@@ -99,6 +99,7 @@ class Access(Section, frozen=True):
     ssl_cafile: str | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     replicas: list[str] | None = None
+    hedge: bool = True
     # `auto`: as many as bring more answers, up to `most_concurrency`.
     concurrency: Positive | Auto = "auto"
     # 256 objects at a time are 5,000 a second of a store that takes 50 ms.

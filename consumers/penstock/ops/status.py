@@ -109,6 +109,7 @@ class Status:
             **self._rekeying(),
             **self._routes(),
             "outages": self._outages(),
+            "hedged_reads": self._telemetry.replicas.hedged.totals,
             "counters": self._telemetry.totals,
             "rejected": self._telemetry.rejections,
             "rates": self.flow.rates(),

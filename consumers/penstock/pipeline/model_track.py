@@ -20,7 +20,7 @@ from penstock.formats.pictures.pixels import PictureOptions
 from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe
 from penstock.pipeline.settings import ModelTerms
-from penstock.ports import Adapters, Model
+from penstock.ports import Adapters, Model, Objects
 from penstock.stages.download import Download
 from penstock.stages.expand import Expand
 from penstock.stages.microbatch import Microbatch
@@ -52,6 +52,7 @@ class Shared:
     """What all models of a worker share. `is_alone`: True if there is only one model."""
 
     adapters: Adapters
+    objects: Objects
     budget: Budget
     telemetry: Telemetry
     dedupe: Dedupe | None
@@ -123,7 +124,7 @@ class Shared:
     def _download(self, model: str | None, expand: Expand, microbatch: Microbatch) -> Download:
         clock = self.adapters.clock
         reader = ObjectReader(
-            self.adapters.objects,
+            self.objects,
             expand,
             Admission(self.budget, microbatch, self.decoders, self.seats, clock),
             clock,

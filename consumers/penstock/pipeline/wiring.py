@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.health.limiter import Limiter
+from penstock.core.health.hedging import Hedging
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop
@@ -24,10 +25,11 @@ from penstock.lane.lane import Lane
 from penstock.pipeline.model_track import Shared, Track
 from penstock.pipeline.owed_answers import Watchdog
 from penstock.pipeline.settings import Settings
-from penstock.ports import Adapters, Clock, Commit, Model
+from penstock.ports import Adapters, Clock, Commit, Model, Objects
 from penstock.process.asyncio_additions import in_thread
 from penstock.stages.consume import Consume, Intake
 from penstock.stages.dead_letters import Reject
+from penstock.stages.hedged_reads import HedgedObjects
 from penstock.stages.help_regions import HelpRegions
 from penstock.stages.microbatch import Waiting
 from penstock.stages.publish import Publish
@@ -195,6 +197,7 @@ class Wiring:
         servers.update(adapters.models)
         shared = Shared(
             adapters,
+            self._hedged(),
             self.budget,
             self.telemetry,
             dedupe,
@@ -224,6 +227,16 @@ class Wiring:
             )
             for name, (model, terms) in zip(names, settings.terms.items(), strict=True)
         }
+
+    def _hedged(self) -> Objects:
+        stores = self.settings.objects.hedged
+        if not stores:
+            return self.adapters.objects
+        hedged = self.telemetry.replicas.hedged
+        for store in stores:
+            hedged.show(store)
+        hedgings = {store: Hedging() for store in stores}
+        return HedgedObjects(self.adapters.objects, hedgings, self.adapters.clock, hedged.inc)
 
     def _trace(self) -> Tracer | None:
         terms, spans = self.settings.traces, self.adapters.spans

@@ -13,7 +13,7 @@ from penstock.core.routing.store_choice import DEFAULT
 class Location(NamedTuple):
     """Names an object, and perhaps one version of it. If `version_id` is given, that version is
     read; else if `etag` is given, the version with this entity tag. `store`: the store's name in
-    the configuration.
+    the configuration. `size`: how many bytes the object has, if somebody told it.
     """
 
     bucket: str
@@ -21,6 +21,7 @@ class Location(NamedTuple):
     version_id: str | None = None
     etag: str | None = None
     store: str = DEFAULT
+    size: int | None = None
 
 
 class Body(Protocol):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from penstock import config, requests
 from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.stores.choice import places_of_caller
+from penstock.adapters.stores.names import folder_of
 from penstock.calls.model_calls import canary_of
 from penstock.config.open_files import most_open_files
 from penstock.core.comparing.comparison import Agreement
@@ -158,6 +159,7 @@ def _settings(cfg: config.Config, labels: Labels) -> Settings:
                 for name, store in ((DEFAULT, cfg.objects), *cfg.stores.items())
                 if store.begin_fetches is not None
             },
+            hedged=_hedged(cfg),
         ),
         publish=PublishTerms(same_partition),
         letters=LetterTerms(cfg.output.dead_letter_topic, partitions=1, are_logged=False),
@@ -172,6 +174,17 @@ def _settings(cfg: config.Config, labels: Labels) -> Settings:
         input_partitions=1,
         dedupe=cfg.kafka.dedupe,
     )
+
+
+def _hedged(cfg: config.Config) -> list[str]:
+    """The stores whose late reads are sent again. A folder is left out: it has no slow
+    connections.
+    """
+    stores: dict[str, config.Access] = {DEFAULT: cfg.objects, **cfg.stores}
+    folders = {name for name, one in cfg.stores.items() if folder_of(one.url) is not None}
+    if folder_of(cfg.objects.endpoint_url) is not None:
+        folders.add(DEFAULT)
+    return [name for name, one in stores.items() if one.hedge and name not in folders]
 
 
 def _lane_limits(cfg: config.Config, line: LineLimits) -> LaneLimits:

@@ -59,7 +59,9 @@ class Versions:
         """
         reference = ticket.reference
         assert reference is not None
-        location = Location(reference.bucket, reference.key, store=ticket.store)
+        location = Location(
+            reference.bucket, reference.key, store=ticket.store, size=reference.size
+        )
         if not self._pin and not ticket.next_row:
             return location
         version_id, etag = ticket.pin or (reference.version_id, reference.etag)

@@ -5,7 +5,7 @@ itself. If an object needs a decoder, a new fetcher takes the next objects. Whil
 for a seat, it holds no bytes and no connection. Owner: the fetchers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from penstock.calls.outage import Outage
@@ -42,6 +42,8 @@ class ObjectTerms:
     # the numbers of fetchers of the other stores
     more_fetchers: Mapping[str, int] = field(default_factory=dict)
     begin_fetches: Mapping[str, int] = field(default_factory=dict)
+    # the stores whose late reads are sent again
+    hedged: Collection[str] = ()
 
     @property
     def stores(self) -> Mapping[str, int]:

@@ -102,6 +102,41 @@ class TotalBy(_Metric):
         yield family
 
 
+class TotalByTwo(_Metric):
+    """A counter with two labels. `totals`: for each value of the first label, the counts by the
+    value of the second one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        meaning: str,
+        labels: tuple[str, str],
+        registry: CollectorRegistry,
+        seconds: Sequence[str],
+    ) -> None:
+        """`seconds`: all values of the second label."""
+        super().__init__(name, meaning, registry)
+        self._labels = labels
+        self._seconds = seconds
+        self.totals: dict[str, dict[str, int]] = {}
+
+    def show(self, first: str) -> None:
+        """Show this value of the first label from now on, with counts of 0."""
+        self.totals.setdefault(first, dict.fromkeys(self._seconds, 0))
+
+    def inc(self, first: str, second: str) -> None:
+        self.show(first)
+        self.totals[first][second] += 1
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(*self._said, labels=self._labels)
+        for first, totals in self.totals.items():
+            for second, total in totals.items():
+                family.add_metric([first, second], total, created=self._created_s)
+        yield family
+
+
 class Level(_Metric):
     """A gauge without labels. If its value is None, the value is not known, and the gauge is not
     shown.

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock.telemetry.metric_types import TotalBy
+from penstock.core.health.hedging import OUTCOMES
+from penstock.telemetry.metric_types import TotalBy, TotalByTwo
 
 # Stands for the region of stores that belong to no region.
 ELSEWHERE = "elsewhere"
@@ -42,6 +43,21 @@ class ReplicasTelemetry:
             "Times that a replica took over because this server was unavailable or failing",
             "endpoint",
             registry,
+        )
+
+        self.hedged = TotalByTwo(
+            "penstock_hedged_reads",
+            "Late reads of a store that were sent again, by what became of the second read",
+            ("store", "outcome"),
+            registry,
+            OUTCOMES,
+        )
+        self.hedged_calls = TotalByTwo(
+            "penstock_hedged_calls",
+            "Late calls of a model that were sent to another server, too, by what became of them",
+            ("model", "outcome"),
+            registry,
+            OUTCOMES,
         )
 
     def store_read(self, store: str, nbytes: int) -> None:

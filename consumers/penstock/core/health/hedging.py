@@ -1,0 +1,138 @@
+"""When is a request that has no answer yet sent a second time (hedged)? And may it be?
+
+Rule: a request is late when it has waited longer than 95 of 100 requests of its size do. Then the
+same question is asked once more, and the first answer counts. Second requests are at most 5 of 100:
+each request earns a part of one. None are sent while the service is strained, because they would
+add to its load. (Dean and Barroso, "The Tail at Scale", hedge after the 95th percentile for the
+same reason; gRPC's hedging has such a throttle.)
+
+The times are kept in classes that grow by a tenth. Old times count less and less, so that the
+percentile follows a service whose times change. All of this is pure: time is an argument. Owner:
+the reads of one store, or the calls of one model.
+"""
+
+import math
+from typing import Final, Literal
+
+from penstock.core.health.limiter import Limiter
+
+# The share of requests that are late, and so the most that may be sent again.
+LATE_SHARE: Final = 0.05
+# Each request earns `LATE_SHARE` of a second one. At most this many are saved up, so that after a
+# quiet hour not all requests are sent twice. gRPC's throttle saves up as many by default.
+MOST_SAVED: Final = 10.0
+# With fewer answers than this there is no 95th percentile.
+LEAST_ANSWERS: Final = 20
+# A busy worker reads answers some milliseconds late. A request that is late by less than this would
+# be sent again for nothing.
+LEAST_S: Final = 0.020
+# After a failure no second request is sent for this long, as long as a limit grows with caution.
+REST_S: Final = 10.0
+# A request that is late, but may not be sent again now, is looked at again after this share of the
+# time that it has waited.
+AGAIN_SHARE: Final = 0.5
+
+# Classes of times: the first one ends at `SHORTEST_S`, each further one is a tenth longer, and the
+# last one begins at ten minutes.
+SHORTEST_S: Final = 0.0005
+_GROWTH: Final = math.log(1.1)
+_CLASSES: Final = 148
+# When this many times are kept, all counts are halved.
+MOST_KEPT: Final = 1_000
+# The percentile is looked up once for so many times.
+LOOK_UP_EVERY: Final = 16
+
+# What became of a second request: it answered first (`won`), or it did not (`lost`). `resumed`: the
+# rest of a stalled body was asked for.
+Outcome = Literal["won", "lost", "resumed"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("won", "lost", "resumed")
+
+# Where classes of sizes end: a request of an unknown size is of class 0.
+_SIZES: Final = (64 << 10, 1 << 20, 8 << 20)
+
+
+def size_class(nbytes: int | None) -> int:
+    if nbytes is None:
+        return 0
+    return 1 + sum(nbytes > most for most in _SIZES)
+
+
+class Times:
+    """How long the last requests took."""
+
+    __slots__ = ("_counts", "_late_s", "_seen", "_total")
+
+    def __init__(self) -> None:
+        self._counts = [0.0] * _CLASSES
+        self._total = 0.0
+        self._seen = 0
+        self._late_s: float | None = None
+
+    def add(self, took_s: float) -> None:
+        place = 0
+        if took_s > SHORTEST_S:
+            place = min(_CLASSES - 1, 1 + int(math.log(took_s / SHORTEST_S) / _GROWTH))
+        self._counts[place] += 1.0
+        self._total += 1.0
+        self._seen += 1
+        if self._total >= MOST_KEPT:
+            self._counts = [count / 2 for count in self._counts]
+            self._total = sum(self._counts)
+        if self._seen >= LEAST_ANSWERS and (
+            self._late_s is None or self._seen % LOOK_UP_EVERY == 0
+        ):
+            self._late_s = self._percentile()
+
+    @property
+    def late_s(self) -> float | None:
+        """Longer than this takes `LATE_SHARE` of the requests; None: it is not known yet."""
+        return self._late_s
+
+    def _percentile(self) -> float:
+        above, place = 0.0, _CLASSES
+        while place > 0 and above <= LATE_SHARE * self._total:
+            place -= 1
+            above += self._counts[place]
+        return SHORTEST_S * math.exp(place * _GROWTH)
+
+
+class Hedging:
+    """Call `asked` at each request and `answered` at each answer. A request that has no answer
+    `late_s` later may be sent again if `may_ask_again`.
+    """
+
+    def __init__(self, limiter: Limiter | None = None) -> None:
+        """`limiter`: the limit of requests to the service, if it is known."""
+        self._limiter = limiter
+        self._all = Times()
+        self._of_size = [Times() for _ in range(2 + len(_SIZES))]
+        self._saved = 1.0
+        self._strained_until_s = -math.inf
+
+    def asked(self) -> None:
+        self._saved = min(MOST_SAVED, self._saved + LATE_SHARE)
+
+    def late_s(self, nbytes: int | None) -> float | None:
+        """After which time is a request of this size late? None: it is not known yet."""
+        late_s = self._of_size[size_class(nbytes)].late_s
+        if late_s is None:
+            late_s = self._all.late_s
+        return None if late_s is None else max(LEAST_S, late_s)
+
+    def may_ask_again(self, now_s: float) -> bool:
+        """Take the permission to send one late request again."""
+        if self._saved < 1.0 or now_s < self._strained_until_s:
+            return False
+        if self._limiter is not None and self._limiter.is_strained(now_s):
+            return False
+        self._saved -= 1.0
+        return True
+
+    def answered(self, nbytes: int | None, took_s: float) -> None:
+        """`nbytes`: the size as it was known before the answer."""
+        self._all.add(took_s)
+        self._of_size[size_class(nbytes)].add(took_s)
+
+    def failed(self, now_s: float) -> None:
+        """The service did not answer, or said that it has too much to do."""
+        self._strained_until_s = now_s + REST_S

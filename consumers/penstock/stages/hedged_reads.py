@@ -1,0 +1,188 @@
+"""Reads objects so that one slow answer of a store holds nobody up: a read without an answer is
+sent again, and a body that stalls goes on by ranges.
+
+Rule: both reads ask for the same version, if one is known; else each answer is of one version, and
+the one that counts decides which version is read from then on. The client sends the second read on
+another connection, because the first one is busy. A body that brings nothing for long is closed,
+and the rest is read by ranges under the version that the body began with; if the store tells no
+version, the body is waited for. Whether a second read may be sent is decided by
+`core.health.hedging`. Owner: the wiring.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Final, TypeVar
+
+from penstock.calls.hedged import Ask, Hedged
+from penstock.core.health.hedging import Hedging, Outcome, Times
+from penstock.core.routing.store_choice import DEFAULT
+from penstock.errors import Poison, Transient
+from penstock.ports import Body, Clock, Listed, Location, Objects, Part
+
+T = TypeVar("T")
+
+# Bodies up to this size come with the head of the answer, so they do not stall.
+SMALL_BYTES: Final = 64 << 10
+# A body stalls if its next chunk takes this many times as long as 95 of 100 chunks of this store,
+# and at least `LEAST_STALL_S`: a lost packet alone is repaired within a second.
+STALL_TIMES: Final = 4.0
+LEAST_STALL_S: Final = 1.0
+# The rest of a stalled body is read in ranges of this size, as large as an object that is read
+# whole.
+RANGE_BYTES: Final = 8 << 20
+
+
+class _Store:
+    """What is known of one store's times."""
+
+    def __init__(self, hedging: Hedging, tell: Callable[[Outcome], None]) -> None:
+        self.hedging = hedging
+        self.tell = tell
+        self.chunks = Times()
+
+    @property
+    def stall_s(self) -> float:
+        late_s = self.chunks.late_s
+        return LEAST_STALL_S if late_s is None else max(LEAST_STALL_S, STALL_TIMES * late_s)
+
+
+class HedgedObjects:
+    """Implements the port `Objects`. `hedgings`: one for each store whose reads may be sent again.
+    `tell`: a function that is told the store, and what became of a read that was sent again.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        hedgings: Mapping[str, Hedging],
+        clock: Clock,
+        tell: Callable[[str, Outcome], None],
+    ) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._stores = {name: _Store(one, partial(tell, name)) for name, one in hedgings.items()}
+
+    async def open(self, location: Location) -> Body:
+        store = self._stores.get(location.store)
+        if store is None:
+            return await self._objects.open(location)
+        body = await self._read(store, lambda: self._objects.open(location), location.size)
+        if body.size <= SMALL_BYTES or (body.version_id is None and body.etag is None):
+            return body
+        return _WatchedBody(body, location, store, self, self._clock)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        store = self._stores.get(location.store)
+        if store is None:
+            return await self._objects.part(location, start, stop)
+        nbytes = -start if start < 0 else None if stop is None else stop - start
+        return await self._read(store, lambda: self._objects.part(location, start, stop), nbytes)
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._objects.list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        await self._objects.aclose()
+
+    async def _read(self, store: _Store, ask: Ask[T], nbytes: int | None) -> T:
+        hedging, began_s = store.hedging, self._clock.now()
+        hedging.asked()
+        late_s = hedging.late_s(nbytes)
+        try:
+            if late_s is None:
+                answer = await ask()
+            else:
+                answer = await Hedged(hedging, ask, store.tell).answer(late_s)
+        except Transient:
+            hedging.failed(self._clock.now())
+            raise
+        hedging.answered(nbytes, self._clock.now() - began_s)
+        return answer
+
+
+class _Stalled(Exception):
+    """A body brings nothing, and its rest may be asked for again."""
+
+
+class _WatchedBody:
+    """A body that goes on by ranges once it stalls."""
+
+    def __init__(
+        self, body: Body, location: Location, store: _Store, objects: Objects, clock: Clock
+    ) -> None:
+        self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
+        self._body = body
+        self._rest = location._replace(version_id=body.version_id, etag=body.etag)
+        self._store = store
+        self._objects = objects
+        self._clock = clock
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        done, chunks = 0, aiter(self._body)
+        try:
+            while (chunk := await self._before_it_stalls(chunks)) is not None:
+                done += len(chunk)
+                yield chunk
+            return
+        except _Stalled:
+            self._store.tell("resumed")
+        await self._body.aclose()
+        while done < self.size:
+            stop = min(self.size, done + RANGE_BYTES)
+            part = await self._objects.part(self._rest, done, stop)
+            if part.size != self.size or not part.data:
+                raise Poison(
+                    "changed",
+                    f"{self._rest.bucket}/{self._rest.key} was replaced while it was read",
+                )
+            done += len(part.data)
+            yield part.data
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+    async def _before_it_stalls(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        began_s, stall_s = self._clock.now(), self._store.stall_s
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
+                watch = _Watch(loop, self._store.hedging, limit)
+                watch.begin(stall_s)
+                try:
+                    chunk = await anext(chunks, None)
+                finally:
+                    watch.end()
+        except TimeoutError:
+            if limit.expired():
+                raise _Stalled from None
+            raise
+        if chunk is not None:
+            self._store.chunks.add(self._clock.now() - began_s)
+        return chunk
+
+
+class _Watch:
+    """Ends the wait for a chunk when it has taken too long and another request may be sent."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, hedging: Hedging, limit: asyncio.Timeout
+    ) -> None:
+        self._loop = loop
+        self._hedging = hedging
+        self._limit = limit
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, stall_s: float) -> None:
+        self._timer = self._loop.call_later(stall_s, self._look, stall_s)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, stall_s: float) -> None:
+        now_s = self._loop.time()
+        if self._hedging.may_ask_again(now_s):
+            self._limit.reschedule(now_s)
+        else:
+            self.begin(stall_s)

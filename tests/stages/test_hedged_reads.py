@@ -1,0 +1,289 @@
+"""One slow answer holds nobody up: the read is sent again, and a stalled body goes on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
+from penstock.errors import Poison, Transient
+from penstock.ports import Location
+from penstock.simulation.virtual_time import VirtualClock, virtual_time
+from penstock.stages.hedged_reads import HedgedObjects
+from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
+
+USUAL_S = 0.03
+
+
+class Store:
+    """A store whose reads take `USUAL_S`, unless `next_s` has times for the next ones."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryObjects(chunk_bytes=1 << 20)
+        self.memory.on_open = self._wait
+        self.next: list[float | Exception] = []
+        self.hedging = Hedging()
+        self.told: list[tuple[str, str]] = []
+        self.cancelled = 0
+        self.read = HedgedObjects(
+            self.memory,
+            {"objects": self.hedging},
+            VirtualClock(),
+            lambda store, outcome: self.told.append((store, outcome)),
+        )
+        self.memory.put("b", "k", b"0123456789")
+
+    async def _wait(self, _: Location) -> None:
+        how = self.next.pop(0) if self.next else USUAL_S
+        if isinstance(how, Exception):
+            await asyncio.sleep(USUAL_S)
+            raise how
+        try:
+            await asyncio.sleep(how)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def learn(self) -> "Store":
+        for _ in range(LEAST_ANSWERS):
+            await self.read.open(Location("b", "k"))
+        return self
+
+    async def timed(self, ask: Callable[[], Awaitable[Any]]) -> tuple[Any, float]:
+        loop = asyncio.get_running_loop()
+        began_s, before = loop.time(), len(self.memory.opened)
+        answer = await ask()
+        self.asked = len(self.memory.opened) - before
+        return answer, loop.time() - began_s
+
+    async def open(self) -> tuple[Any, float]:
+        return await self.timed(lambda: self.read.open(Location("b", "k")))
+
+
+@virtual_time
+async def test_a_late_read_is_sent_again_and_the_first_answer_ends_the_other() -> None:
+    store = await Store().learn()
+    store.next = [1.0]
+    body, took_s = await store.open()
+    assert body.size == 10
+    assert took_s < 3 * USUAL_S
+    assert (store.asked, store.cancelled, store.told) == (2, 1, [("objects", "won")])
+
+
+@virtual_time
+async def test_a_second_read_that_loses_is_cancelled() -> None:
+    store = await Store().learn()
+    store.next = [0.05, 1.0]
+    _, took_s = await store.open()
+    assert took_s == pytest.approx(0.05)
+    assert (store.asked, store.cancelled, store.told) == (2, 1, [("objects", "lost")])
+
+
+@virtual_time
+async def test_a_part_is_sent_again_as_well() -> None:
+    store = await Store().learn()
+    store.next = [1.0]
+    part, took_s = await store.timed(lambda: store.read.part(Location("b", "k"), 2, 5))
+    assert part.data == b"234"
+    assert took_s < 3 * USUAL_S
+
+
+@virtual_time
+async def test_an_error_is_no_answer_while_the_other_read_is_on_its_way() -> None:
+    store = await Store().learn()
+    store.next = [1.0, Transient("ill")]
+    _, took_s = await store.open()
+    assert took_s == pytest.approx(1.0)
+    assert store.told == [("objects", "lost")]
+
+
+@virtual_time
+async def test_a_first_read_that_fails_leaves_the_answer_to_the_second() -> None:
+    store = await Store().learn()
+
+    async def fails_late(_: Location) -> None:
+        if len(store.memory.opened) % 2:
+            await asyncio.sleep(0.05)
+            raise Transient("ill")
+        await asyncio.sleep(0.05)
+
+    if len(store.memory.opened) % 2:
+        await store.open()
+    store.memory.on_open = fails_late
+    body, took_s = await store.open()
+    assert body.size == 10
+    assert took_s < 0.1
+    assert store.told[-1] == ("objects", "won")
+
+
+@virtual_time
+async def test_what_the_store_refuses_is_refused_at_once() -> None:
+    store = await Store().learn()
+    before = len(store.memory.opened)
+    store.next = [Poison("not_found", "gone")]
+    with pytest.raises(Poison):
+        await store.open()
+    assert len(store.memory.opened) == before + 1
+
+
+@virtual_time
+async def test_after_a_failure_no_read_is_added() -> None:
+    store = await Store().learn()
+    store.next = [Transient("SlowDown")]
+    with pytest.raises(Transient):
+        await store.open()
+    store.next = [1.0]
+    _, took_s = await store.open()
+    assert took_s == pytest.approx(1.0)
+    assert not store.told
+
+
+@virtual_time
+async def test_the_callers_own_end_ends_both_reads() -> None:
+    store = await Store().learn()
+    store.next = [5.0, 5.0]
+    task = asyncio.create_task(store.open())
+    await asyncio.sleep(1.0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert store.cancelled == 2
+
+
+@virtual_time
+async def test_a_timeout_of_the_caller_stays_a_timeout() -> None:
+    store = await Store().learn()
+    store.next = [5.0, 5.0]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await store.open()
+
+
+@virtual_time
+async def test_of_1000_reads_at_most_5_of_100_more_are_sent() -> None:
+    store = await Store().learn()
+    before = len(store.memory.opened)
+    for number in range(1_000):
+        store.next = [1.0] if number % 10 == 0 else [USUAL_S]
+        await store.open()
+    assert len(store.memory.opened) - before <= 1_051
+
+
+DATA = bytes(range(256)) * 4096 * 3
+
+
+class Stalling(MemoryObjects):
+    """The first body stops for a minute after its first chunk."""
+
+    stalls_s = 60.0
+
+    async def open(self, location: Location) -> Any:
+        body = await super().open(location)
+        return _StallingBody(body, self.stalls_s) if len(self.opened) == 1 else body
+
+
+class _StallingBody:
+    def __init__(self, body: Any, stalls_s: float) -> None:
+        self._body, self._stalls_s = body, stalls_s
+        self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
+        self.is_closed = False
+
+    async def __aiter__(self) -> Any:
+        async for chunk in self._body:
+            yield chunk
+            await asyncio.sleep(self._stalls_s)
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+@virtual_time
+async def test_a_body_that_stalls_goes_on_by_ranges_of_the_same_version() -> None:
+    memory, told = Stalling(), []
+    memory.put("b", "k", DATA)
+    objects = HedgedObjects(
+        memory, {"objects": Hedging()}, VirtualClock(), lambda *said: told.append(said)
+    )
+    began_s = asyncio.get_running_loop().time()
+    body = await objects.open(Location("b", "k"))
+    got = b"".join([chunk async for chunk in body])
+    await body.aclose()
+    assert got == DATA
+    assert asyncio.get_running_loop().time() - began_s < 5.0
+    assert told == [("objects", "resumed")]
+    assert memory.opened[1].etag == body.etag
+
+
+@virtual_time
+async def test_a_stalled_body_that_was_replaced_is_not_mixed_with_its_successor() -> None:
+    memory = Stalling()
+    memory.put("b", "k", DATA)
+    objects = HedgedObjects(memory, {"objects": Hedging()}, VirtualClock(), lambda *_: None)
+    body = await objects.open(Location("b", "k"))
+    memory.put("b", "k", DATA[::-1])
+    with pytest.raises(Poison) as caught:
+        [chunk async for chunk in body]
+    assert caught.value.code == "changed"
+
+
+@virtual_time
+async def test_a_slow_body_is_waited_for_while_no_other_request_may_be_sent() -> None:
+    memory, told = Stalling(), []
+    memory.put("b", "k", DATA)
+    hedging = Hedging()
+    hedging.may_ask_again(0.0)
+    objects = HedgedObjects(
+        memory, {"objects": hedging}, VirtualClock(), lambda *said: told.append(said)
+    )
+    body = await objects.open(Location("b", "k"))
+    assert b"".join([chunk async for chunk in body]) == DATA
+    assert not told
+
+
+@pytest.mark.parametrize("hedged", [(), ("objects",)])
+def test_two_in_a_thousand_slow_reads_hold_nobody(hedged: tuple[str, ...]) -> None:
+    """The objects behind a slow one do not wait for it, because it is read anew."""
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World().with_settings(hedged=hedged, max_objects=200)
+        reads = 0
+
+        async def sometimes_slow(_: Location) -> None:
+            nonlocal reads
+            reads += 1
+            await asyncio.sleep(1.0 if reads % 250 == 100 else 0.03)
+
+        world.objects.on_open = sometimes_slow
+        behind = 0
+        async with running(world):
+            for number in range(1_000):
+                world.announce(f"{number}.csv", csv(2), stream=f"s{number % 4}")
+                await asyncio.sleep(0.0125)
+                if number % 20 == 0:
+                    behind = max(behind, number - len(world.records()) // 2)
+            await until(lambda: len(world.records()) == 2_000)
+        assert (behind > 60) != bool(hedged)
+        assert reads <= 1.05 * 1_000
+        assert rows_and_sums(world) == sorted(rows_and_sums(world))
+        assert world.telemetry.replicas.hedged.totals == (
+            {"objects": {"won": 4, "lost": 0, "resumed": 0}} if hedged else {}
+        )
+
+    scenario()
+
+
+@virtual_time
+async def test_an_object_whose_read_was_sent_again_is_answered_once() -> None:
+    world = World().with_settings(hedged=("objects",))
+    for number in range(40):
+        world.announce(f"{number}.csv", csv(2))
+
+    async def slow(location: Location) -> None:
+        await asyncio.sleep(2.0 if location.key == "39.csv" else 0.03)
+
+    world.objects.on_open = slow
+    await run_to_end(world, 40)
+    assert len(world.records()) == 80
