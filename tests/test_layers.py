@@ -281,6 +281,8 @@ def test_every_task_has_a_parent() -> None:
     for file in files():
         if name_of(file) == "library/without_kafka.py":
             continue  # a generator cannot hold a TaskGroup across a yield: it awaits its task
+        if name_of(file) == "process/hedged.py":
+            continue  # a timer begins the second request: the first one awaits it, however it ends
         for node in ast.walk(tree(file)):
             if (
                 isinstance(node, ast.Attribute)

@@ -61,11 +61,11 @@ async def test_the_status_says_where_every_partition_is() -> None:
     assert seen["assignments"] == [
         {
             "topic": "refs", "partition": 0, "generation": 1, "next_offset": 1, "committed": 1,
-            "lag": 0, "owed": 0, "stopped": [],
+            "lag": 0, "owed": 0, "held_back": None, "stopped": [],
         },
         {
             "topic": "refs", "partition": 1, "generation": 2, "next_offset": 0, "committed": 0,
-            "lag": 1, "owed": 1, "stopped": [],
+            "lag": 1, "owed": 1, "held_back": None, "stopped": [],
         },
     ]  # fmt: skip
     assert (seen["input_topic"], seen["output_topic"]) == ("refs", "predictions")

@@ -72,7 +72,7 @@ def test_the_seeds_go_through_every_trouble(found: Mapping[range, Future[Seen]])
         "kill", "freeze", "stop", "failed", "fenced", "overwrite", "letter", "generation",
         "resumed inside a record", "transaction", "pointer",
         "change", "versions", "delete", "partition", "line stopped", "move", "result",
-        "several models", "fan-out", "kept", "not kept", "lost",
+        "several models", "fan-out", "kept", "not kept", "lost", "read again",
     }  # fmt: skip
     assert sum(each.repeated for each in seen) > 0
 

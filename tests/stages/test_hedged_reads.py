@@ -287,3 +287,24 @@ async def test_an_object_whose_read_was_sent_again_is_answered_once() -> None:
     world.objects.on_open = slow
     await run_to_end(world, 40)
     assert len(world.records()) == 80
+
+
+@virtual_time
+async def test_what_waits_behind_a_late_object_is_told() -> None:
+    world = World()
+
+    async def slow(location: Location) -> None:
+        await asyncio.sleep(60.0 if location.key == "0.csv" else 0.03)
+
+    world.objects.on_open = slow
+    async with running(world) as pipeline:
+        for number in range(5):
+            world.announce(f"{number}.csv", csv(2), stream=f"s{number}")
+        await asyncio.sleep(5.0)
+        lane = pipeline.wiring.lanes[0]
+        found = lane.held_back()
+        assert found is not None
+        held, waiting = found
+        assert (held.stream, waiting) == ("s0", 4)
+        await until(lambda: len(world.records()) == 10, within_s=100.0)
+        assert lane.held_back() is None

@@ -50,6 +50,8 @@ class Model(Section, frozen=True):
     # After this time without an answer, a replica is asked. Rows may be late by at most 5 s when a
     # region fails, and 1 s of that is left for the replica's answer.
     failover_ms: Positive = 4_000
+    # Off by default: a call that is sent twice must have no side effects.
+    hedge: bool = False
     name: str = "rows"
     version: str | None = None
     protocol: Protocol = "torchserve"

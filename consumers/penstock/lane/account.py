@@ -120,6 +120,17 @@ class LaneAccount:
         for releases in self._leaving:
             yield from (release.ticket for release in releases if release.finished)
 
+    def held_back(self) -> tuple[Ticket, int] | None:
+        """The object whose answers all others of the lane wait for, and how many objects behind it
+        are answered already. None: nothing waits, or order is kept per stream. Only the status
+        pages ask.
+        """
+        if self._streams is not None:
+            return None
+        first, *rest = self._order or (None,)
+        waiting = sum(ticket.closed and ticket.has_answers for ticket in rest)
+        return (first, waiting) if first is not None and waiting else None
+
     @property
     def snapshot(self) -> Snapshot | None:
         """For the watchdog: how far the lane has come, and which stage must act next. None: the

@@ -30,6 +30,9 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
     for path, model in _models(cfg):
         if model.token and model.token_file:
             yield (*path, "token_file"), "token and token_file are both set; leave one of them out"
+        if model.hedge and not model.replicas:
+            said = "a late call is sent to another server, and there is none; set replicas, too"
+            yield (*path, "hedge"), said
 
 
 def _topics(cfg: config.Config) -> Iterator[Said]:

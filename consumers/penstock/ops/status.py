@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from penstock.calls.outage import KAFKA
+from penstock.core.order.stall import holder
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.problems.found_in_status import found_in
@@ -234,6 +235,17 @@ class Status:
         return asyncio.get_running_loop().time()
 
 
+def _held_back(lane: Lane) -> dict[str, Any] | None:
+    """The object that the lane waits for while objects behind it are answered already."""
+    found = lane.held_back()
+    if found is None:
+        return None
+    ticket, waiting = found
+    reference = ticket.reference
+    name = ticket.name if reference is None else f"{reference.bucket}/{reference.key}"
+    return {"by": name, "stream": ticket.stream, "stage": holder(ticket), "objects": waiting}
+
+
 def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:
     return {
         "topic": lane.topic,
@@ -243,5 +255,6 @@ def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:
         "committed": lane.committed.next_offset,
         "lag": lag,
         "owed": lane.ledger.owed,
+        "held_back": _held_back(lane),
         "stopped": [stop._asdict() for stop in lane.stops],
     }

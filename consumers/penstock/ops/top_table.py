@@ -4,6 +4,7 @@ Rule: the table shows the `/api/status` of one worker, or of all members that sh
 computes nothing. Owner: the command.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,10 +39,25 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _problems(document["problems"])
     workers: Sequence[Mapping[str, Any]] = document.get("processes") or [document]
     yield _table(WORKERS, [_worker(one) for one in workers])
+    for store, one in sorted(_hedged(workers).items()):
+        if any(one.values()):
+            yield visible(
+                f"{store}: {one['won'] + one['lost']:,} late reads sent twice, the second answered "
+                f"first {one['won']:,} times; {one['resumed']:,} stalled bodies resumed"
+            )
     streams = [_stream(one) for worker in workers for one in worker.get("streams") or ()]
     if streams:
         yield Text()
         yield _table(STREAMS, streams)
+
+
+def _hedged(workers: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping[str, int]]:
+    """For each store: what became of the reads that were sent twice, over all workers."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for worker in workers:
+        for store, outcomes in (worker.get("hedged_reads") or {}).items():
+            found[store].update(outcomes)
+    return found
 
 
 def _problems(problems: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:

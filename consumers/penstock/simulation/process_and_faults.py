@@ -55,10 +55,11 @@ class Process:
 class Faults:
     """The chances of each fault per request. `delay_s`: the longest ordinary delay; one answer in
     twenty takes ten times as long. `crowd_s`: how much longer a read takes with the square of the
-    reads in flight.
+    reads in flight. `slow_read`: the chance that a read takes `SLOW_S`.
     """
 
     store_away: float = 0.0
+    slow_read: float = 0.0
     store_ill: float = 0.0
     store_full: float = 0.0
     body_breaks: float = 0.0
@@ -74,6 +75,9 @@ class Faults:
 
 
 NO_FAULTS = Faults()
+# How long a slow read takes. It is longer than most worlds last without it, so that whatever waits
+# for it by mistake is seen.
+SLOW_S = 5.0
 
 # If the model's process dies each time that it gets certain rows, the pipeline rejects these rows.
 # So two deaths by chance must not meet the same rows: after a death by chance, no other follows for
@@ -120,6 +124,12 @@ class FaultInjector:
 
     def stop(self) -> None:
         self.faults = NO_FAULTS
+
+    async def delay_read(self) -> None:
+        """The delay of a read of the store."""
+        if self.happens(self.faults.slow_read):
+            await asyncio.sleep(SLOW_S)
+        await self.delay()
 
     def happens(self, chance: float) -> bool:
         return chance > 0 and self._random.random() < chance

@@ -78,6 +78,8 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
             pin=True,
             wait_for_object_s=0.0,
             begin_fetches={DEFAULT: 1} if is_learned else {},
+            # Drawn without the random source, so that the other settings stay as they are.
+            hedged=(DEFAULT,) if (fetchers + callers + partitions) % 2 else (),
         ),
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
         # A line never stops, because in this world every row must be answered.

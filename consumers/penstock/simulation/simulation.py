@@ -83,6 +83,8 @@ class _Events:
         if world.history.failure is not None:
             raise world.history.failure
         outcome, history = world.outcome, world.history
+        if world.reads_sent_again:
+            history.counts["read again"] += world.reads_sent_again
         return Report(
             history.seed,
             outcome.rows,

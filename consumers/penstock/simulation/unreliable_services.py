@@ -75,7 +75,7 @@ class SimulatedObjects:
         self.reading += is_transfer
         try:
             await self.process.gate()
-            await self.injector.delay()
+            await self.injector.delay_read()
             if crowd_s := self.injector.faults.crowd_s:
                 await asyncio.sleep(crowd_s * self.reading**2)
             if self.injector.happens(self.injector.faults.store_away):

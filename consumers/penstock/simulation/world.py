@@ -46,6 +46,9 @@ OFTEN = 0.2
 # The share of the worlds in which two models answer the same rows. The share is small, because a
 # world with two models takes twice the time.
 FANNED_OUT = 0.15
+# In this share of the worlds some reads of the store are slow, with this chance for each.
+SLOW_READS = 0.3
+SLOW_SHARE = 0.03
 # How far beyond a partition's end a position is moved: so far that the end never reaches it.
 FAR = 1_000
 
@@ -91,6 +94,8 @@ class World:
         drawn = drawn_faults(self.random)
         if self.troubles.objects:
             drawn = replace(drawn, body_breaks=OFTEN)
+        if source("reads").random() < SLOW_READS:
+            drawn = replace(drawn, slow_read=SLOW_SHARE)
         self.injector = FaultInjector(drawn, source("weather"))
         self.injector_of_others = self._injector_of_others(drawn, source("other models"))
         self._margin_s = self.random.choice((0.1, 10.0))
@@ -127,6 +132,11 @@ class World:
         """From now on nothing fails."""
         self.injector.stop()
         self.injector_of_others.stop()
+
+    @property
+    def reads_sent_again(self) -> int:
+        totals = self._telemetry.replicas.hedged.totals.values()
+        return sum(sum(outcomes.values()) for outcomes in totals)
 
     @property
     def partitions(self) -> int:

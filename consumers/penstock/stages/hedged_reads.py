@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from penstock.calls.hedged import Ask, Hedged
 from penstock.core.health.hedging import Hedging, Outcome, Times
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, Transient
 from penstock.ports import Body, Clock, Listed, Location, Objects, Part
+from penstock.process.hedged import Ask, Hedged
 
 T = TypeVar("T")
 
@@ -93,7 +93,8 @@ class HedgedObjects:
             if late_s is None:
                 answer = await ask()
             else:
-                answer = await Hedged(hedging, ask, store.tell).answer(late_s)
+                read = Hedged(ask, ask, hedging.may_ask_again, store.tell)
+                answer = await read.answer(late_s)
         except Transient:
             hedging.failed(self._clock.now())
             raise

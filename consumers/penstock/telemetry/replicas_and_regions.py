@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock.core.health.hedging import OUTCOMES
 from penstock.telemetry.metric_types import TotalBy, TotalByTwo
 
+# What became of a second request, as `core.health.hedging` names it.
+HEDGED = ("won", "lost", "resumed")
 # Stands for the region of stores that belong to no region.
 ELSEWHERE = "elsewhere"
 
@@ -50,14 +51,13 @@ class ReplicasTelemetry:
             "Late reads of a store that were sent again, by what became of the second read",
             ("store", "outcome"),
             registry,
-            OUTCOMES,
+            HEDGED,
         )
-        self.hedged_calls = TotalByTwo(
+        self._hedged_calls = TotalBy(
             "penstock_hedged_calls",
-            "Late calls of a model that were sent to another server, too, by what became of them",
-            ("model", "outcome"),
+            "Late calls of a model that were sent to a second server, by whether it answered first",
+            "outcome",
             registry,
-            OUTCOMES,
         )
 
     def store_read(self, store: str, nbytes: int) -> None:
@@ -68,6 +68,9 @@ class ReplicasTelemetry:
 
     def model_failed_over(self, endpoint: str) -> None:
         self._servers_left.inc(endpoint)
+
+    def model_hedged(self, outcome: str) -> None:
+        self._hedged_calls.inc(outcome)
 
     def failovers(self) -> dict[str, float]:
         """For each store or model server that did not answer: how often a replica was asked

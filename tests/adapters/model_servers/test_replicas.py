@@ -11,6 +11,7 @@ from penstock import config
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.model_servers.protocols import open_model
 from penstock.adapters.model_servers.replicas import LOOK_AGAIN_S, LOOK_S, Endpoint, ReplicatedModel
+from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import Fatal, NoAnswer, Overloaded, Transient, Unreachable, WorkerDied
@@ -26,9 +27,13 @@ Trouble = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
 class Heard:
     def __init__(self) -> None:
         self.passed_over: list[str] = []
+        self.hedged: list[str] = []
 
     def model_failed_over(self, endpoint: str) -> None:
         self.passed_over.append(endpoint)
+
+    def model_hedged(self, outcome: str) -> None:
+        self.hedged.append(outcome)
 
 
 class Server(MemoryModel):
@@ -50,6 +55,53 @@ def pair() -> tuple[ReplicatedModel, Server, Server, Heard]:
     near, far, heard = Server(), Server(), Heard()
     endpoints = [Endpoint("near", near), Endpoint("far", far)]
     return ReplicatedModel(endpoints, PATIENCE_S, heard), near, far, heard
+
+
+async def takes_long(_: Sequence[Payload]) -> Answers | None:
+    await asyncio.sleep(2.0)
+    return None
+
+
+async def usual(_: Sequence[Payload]) -> Answers | None:
+    await asyncio.sleep(0.05)
+    return None
+
+
+def hedging_pair() -> tuple[ReplicatedModel, Server, Server, Heard]:
+    _, near, far, heard = pair()
+    near.script = far.script = usual
+    endpoints = [Endpoint("near", near), Endpoint("far", far)]
+    return ReplicatedModel(endpoints, PATIENCE_S, heard, Hedging()), near, far, heard
+
+
+@virtual_time
+async def test_a_late_call_is_sent_to_another_server_and_the_first_answer_counts() -> None:
+    model, near, far, heard = hedging_pair()
+    for _ in range(LEAST_ANSWERS):
+        await model.predict(ROWS)
+    assert (far.with_rows, heard.hedged) == (0, [])
+    near.script = takes_long
+    began_s = asyncio.get_running_loop().time()
+    assert len((await model.predict(ROWS)).values) == 2
+    assert asyncio.get_running_loop().time() - began_s < 0.2
+    assert (far.with_rows, heard.hedged, heard.passed_over) == (1, ["won"], [])
+
+
+@virtual_time
+async def test_a_late_call_is_not_sent_again_to_the_same_server() -> None:
+    model, near, far, heard = hedging_pair()
+    for _ in range(LEAST_ANSWERS):
+        await model.predict(ROWS)
+    far.script = refused
+    near.script = refused
+    with pytest.raises(Unreachable):
+        await model.predict(ROWS)
+    near.script = takes_long
+    await asyncio.sleep(60.0)
+    await model.predict(ROWS)
+    asked = near.with_rows
+    await model.predict(ROWS)
+    assert (near.with_rows, heard.hedged) == (asked + 1, [])
 
 
 def fails_with(error: Exception) -> Trouble:

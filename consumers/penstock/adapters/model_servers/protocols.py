@@ -26,6 +26,7 @@ from penstock.adapters.model_servers.torchserve_management import (
     double_batching_warning,
     server_batching,
 )
+from penstock.core.health.hedging import Hedging
 from penstock.core.rows.payload import Payload
 from penstock.errors import usage
 from penstock.packages import missing_extra
@@ -54,7 +55,8 @@ def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
     if len(each) == 1:
         return _open_one(cfg)
     endpoints = [Endpoint(address, _open_one(one)) for address, one in each.items()]
-    return ReplicatedModel(endpoints, cfg.model.failover_ms / 1000, watcher)
+    hedging = Hedging() if cfg.model.hedge else None
+    return ReplicatedModel(endpoints, cfg.model.failover_ms / 1000, watcher, hedging)
 
 
 def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:

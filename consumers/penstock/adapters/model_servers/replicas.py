@@ -6,16 +6,18 @@ next server. If a connection broke or a worker died during a request, the error 
 which finds out whether the rows are the cause. A server that was unavailable is probed by a
 question without rows, while other servers get the calls. If only one healthy server is left, a call
 that waits long for its answer probes the other servers meanwhile. A replica with a wrong setting
-counts as unavailable, so that the first server's work goes on. Owner: the application, which puts
-it around the protocol's adapters.
+counts as unavailable, so that the first server's work goes on. With `model.hedge` a late call is
+sent to the next healthy server, too, and the first answer counts. Owner: the application, which
+puts it around the protocol's adapters.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
+from penstock.core.health.hedging import Hedging
 from penstock.core.health.retry_and_failover import Standby
 from penstock.core.rows.payload import Payload
 from penstock.errors import (
@@ -28,6 +30,7 @@ from penstock.errors import (
     first_cause,
 )
 from penstock.ports import Answers, Model
+from penstock.process.hedged import Ask, Hedged
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +43,13 @@ PAUSE_S: Final = 0.25
 
 
 class Watcher(Protocol):
-    """A watcher is told when a server is passed over."""
+    """A watcher is told when a server is passed over, and what became of a call that was sent to a
+    second server.
+    """
 
     def model_failed_over(self, endpoint: str) -> None: ...
+
+    def model_hedged(self, outcome: Literal["won", "lost"]) -> None: ...
 
 
 class Endpoint(NamedTuple):
@@ -58,12 +65,17 @@ class _Relieved(Unreachable):
 
 class ReplicatedModel:
     """Implements the port `Model`. `patience_s`: how long a server may take to answer while another
-    healthy server is left to ask.
+    healthy server is left to ask. `hedging`: given if late calls are sent to a second server.
     """
 
     def __init__(
-        self, endpoints: Sequence[Endpoint], patience_s: float, watcher: Watcher | None = None
+        self,
+        endpoints: Sequence[Endpoint],
+        patience_s: float,
+        watcher: Watcher | None = None,
+        hedging: Hedging | None = None,
     ) -> None:
+        self._hedging = hedging
         self._endpoints = endpoints
         self._patience_s = patience_s
         self._watcher = watcher
@@ -130,7 +142,7 @@ class ReplicatedModel:
         endpoint = self._endpoints[number]
         try:
             async with self._patience(number, is_last=is_last, is_final=is_final):
-                answers = await endpoint.model.predict(payloads)
+                answers = await self._predict(number, payloads)
         except TimeoutError:
             kind = _Relieved if is_last else Unreachable
             error = kind(
@@ -154,6 +166,33 @@ class ReplicatedModel:
             raise
         self._standby.answered(number)
         return answers
+
+    async def _predict(self, number: int, payloads: Sequence[Payload]) -> Answers:
+        def at(server: int) -> Ask[Answers]:
+            return lambda: self._endpoints[server].model.predict(payloads)
+
+        hedging, began_s = self._hedging, _now_s()
+        if hedging is None:
+            return await at(number)()
+        hedging.asked()
+        nbytes = sum(payload.nbytes for payload in payloads)
+        late_s = hedging.late_s(nbytes)
+        try:
+            if late_s is None or not self._standby.is_another_well(number):
+                answers = await at(number)()
+            else:
+                other = next(other for other in self._standby.well() if other != number)
+                call = Hedged(at(number), at(other), hedging.may_ask_again, self._hedged)
+                answers = await call.answer(late_s)
+        except Transient:
+            hedging.failed(_now_s())
+            raise
+        hedging.answered(nbytes, _now_s() - began_s)
+        return answers
+
+    def _hedged(self, outcome: Literal["won", "lost"]) -> None:
+        if self._watcher is not None:
+            self._watcher.model_hedged(outcome)
 
     @asynccontextmanager
     async def _patience(self, number: int, *, is_last: bool, is_final: bool) -> AsyncIterator[None]:

@@ -28,10 +28,6 @@ LEAST_ANSWERS: Final = 20
 LEAST_S: Final = 0.020
 # After a failure no second request is sent for this long, as long as a limit grows with caution.
 REST_S: Final = 10.0
-# A request that is late, but may not be sent again now, is looked at again after this share of the
-# time that it has waited.
-AGAIN_SHARE: Final = 0.5
-
 # Classes of times: the first one ends at `SHORTEST_S`, each further one is a tenth longer, and the
 # last one begins at ten minutes.
 SHORTEST_S: Final = 0.0005
@@ -45,7 +41,6 @@ LOOK_UP_EVERY: Final = 16
 # What became of a second request: it answered first (`won`), or it did not (`lost`). `resumed`: the
 # rest of a stalled body was asked for.
 Outcome = Literal["won", "lost", "resumed"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("won", "lost", "resumed")
 
 # Where classes of sizes end: a request of an unknown size is of class 0.
 _SIZES: Final = (64 << 10, 1 << 20, 8 << 20)

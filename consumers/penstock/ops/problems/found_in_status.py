@@ -216,6 +216,14 @@ def _late(document: Document) -> Iterator[Problem]:
             + ("stream is" if known == 2 else f"{known - 1} streams are")
             + " on time"
         )
+    assignments: Sequence[Mapping[str, Any]] = document.get("assignments") or ()
+    for one in assignments:
+        held = one.get("held_back")
+        if held and one["partition"] == first["partition"]:
+            what += (
+                f"; {held['objects']} answered objects are held back by {one_line(held['by'])}, "
+                f"which is at {held['stage']}"
+            )
     do = (
         "Look at its objects: are they large, or slow to come from the store? With output.order = "
         "'stream' it holds back no other stream"

@@ -107,8 +107,10 @@ def _limits(worker: Worker, deployment: Deployment) -> _Limits:
         settings.lane.order_by_stream,
         [terms.callers for terms in settings.terms.values()],
         # Each model has its own fetchers. In addition, objects that need a decoder may be read by
-        # as many readers as one model has fetchers.
-        settings.objects.fetchers * (len(worker.models) + 1),
+        # as many readers as one model has fetchers. Any of these reads may be sent a second time.
+        settings.objects.fetchers
+        * (len(worker.models) + 1)
+        * (2 if settings.objects.hedged else 1),
     )
 
 

@@ -2,11 +2,13 @@
 const LIMITS = { store: "fetch", model: "model", kafka: "answers", worker: "loop", skew: "input" };
 function flow(status) {
   const { flow, window, rates } = status, busy = flow.busy;
+  const twice = Object.values(status.hedged_reads || {}).reduce((all, one) => all + one.won + one.lost, 0);
   const reads = status.stores.reduce((most, one) => one.in_flight / one.limit > most.in_flight / most.limit ? one : most);
   const parts = [
     ["input", "Kafka in", rate(flow.arrived_per_s) + "/s", null, "waiting: " + behind(status)],
     ["fetch", "store, fetch", percent(busy.fetchers), busy.fetchers,
-      reads.in_flight + " of " + reads.limit + " reads (" + reads.held_by + "), " + ms(flow, "fetch") + " to the first byte"],
+      reads.in_flight + " of " + reads.limit + " reads (" + reads.held_by + "), " + ms(flow, "fetch") + " to the first byte" +
+      (twice ? "; " + count(twice) + " late reads sent twice" : "")],
     ["decode", "decode", percent(busy.decoders), busy.decoders, ms(flow, "decode") + " an object"],
     ["wait", "window", percent(flow.batch.fill), null,
       count(window.rows) + " rows wait, of " + count(window.streams) + " streams"],

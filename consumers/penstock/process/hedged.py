@@ -1,34 +1,56 @@
 """Sends a late request a second time, and takes the first answer.
 
-Rule: `core.health.hedging` decides when a request is late and whether it may be sent again. The
-first answer ends the other request: it is cancelled, and waited for. An error is no answer while
-the other request is on its way, unless it says that the request itself is wrong. The first request
-runs in the caller's own task, because nearly all requests are never sent twice, and a task for each
-would cost more than the timer does. Owner: the caller, for one request.
+Rule: the caller says when a request is late and whether it may be sent again
+(`core.health.hedging`). The first answer ends the other request: it is cancelled, and waited for.
+An error is no answer while the other request is on its way, unless it says that the request itself
+is wrong. The first request runs in the caller's own task, because nearly all requests are never
+sent twice, and a task for each would cost more than the timer does. Owner: the caller, for one
+request.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from penstock.core.health.hedging import AGAIN_SHARE, Hedging, Outcome
 from penstock.errors import Transient
 
 T = TypeVar("T")
+
+# A request that is late, but may not be sent again now, is looked at again after this share of the
+# time that it has waited.
+AGAIN_SHARE: Final = 0.5
 
 Ask = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Hedged(Generic[T]):
-    """One request. `ask`: a function that sends it. `tell`: a function that is told the outcome of
-    a second request.
+    """One request. `ask`: a function that sends it; `again`: one that sends it a second time.
+    `may_ask_again`: a function that gives the permission to do so, by the event loop's time.
+    `tell`: a function that is told whether the second request was the first to be answered.
     """
 
-    __slots__ = ("_ask", "_hedging", "_is_over", "_is_won", "_second", "_task", "_tell", "_timer")
+    __slots__ = (
+        "_again",
+        "_ask",
+        "_is_over",
+        "_is_won",
+        "_may_ask_again",
+        "_second",
+        "_task",
+        "_tell",
+        "_timer",
+    )
 
-    def __init__(self, hedging: Hedging, ask: Ask[T], tell: Callable[[Outcome], None]) -> None:
-        self._hedging = hedging
+    def __init__(
+        self,
+        ask: Ask[T],
+        again: Ask[T],
+        may_ask_again: Callable[[float], bool],
+        tell: Callable[[Literal["won", "lost"]], None],
+    ) -> None:
         self._ask = ask
+        self._again = again
+        self._may_ask_again = may_ask_again
         self._tell = tell
         self._second: asyncio.Task[T] | None = None
         self._is_over = self._is_won = False
@@ -71,8 +93,8 @@ class Hedged(Generic[T]):
         return self._second.result()
 
     def _is_late(self, loop: asyncio.AbstractEventLoop, waited_s: float) -> None:
-        if self._hedging.may_ask_again(loop.time()):
-            self._second = loop.create_task(self._ask())
+        if self._may_ask_again(loop.time()):
+            self._second = loop.create_task(self._again())
             self._second.add_done_callback(self._second_ended)
         else:
             step_s = AGAIN_SHARE * waited_s
