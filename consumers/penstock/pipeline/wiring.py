@@ -89,6 +89,9 @@ class Wiring:
             store: StoreReads(Limiter(most, settings.objects.begin_fetches.get(store)), clock)
             for store, most in settings.objects.stores.items()
         }
+        self.hedgings = {
+            store: Hedging(self.reads[store].limiter) for store in settings.objects.hedged
+        }
         self.tracks = self._tracks(decoders, dedupe)
         self._fetchers = {model: track.download for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
@@ -229,14 +232,12 @@ class Wiring:
         }
 
     def _hedged(self) -> Objects:
-        stores = self.settings.objects.hedged
-        if not stores:
+        if not self.hedgings:
             return self.adapters.objects
         hedged = self.telemetry.replicas.hedged
-        for store in stores:
+        for store in self.hedgings:
             hedged.show(store)
-        hedgings = {store: Hedging() for store in stores}
-        return HedgedObjects(self.adapters.objects, hedgings, self.adapters.clock, hedged.inc)
+        return HedgedObjects(self.adapters.objects, self.hedgings, self.adapters.clock, hedged.inc)
 
     def _trace(self) -> Tracer | None:
         terms, spans = self.settings.traces, self.adapters.spans
