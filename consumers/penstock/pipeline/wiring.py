@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.health.limiter import Limiter
 from penstock.core.health.hedging import Hedging
+from penstock.core.health.limiter import Limiter
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop
