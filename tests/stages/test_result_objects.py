@@ -298,6 +298,23 @@ def test_a_slow_result_holds_back_the_records_behind_it_but_no_other_result(
 
 
 @virtual_time
+async def test_an_object_that_is_announced_again_and_again_stands_in_nobodys_way() -> None:
+    """Its results have one name, and some of them end in the same release."""
+    world = writing(World(partitions=2))
+
+    async def far(_: Location) -> None:
+        await asyncio.sleep(0.03)
+
+    world.results.on_step = far
+    async with running(world):
+        for number in range(60):
+            world.announce("a.csv", csv(8), partition=number % 2)
+            world.announce(f"{number % 3}.csv", csv(8), partition=number % 2)
+            await asyncio.sleep(0.005)
+        await until(lambda: (world.next_offset(), world.next_offset(1)) == (60, 60))
+
+
+@virtual_time
 async def test_results_under_way_are_bounded() -> None:
     """While a result is slow, no more rows leave than one and a half releases have."""
     world = writing(World().with_settings(max_objects=1_000))

@@ -164,7 +164,9 @@ class Turn:
             await asyncio.wait([before._over])
 
     def end(self) -> None:
-        self._over.set_result(None)
+        """A second call changes nothing."""
+        if not self._over.done():
+            self._over.set_result(None)
         if self._turns.get(self._location) is self:
             del self._turns[self._location]
 
@@ -203,7 +205,7 @@ class LaneResults:
         try:
             async with asyncio.TaskGroup() as tasks:
                 ending = [
-                    tasks.create_task(self._complete(ticket, turn))
+                    tasks.create_task(self._complete_in_turn(ticket, turn))
                     for ticket, turn in zip(ended, turns, strict=True)
                 ]
         except BaseExceptionGroup as group:
@@ -275,14 +277,22 @@ class LaneResults:
             return self._results.turn(self._of(ticket))
         return None
 
-    async def _complete(self, ticket: Ticket, turn: Turn | None) -> Result | Rejection:
+    async def _complete_in_turn(self, ticket: Ticket, turn: Turn | None) -> Result | Rejection:
+        if turn is None:
+            return await self._complete(ticket)
+        await turn.comes()
+        try:
+            return await self._complete(ticket)
+        finally:
+            # Now, not at the end of the step, because the next turn may be of the same step.
+            turn.end()
+
+    async def _complete(self, ticket: Ticket) -> Result | Rejection:
         if ticket.failure is not None and self._is_broken(ticket):
             begun = self._open.pop(ticket, None)
             if begun is not None:
                 await begun.abort()
             return ticket.failure
-        if turn is not None:
-            await turn.comes()
         while ticket not in self._lost:
             try:
                 with self._guard:
