@@ -163,7 +163,7 @@ def _confine_files(libc: ctypes.CDLL) -> None:
     fields = (_ALL_OF_FILES, _ALL_OF_TCP, _SIGNALS_AND_ABSTRACT_SOCKETS)
     known = 1 + (version >= 4) + (version >= 6)
     attributes = struct.pack(f"={known}Q", *fields[:known])
-    rules = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
+    rules = _done(libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0))
     for path in (*sys.path[1:], sys.prefix, sys.base_prefix, *_READABLE):
         # `python -m` puts the current folder in the first place of `sys.path`: it is no library.
         with suppress(OSError):
@@ -171,8 +171,17 @@ def _confine_files(libc: ctypes.CDLL) -> None:
             may = _READ if Path(path).is_dir() else _READ_FILE
             libc.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", may, place), 0)
             os.close(place)
-    libc.syscall(_RESTRICT_SELF, rules, 0)
+    _done(libc.syscall(_RESTRICT_SELF, rules, 0))
     os.close(rules)
+
+
+def _done(result: int) -> int:
+    """An unconfined decoder would be worse than none. So this raises `OSError` if the kernel that
+    knows Landlock refused it.
+    """
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "Landlock refused")
+    return result
 
 
 def _filter_calls(libc: ctypes.CDLL) -> None:
