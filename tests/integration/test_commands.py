@@ -132,6 +132,7 @@ async def test_the_doctor_says_what_is_there(
     assert (found.code, [line[:5] for line in lines]) == (0, ["ok   "] * len(lines)), lines
     for said in (f"{topics.input} (4 partitions)", services.endpoint_url, "32 bytes", "canary"):
         assert said in found.stdout.decode()
+    assert lines[-1].startswith("ok     distance: a read takes "), lines[-1]
 
 
 @pytest.mark.parametrize(

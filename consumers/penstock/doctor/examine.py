@@ -20,6 +20,7 @@ from penstock.adapters.http.running_worker import status_of, url_of
 from penstock.adapters.model_servers.protocols import each_endpoint
 from penstock.config.open_files import most_open_files
 from penstock.decoders.bounds import missing
+from penstock.doctor.distance import look_at_distance
 from penstock.doctor.finding import Finding, run_check, run_checks
 from penstock.doctor.models_and_routes import (
     look_at_limits,
@@ -71,8 +72,13 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
     if cfg.routes:
         for one in await run_checks("routes", partial(look_at_routes, cfg.after_rekey())):
             yield one
+    answered: list[str] = []
     for url in readable:
-        yield await run_check(f"first row of {url}", partial(try_first_row, cfg, url))
+        tried = await run_check(f"first row of {url}", partial(try_first_row, cfg, url))
+        answered += [url] if tried.is_well else []
+        yield tried
+    if answered and are_there:
+        yield await run_check("distance", partial(look_at_distance, cfg, answered[0]))
 
 
 async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:

@@ -78,8 +78,8 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
     Raises `Fatal` that says what to correct.
     """
     location = place_of(cfg, url)
-    name, chosen = _model_of(cfg, location)
-    row = await _first_row(chosen, location)
+    name, chosen = model_of(cfg, location)
+    row = await first_row(chosen, location)
     sent = await _shown(chosen, row)
     async with aclosing(open_model(chosen)) as model:
         try:
@@ -94,7 +94,7 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
     return f"{name} was sent {sent}; it answered {excerpt(bytes(answers.values[0])[:_SHOWN_BYTES])}"
 
 
-def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config]:
+def model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config]:
     """Returns two things: the name of the first model that the routes choose for this object; and
     the configuration with that model. The routes are applied as if the object were announced
     without a Kafka key.
@@ -106,7 +106,7 @@ def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Confi
     return name, {**cfg.with_each_model(), cfg.model.name: cfg}[name]
 
 
-async def _first_row(cfg: config.Config, location: Location) -> Payload:
+async def first_row(cfg: config.Config, location: Location) -> Payload:
     async with aclosing(open_objects(cfg, lazily=True)) as objects:
         part = await objects.part(location, 0, HEAD_BYTES)
     return await asyncio.to_thread(_read, cfg, location.key, part.data, part.size)
