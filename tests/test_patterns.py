@@ -20,8 +20,8 @@ FILES = sorted((ROOT / "consumers" / "penstock").rglob("*.py"))
 # Those that are put together while the program runs, as they are then.
 MADE = {
     "consumers/penstock/formats/csv/grammar.py": (
-        *grammar.patterns(b",", grammar.DOUBLED),
-        *grammar.patterns(b",", grammar.ESCAPED),
+        *grammar.patterns(grammar.DOUBLED),
+        *grammar.patterns(grammar.ESCAPED),
         grammar._QUOTED_CELLS,
         grammar._QUOTED_AND_ESCAPED_CELLS,
     ),

@@ -180,8 +180,12 @@ async def test_words_that_are_said_at_once_are_all_heard_though_the_commit_names
             return all(f"stream {stream!r} at" in worker.said for stream in streams)
 
         await until(all_stand, lambda: worker.said)
-        shown = await penstock("dlq", "list", environ=environ)
-        assert "names 16 stopped streams at most" in shown.stdout.decode()
+
+        async def the_commit_is_full() -> bool:
+            shown = await penstock("dlq", "list", environ=environ)
+            return "names 16 stopped streams at most" in shown.stdout.decode()
+
+        await until(the_commit_is_full, lambda: worker.said)
         said = await asyncio.gather(
             *(penstock("dlq", "skip", stream, environ=environ) for stream in streams[::3])
         )

@@ -6,6 +6,7 @@ import http.client
 import re
 import socket
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -142,11 +143,14 @@ async def test_no_page_has_an_archive_fetched_or_run(
 async def test_the_user_registers_archives_of_this_machine_alone(
     evil: Evil, tmp_path: Path
 ) -> None:
-    archive = tmp_path / "own.mar"
+    archive = tmp_path / f"own-{uuid.uuid4().hex}.mar"
     archive.write_bytes((TorchServe().store / "rows.mar").read_bytes())
     with torchserve(tmp_path, as_in_docker=False):
         path = tmp_path / SOCKET
         assert path.stat().st_mode & 0o022 == 0  # to connect is to write: nobody else may
         assert posted(BySocket(path), evil.url, {}) == 404
         assert evil.fetched == []
-        assert posted(BySocket(path), archive.as_uri(), {}) == 200
+        try:
+            assert posted(BySocket(path), archive.as_uri(), {}) == 200
+        finally:  # TorchServe has copied it into its store, which all of this user's have
+            (TorchServe().store / archive.name).unlink(missing_ok=True)

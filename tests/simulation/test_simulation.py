@@ -58,7 +58,7 @@ def test_a_promise_that_is_broken_at_the_end_is_raised_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recovery, "MOVES_S", -1.0)
-    for seed in range(3, 6):
+    for seed in (2, 3, 6):  # in these something is left to do after the last trouble
         with pytest.raises(Violation, match=f"seed {seed}: partition . does not move"):
             simulate(seed)
 

@@ -153,7 +153,8 @@ async def test_a_lane_releases_no_more_than_a_transaction_may_hold() -> None:
 
     world.producers.before_commit = before_commit
     for number in range(100):
-        world.announce(f"{number}.csv", csv(20))
+        # Long names: the answers of one batch are more than two of the smallest transactions.
+        world.announce(f"{'k' * 400}{number}.csv", csv(20))
     async with running(world):
         await until(lambda: len(world.producers.aborted) >= 6)
         silent = False

@@ -150,10 +150,11 @@ async def fitted_to_server(cfg: config.Config) -> config.Config:
 
 async def _calls_for(model: config.Model) -> int | Literal["auto"]:
     server = await server_batching(model)
-    if server is None or (model.max_in_flight == "auto" and requests.find(model.request).single):
+    if server is None:
         return model.max_in_flight
     if requests.find(model.request).single:
-        return max(model.most_calls, calls_to_fill(server))
+        # The server makes the batches, so it tells how many calls it takes to fill them.
+        return max(model.begin_calls or model.most_calls, calls_to_fill(server))
     if warning := double_batching_warning(server, max_in_flight=model.most_calls):
         log.warning("%s", warning)
     return model.max_in_flight

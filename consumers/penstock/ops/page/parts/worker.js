@@ -62,7 +62,7 @@ function show(update) {
     assignments: one.assignments };
   put($("cards"), { ...changing, history: one.history, budget: one.budget, backlog_s: one.backlog_s,
     counters: one.counters, rejected: one.rejected }, figures);
-  put($("flow"), changing, flow);
+  put($("flow"), { ...changing, stores: one.stores, hedged_reads: one.hedged_reads }, flow);
   put($("way"), changing, way);
   put($("batches"), changing, batches);
   streams(one.streams, one.streams_others, one.streams_known, one.bound_ms);
