@@ -99,9 +99,10 @@ _READABLE: Final = (
     *("/sys/devices/system/cpu", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat"),
     *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
 )
-# The head and the sets of capset(2): version 3, this process, nothing.
+# The head of capset(2): version 3, this process. Then follow its sets, effective and permitted
+# first. To read what its rules allow, whoever's it is, is all that a confined decoder keeps.
 _CAPABILITIES: Final = struct.pack("=Ii", 0x20080522, 0)
-_NO_CAPABILITIES: Final = bytes(24)
+_DAC_READ_SEARCH: Final = 1 << 2
 # From this number on, x86_64 has its calls a second time, for programs of the x32 convention.
 _X32: Final = 0x40000000
 
@@ -128,10 +129,13 @@ def bound(most_file_bytes: int) -> None:
         (resource.RLIMIT_FSIZE, most_file_bytes),
         (resource.RLIMIT_NOFILE, _MOST_FILES),
     ):
-        resource.setrlimit(what, (most, most))
-    libc.capset(_CAPABILITIES, _NO_CAPABILITIES)
+        hard = resource.getrlimit(what)[1]
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (limit, limit))
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # without it, the next two need a capability
-    _confine_files(libc)
+    # Root may have its libraries in a folder of somebody else, and goes on reading them.
+    keeps = _DAC_READ_SEARCH if _confine_files(libc) else 0
+    libc.capset(_CAPABILITIES, struct.pack("=6I", keeps, keeps, *bytes(4)))
     _filter_calls(libc)
 
 
@@ -152,13 +156,13 @@ def _landlock_version(libc: ctypes.CDLL) -> int:
     return int(libc.syscall(_CREATE_RULESET, None, 0, 1))
 
 
-def _confine_files(libc: ctypes.CDLL) -> None:
+def _confine_files(libc: ctypes.CDLL) -> bool:
     """Refuse all files but those of Python and of the libraries. This also hides the memory and the
-    environment of other processes.
+    environment of other processes. Returns False if the kernel cannot.
     """
     version = _landlock_version(libc)
     if version < 1:
-        return
+        return False
     # Older kernels know fewer fields: connections since version 4, signals since version 6.
     fields = (_ALL_OF_FILES, _ALL_OF_TCP, _SIGNALS_AND_ABSTRACT_SOCKETS)
     known = 1 + (version >= 4) + (version >= 6)
@@ -173,6 +177,7 @@ def _confine_files(libc: ctypes.CDLL) -> None:
             os.close(place)
     _done(libc.syscall(_RESTRICT_SELF, rules, 0))
     os.close(rules)
+    return True
 
 
 def _done(result: int) -> int:

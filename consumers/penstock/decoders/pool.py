@@ -144,7 +144,7 @@ class Decoder:
             raise ValueError(f"{letter!r}")
         end = msgspec.msgpack.decode(body, type=End)
         self._note(end.notes)
-        self.is_idle = True
+        self.is_idle = not self._process.done()  # it may have been killed behind its last word
         if end.code is None:
             return None
         if end.trace:

@@ -132,7 +132,8 @@ class _WatchedBody:
         while done < self.size:
             stop = min(self.size, done + RANGE_BYTES)
             part = await self._objects.part(self._rest, done, stop)
-            if part.size != self.size or not part.data:
+            is_other = self.etag is not None and part.etag not in (None, self.etag)
+            if part.size != self.size or not part.data or is_other:
                 raise Poison(
                     "changed",
                     f"{self._rest.bucket}/{self._rest.key} was replaced while it was read",

@@ -159,8 +159,12 @@ class ObjectReader:
         self, ticket: Ticket, tries: Tries, supply: Supply, permit: Permit, *, new: bool
     ) -> None:
         is_open = supply.size >= 0
-        if not is_open and not (ticket.owner.alive and await self._begin(ticket, supply)):
-            return
+        if not is_open:
+            if not (ticket.owner.alive and await self._begin(ticket, supply)):
+                return
+            if supply.is_streamed and ticket.inline is None:
+                # A small object is read now: while it waits for a decoder, it must hold no read.
+                await supply.whole(self._expand.inline_bytes)
         async with self._admission.decoder(ticket, tries, new=new) as decoder:
             by_decoder = self._expand.begin(ticket, supply.size)
             permit.has_decoder = True

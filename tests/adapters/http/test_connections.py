@@ -208,5 +208,5 @@ async def test_the_kernel_looks_after_each_connection(service: Service) -> None:
     assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         most_ms = wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert 0 < most_ms < 10_000
+        assert 30_000 < most_ms < 40_000  # a call may take 30 s
     await host.aclose()

@@ -10,14 +10,16 @@ is gone. So the clients also bound the silence of a connection themselves.
 import socket
 from typing import Final
 
-# The first question after 5 s of silence, then one every 2 s. After 9 s the connection is given up,
-# so that a dead one costs less than 10 s. Load balancers take such a question for traffic.
+# The first question after 5 s of silence, then one every 2 s. After 9 s without an answer the
+# connection is given up. Load balancers take such a question for traffic. What was sent may wait
+# for longer: a server that works on one call (`model.timeout_ms`, 30 s) may read no other
+# meanwhile, and Linux counts a window that stays closed as silence, too (tcp(7)).
 _OPTIONS: Final = (
     ("TCP_KEEPIDLE", 5),
     ("TCP_KEEPALIVE", 5),  # macOS's name of TCP_KEEPIDLE
     ("TCP_KEEPINTVL", 2),
     ("TCP_KEEPCNT", 2),
-    ("TCP_USER_TIMEOUT", 9_000),
+    ("TCP_USER_TIMEOUT", 35_000),
 )
 
 

@@ -142,7 +142,7 @@ class ReplicatedModel:
         endpoint = self._endpoints[number]
         try:
             async with self._patience(number, is_last=is_last, is_final=is_final):
-                answers = await self._predict(number, payloads)
+                by, answers = await self._predict(number, payloads)
         except TimeoutError:
             kind = _Relieved if is_last else Unreachable
             error = kind(
@@ -164,12 +164,17 @@ class ReplicatedModel:
             if not isinstance(error, Overloaded):
                 self._failed(number, error)
             raise
-        self._standby.answered(number)
+        self._standby.answered(by)  # of two that were asked, the one that did
         return answers
 
-    async def _predict(self, number: int, payloads: Sequence[Payload]) -> Answers:
-        def at(server: int) -> Ask[Answers]:
-            return lambda: self._endpoints[server].model.predict(payloads)
+    async def _predict(self, number: int, payloads: Sequence[Payload]) -> tuple[int, Answers]:
+        """The answers, and the number of the server that gave them."""
+
+        def at(server: int) -> Ask[tuple[int, Answers]]:
+            async def ask() -> tuple[int, Answers]:
+                return server, await self._endpoints[server].model.predict(payloads)
+
+            return ask
 
         hedging, began_s = self._hedging, _now_s()
         if hedging is None:
@@ -179,16 +184,16 @@ class ReplicatedModel:
         late_s = hedging.late_s(nbytes)
         try:
             if late_s is None or not self._standby.is_another_well(number):
-                answers = await at(number)()
+                answered = await at(number)()
             else:
                 other = next(other for other in self._standby.well() if other != number)
                 call = Hedged(at(number), at(other), hedging.may_ask_again, self._hedged)
-                answers = await call.answer(late_s)
+                answered = await call.answer(late_s)
         except Transient:
             hedging.failed(_now_s())
             raise
         hedging.answered(nbytes, _now_s() - began_s)
-        return answers
+        return answered
 
     def _hedged(self, outcome: Literal["won", "lost"]) -> None:
         if self._watcher is not None:

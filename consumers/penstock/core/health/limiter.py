@@ -226,7 +226,9 @@ class Limiter:
         if request.round != self._round:
             return
         self._round += 1
-        level = min(self._level, float(request.place)) if is_full else self._level
+        # The requests that are in flight now, or were when it began, were too many.
+        place = float(max(request.place, self.in_flight + 1))
+        level = min(self._level, place) if is_full else self._level
         self._shrank_s = now_s
         self._is_held = True
         self._forget()
@@ -277,6 +279,8 @@ class Limiter:
         self._step, self._last_step = FAST_STEP, 0
 
     def _begin_to_measure(self) -> None:
+        # The level of the last refusal is passed. Else a lower level could not be measured.
+        self._ceiling = 0.0
         low = self._level
         if low >= self.most:
             low = self._below(low)
@@ -317,8 +321,6 @@ class Limiter:
         """A level was better than the other one: go on in its direction. If the step before went
         the other way, this level is the best one.
         """
-        if direction < 0:
-            self._shrank_s = now_s
         turned = self._last_step == -direction
         self._is_held = turned or direction < 0
         self._last_step = direction

@@ -19,6 +19,8 @@ clients connect, because there is no public way.
 
 import asyncio
 import logging
+import socket
+import struct
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -152,9 +154,23 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc]
         for _, _, answer in self._requests:
             if not answer.done():
                 answer.set_exception(RequestTimedOutError())
+        self._reset()
         self.close(reason=CloseReason.CONNECTION_TIMEOUT)
         for one in sisters:
             one.close(reason=CloseReason.IDLE_DROP)
+
+    def _reset(self) -> None:
+        """End the connection so that the kernel sends nothing of it any more. A request that
+        arrives late would be carried out behind its repetition: the end of a transaction would
+        then commit half of the next one.
+        """
+        if self._writer is None:
+            return
+        transport = self._writer.transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            transport.abort()
 
     def rests_since(self, when_s: float) -> bool:
         return self.connected() and not self._requests and self._heard_s <= when_s
