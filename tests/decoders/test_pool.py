@@ -222,6 +222,7 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("memory of others", "PermissionError"),
         ("secrets of others", "PermissionError"),
         ("own limits", r"\(0, 0\)"),
+        ("capabilities", r"\(0, 0, 0, 0, 0, 0\)"),
         ("thread", "done"),
         ("newer open", "Function not implemented"),
         ("secrets", "False"),

@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -97,6 +98,11 @@ def _tried(what: str) -> str:
             resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))
         elif what == "own limits":
             return str(resource.prlimit(0, resource.RLIMIT_CORE))
+        elif what == "capabilities":  # capget(2): of this process, effective and permitted first
+            held = ctypes.create_string_buffer(24)
+            head = struct.pack("=Ii", 0x20080522, 0)
+            _checked(ctypes.CDLL(None, use_errno=True).capget(head, held))
+            return f"{struct.unpack('=6I', held.raw)}"
         elif what == "outlive":
             _checked(ctypes.CDLL(None, use_errno=True).prctl(1, 0, 0, 0, 0))
         elif what == "process":

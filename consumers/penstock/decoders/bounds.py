@@ -99,10 +99,9 @@ _READABLE: Final = (
     *("/sys/devices/system/cpu", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat"),
     *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
 )
-# The head of capset(2): version 3, this process. Then follow its sets, effective and permitted
-# first. To read what its rules allow, whoever's it is, is all that a confined decoder keeps.
+# The head and the sets of capset(2): version 3, this process, nothing.
 _CAPABILITIES: Final = struct.pack("=Ii", 0x20080522, 0)
-_DAC_READ_SEARCH: Final = 1 << 2
+_NO_CAPABILITIES: Final = bytes(24)
 # From this number on, x86_64 has its calls a second time, for programs of the x32 convention.
 _X32: Final = 0x40000000
 
@@ -133,9 +132,8 @@ def bound(most_file_bytes: int) -> None:
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (limit, limit))
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # without it, the next two need a capability
-    # Root may have its libraries in a folder of somebody else, and goes on reading them.
-    keeps = _DAC_READ_SEARCH if _confine_files(libc) else 0
-    libc.capset(_CAPABILITIES, struct.pack("=6I", keeps, keeps, *bytes(4)))
+    _confine_files(libc)  # opens folders that root may read by its capabilities alone
+    libc.capset(_CAPABILITIES, _NO_CAPABILITIES)
     _filter_calls(libc)
 
 
@@ -156,13 +154,13 @@ def _landlock_version(libc: ctypes.CDLL) -> int:
     return int(libc.syscall(_CREATE_RULESET, None, 0, 1))
 
 
-def _confine_files(libc: ctypes.CDLL) -> bool:
+def _confine_files(libc: ctypes.CDLL) -> None:
     """Refuse all files but those of Python and of the libraries. This also hides the memory and the
-    environment of other processes. Returns False if the kernel cannot.
+    environment of other processes.
     """
     version = _landlock_version(libc)
     if version < 1:
-        return False
+        return
     # Older kernels know fewer fields: connections since version 4, signals since version 6.
     fields = (_ALL_OF_FILES, _ALL_OF_TCP, _SIGNALS_AND_ABSTRACT_SOCKETS)
     known = 1 + (version >= 4) + (version >= 6)
@@ -177,7 +175,6 @@ def _confine_files(libc: ctypes.CDLL) -> bool:
             os.close(place)
     _done(libc.syscall(_RESTRICT_SELF, rules, 0))
     os.close(rules)
-    return True
 
 
 def _done(result: int) -> int:
