@@ -10,7 +10,10 @@ from click.testing import CliRunner
 
 from penstock.commands.root import cli
 from penstock.commands.run_rekey_scenes import say_start
-from penstock.config import load, resolve
+from penstock.config import MASK, load, resolve
+from penstock.config.marks import Secret
+from penstock.config.secrets import masked, secrets
+from penstock.config.sections import Section
 from penstock.errors import EXIT_USAGE, Fatal
 
 
@@ -406,6 +409,20 @@ def test_an_error_of_one_of_several_models_or_routes_names_it(
     message = refused({}, file)
     assert words in message
     assert "$." not in message
+
+
+def test_a_key_is_a_secret_by_its_mark_and_not_by_its_name() -> None:
+    class Plain(Section, frozen=True):
+        headers: list[str]
+        token: str
+
+    class Marked(Section, frozen=True):
+        shiny: list[Secret]
+
+    assert masked(Plain, {"headers": ["a"], "token": "t"}) == {}
+    assert secrets(Plain, {"headers": ["a"], "token": "t"}) == set()
+    assert masked(Marked, {"shiny": ["a", "b"]}) == {"shiny": [MASK, MASK]}
+    assert secrets(Marked, {"shiny": ["a", "b"]}) == {"a", "b"}
 
 
 @pytest.mark.parametrize("key", ["key", "region", "profile", "endpoint_url", "ssl_cafile"])

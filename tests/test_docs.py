@@ -17,8 +17,8 @@ from prometheus_client import generate_latest
 
 from penstock import config
 from penstock.commands.root import cli
-from penstock.config.all_sections import NAMED, SECTIONS
-from penstock.config.secrets import SECRET_KEYS
+from penstock.config.all_sections import NAMED, SECTIONS, TABLES
+from penstock.config.marks import marks
 from penstock.errors import ErrorCode
 from penstock.messages.codec import decode
 from penstock.messages.dead_letter import decode_dead_letter
@@ -128,6 +128,14 @@ def test_every_key_of_a_named_section_is_documented_with_its_default() -> None:
         assert documented == {key.name: _default(key) for key in msgspec.structs.fields(kind)}
 
 
+def test_every_key_of_a_table_is_documented() -> None:
+    rows = table(section(DOCS / "configuration.md", "`models` and `routes`"))
+    documented = {key for keys, *_ in rows for key in keys.replace("`", "").split(", ")}
+    of_model = {key.name for key in msgspec.structs.fields(config.Model)} - {"name"}
+    keys = {key.name for kind in TABLES.values() for key in msgspec.structs.fields(kind)}
+    assert documented == keys - of_model | {"model"}
+
+
 def test_every_key_of_a_shadow_is_documented_with_its_default() -> None:
     rows = table(section(DOCS / "configuration.md", "`model.shadow`"))
     keys = msgspec.structs.fields(config.Shadow)
@@ -171,7 +179,12 @@ def test_keys_and_variables_that_are_mentioned_exist(page: Path) -> None:
 
 def test_secrets_are_named_as_such() -> None:
     text = section(DOCS / "configuration.md", "Secrets")
-    secrets = {key for key in defaults() if key.partition(".")[2] in SECRET_KEYS}
+    secrets = {
+        f"{name}.{key}"
+        for name, kind in SECTIONS.items()
+        for key, mark in marks(kind).items()
+        if mark == "secret"
+    }
     assert secrets <= set(_INLINE_CODE.findall(text))
 
 

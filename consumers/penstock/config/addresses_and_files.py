@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.config.all_sections import Config, sections_of
+from penstock.config.all_sections import Config, kind_of, sections_of
+from penstock.config.marks import marks
 from penstock.config.secrets import shown_url
 from penstock.config.unknown_keys import section_shown
 from penstock.errors import usage
@@ -112,23 +113,13 @@ def _shown(value: str) -> str:
     return shown_url(value) if "://" in value else shown_url(f"//{value}").removeprefix("//")
 
 
-_FILES_OF_MODEL: Final = ("ssl_cafile", "token_file")
-_FILES: Final[Mapping[str, tuple[str, ...]]] = {
-    "kafka": ("ssl_cafile", "ssl_certfile", "ssl_keyfile"),
-    "objects": ("ssl_cafile",),
-    "stores": ("ssl_cafile", "key_file"),
-    "model": _FILES_OF_MODEL,
-    "models": _FILES_OF_MODEL,
-}
-
-
 def check_files(cfg: Config, sources: Mapping[str, str]) -> None:
     """Raises `Fatal` (exit 2) for the first file that cannot be read. The error names the setting,
     and the place where its value was written. `sources`: as in `Resolved`.
     """
     for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
-        for key in _FILES.get(re.split(r"[.\[]", section)[0], ()):
-            if keys[key] is None:
+        for key, mark in marks(kind_of(section)).items():
+            if mark != "file" or keys[key] is None:
                 continue
             try:
                 Path(keys[key]).open("rb").close()

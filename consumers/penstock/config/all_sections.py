@@ -3,6 +3,7 @@
 Rule: `Config` holds values only, and never changes. Owner: the command that loads it.
 """
 
+import re
 from typing import Any, get_type_hints
 
 import msgspec
@@ -10,16 +11,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from penstock.config.model_sections import Model, NamedModel, Route
-from penstock.config.secrets import (
-    MASK,
-    SECRET_KEYS,
-    URL_KEYS,
-    URL_LIST_KEYS,
-    option_secrets,
-    shown_options,
-    shown_url,
-    url_secrets,
-)
+from penstock.config.secrets import masked, secrets
 from penstock.config.sections import (
     Delivery,
     Http,
@@ -33,6 +25,7 @@ from penstock.config.sections import (
     Scenes,
     Section,
     Store,
+    TopLevel,
     Traces,
     Window,
 )
@@ -139,41 +132,16 @@ class Config(Section, frozen=True):
     def masked(self) -> dict[str, Any]:
         """The configuration as nested dictionaries for printing, with secrets masked."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        for name, section in sections_of(plain).items():
-            if name.startswith("routes"):
-                continue  # the `key` of a route is a glob, not a secret
-            for key in SECRET_KEYS & section.keys():
-                if section[key] is not None:
-                    section[key] = MASK
-            for key in URL_KEYS & section.keys():
-                if section[key] is not None:
-                    section[key] = shown_url(section[key])
-            for key in URL_LIST_KEYS & section.keys():
-                if section[key] is not None:
-                    section[key] = list(map(shown_url, section[key]))
-            if "options" in section:
-                section["options"] = shown_options(section["options"])
-            if "headers" in section:
-                section["headers"] = dict.fromkeys(section["headers"], MASK)
+        for name, keys in sections_of(plain).items():
+            keys.update(masked(kind_of(name), keys))
         return plain
 
     def secrets(self) -> set[str]:
         """All secrets, both in plain text and in the form in which addresses encode them. No log
         line may show a secret.
         """
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        found: set[str] = set()
-        for name, section in sections_of(plain).items():
-            if name.startswith("routes"):
-                continue
-            found.update(section[key] for key in SECRET_KEYS & section.keys() if section[key])
-            for key in URL_KEYS & section.keys():
-                found |= url_secrets(section[key] or "")
-            for key in URL_LIST_KEYS & section.keys():
-                found.update(*map(url_secrets, section[key] or ()))
-            found |= option_secrets(section.get("options", {}))
-            found.update(section.get("headers", {}).values())
-        return found
+        sections = sections_of(msgspec.to_builtins(self)).items()
+        return {secret for name, keys in sections for secret in secrets(kind_of(name), keys)}
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """A mapping for printing: from the name that messages use for a section, such as
@@ -194,6 +162,15 @@ SECTIONS: dict[str, type[Section]] = {
     for name, kind in get_type_hints(Config).items()
     if name not in NAMED and name not in TABLES and name != "region"
 }
+
+
+def kind_of(section: str) -> type[Section]:
+    """The class of a section. `stores.NAME` has the class of `stores`, and `models[1]` the class of
+    `models`.
+    """
+    if not section:
+        return TopLevel
+    return (SECTIONS | NAMED | TABLES)[re.split(r"[.\[]", section, maxsplit=1)[0]]
 
 
 def sections_of(plain: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -11,17 +11,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from penstock.config.secrets import URL_KEYS, URL_LIST_KEYS
+from penstock.config.all_sections import kind_of
+from penstock.config.marks import marks
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0085\u2028\u2029]")
 _AWS: Final = "AWS_"
-# Sections and keys of names of columns, patterns and templates, and keys of secrets.
+# Sections and keys of names of columns, patterns and templates.
 _AS_WRITTEN: Final = frozenset({"rows", "scenes", "output", "routes"})
-_BLANKS_COUNT: Final = frozenset(
-    {"sasl_password", "secret", "token", "stream_from", "input_pattern", "allow", "route"}
-)
-_NOT_OURS: Final = frozenset({"options", "canary"})
-_ADDRESSES: Final = URL_KEYS | URL_LIST_KEYS
+_BLANKS_COUNT: Final = frozenset({"stream_from", "input_pattern", "allow", "route"})
 _BLANK_IN_HOST: Final = re.compile(r"[^/]*//[^/]*\s")
 
 
@@ -34,16 +31,20 @@ class Wrong(NamedTuple):
 
 def trim(section: str, keys: dict[str, Any]) -> Iterator[Wrong]:
     """Trim the texts of a section, in its own dictionary. Yields those that are refused."""
+    of_key = marks(kind_of(section))
+    as_written = re.split(r"[.\[]", section)[0] in _AS_WRITTEN
     for key, value in keys.items():
-        if key in _NOT_OURS:
+        mark = of_key.get(key)
+        if mark == "options" or key == "canary":
             continue
-        keep = re.split(r"[.\[]", section)[0] in _AS_WRITTEN or key in _BLANKS_COUNT
+        # The id of an access key (`key`) is a secret, but has no blanks.
+        keep = as_written or (mark == "secret" and key != "key") or key in _BLANKS_COUNT
         texts: list[str] = []
         keys[key] = _trimmed(value, "\r\n" if keep else None, texts)
         for text in texts:
             if _CONTROL.search(text):
                 yield Wrong(key, "has a line break or another control character in it")
-            elif key in _ADDRESSES and _BLANK_IN_HOST.match(text):
+            elif mark == "address" and _BLANK_IN_HOST.match(text):
                 yield Wrong(key, "has a blank in its host")
 
 

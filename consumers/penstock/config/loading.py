@@ -15,10 +15,14 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 
 from penstock.config.addresses_and_files import wrong_addresses
-from penstock.config.all_sections import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
+from penstock.config.all_sections import (
+    SHARING,
+    Config,
+    kind_of,
+    sections_of,
+)
 from penstock.config.blanks import trim
 from penstock.config.regions import in_region
-from penstock.config.sections import Section, TopLevel
 from penstock.config.unknown_keys import section_shown, unknown_keys
 from penstock.config.variables import choices, variables
 from penstock.errors import EXIT_USAGE, Fatal, usage
@@ -108,7 +112,7 @@ def resolved(
             said = f"{section_shown(section, keys)}{blank.key} {blank.said}; write it without"
             raise WrongSetting(path_of(section, blank.key), f"{place}: {said}")
         try:
-            msgspec.convert(keys, _kind_of(section))
+            msgspec.convert(keys, kind_of(section))
         except msgspec.ValidationError as error:
             wrong, said = _explained(str(error), section, keys, sources)
             raise WrongSetting(path_of(section, wrong), said) from None
@@ -161,16 +165,6 @@ def _take_aws_endpoint(
         sources["objects.endpoint_url"] = name
 
 
-def _kind_of(section: str) -> type[Section]:
-    """The class of a section. `stores.NAME` has the class of `stores`, and `models[1]` the class of
-    `models`.
-    """
-    if not section:
-        return TopLevel
-    of_its_own = re.split(r"[.\[]", section, maxsplit=1)[0]
-    return (SECTIONS | NAMED | TABLES)[of_its_own]
-
-
 def _explained(
     error: str, section: str, keys: Mapping[str, Any], sources: Mapping[str, str]
 ) -> tuple[str | None, str]:
@@ -183,7 +177,7 @@ def _explained(
         name = f"[{section}]" if label.endswith(".") else label.removesuffix(": ")
         return None, f"configuration: {name}: {error}"
     what, key, inside = found.groups()
-    allowed = () if inside else choices(get_type_hints(_kind_of(section))[key])
+    allowed = () if inside else choices(get_type_hints(kind_of(section))[key])
     which = f"; it is one of {', '.join(allowed)}" if allowed else ""
     where = sources.get(f"{section}.{key}", "configuration")
     return key, f"{where}: {label}{key}{inside}: {what}{which}"

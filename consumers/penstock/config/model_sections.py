@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from msgspec import Meta, field
 
+from penstock.config.marks import Address, File, Secret
 from penstock.config.sections import MIB, Auto, Positive, Section, Window
 
 Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings"]
@@ -44,9 +45,9 @@ class Shadow(Section, frozen=True, kw_only=True):
 
 
 class Model(Section, frozen=True):
-    url: str = "http://localhost:8080"
+    url: Address = "http://localhost:8080"
     # Other servers of the same model. They are asked while `url` is unavailable.
-    replicas: list[str] | None = None
+    replicas: list[Address] | None = None
     # After this time without an answer, a replica is asked. Rows may be late by at most 5 s when a
     # region fails, and 1 s of that is left for the replica's answer.
     failover_ms: Positive = 4_000
@@ -75,12 +76,12 @@ class Model(Section, frozen=True):
     max_in_flight: Positive | Auto = "auto"
     # Four times Kafka's largest record by default, which a row's answer becomes.
     answer_bytes_per_row: Positive = 4 << 20
-    token: str | None = None
-    token_file: str | None = None
-    ssl_cafile: str | None = None
+    token: Secret | None = None
+    token_file: File | None = None
+    ssl_cafile: File | None = None
     canary: str | None = None
     # None: the address of `url`, with the port number plus one, as in TorchServe's own defaults.
-    management_url: str | None = None
+    management_url: Address | None = None
     shadow: Shadow | None = None
 
     @property

@@ -1,9 +1,7 @@
-"""Finds the values that may never be printed: those of secret keys, and the credentials in
-addresses.
+"""Finds the values that may never be printed: secrets, and the credentials in addresses.
 
-Rule: for our own keys, the name tells whether the value is secret. The value of another library's
-option is secret unless the option's name is known to be harmless; this holds for nested options,
-too. Owner: `Config`, which masks such values when it is printed.
+Rule: a key of ours is secret if it is marked so. The value of another library's option is secret
+unless the option's name is known to be harmless; this holds for nested options, too.
 """
 
 import re
@@ -12,12 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
-# Addresses may carry credentials: `http://user:password@host/?token=...`.
-URL_KEYS = frozenset({"url", "endpoint", "endpoint_url", "management_url"})
-# In a model's section, these keys hold lists of addresses. In a store's section, they hold names,
-# which are no secrets.
-URL_LIST_KEYS = frozenset({"replicas", "models"})
+from msgspec import Struct
+
+from penstock.config.marks import Mark, marks
+
 MASK = "********"
 # Options of fsspec's packages that say where a store is and how to read it, and never hold
 # credentials of their own. Addresses among these options are shown without their credentials.
@@ -36,6 +32,47 @@ HARMLESS_OPTIONS: Final = frozenset(
 # The pattern of a part of a secret. A secret such as `AccountKey=...;` or `Bearer ...` has several
 # parts, and a library may print one of them alone.
 _PART: Final = re.compile(r"[^\s;=&]{8,}=*")
+
+
+def masked(section: type[Struct], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The marked keys of a section for printing."""
+    return {key: _masked(mark, keys[key]) for key, mark in marks(section).items() if key in keys}
+
+
+def secrets(section: type[Struct], keys: Mapping[str, Any]) -> set[str]:
+    """The secrets among the values of a section, and the credentials in its addresses."""
+    return {
+        secret
+        for key, mark in marks(section).items()
+        for secret in _secrets_of(mark, keys.get(key))
+        if secret
+    }
+
+
+def _masked(mark: Mark, value: Any) -> Any:
+    if value is None or mark == "file":
+        return value
+    if mark == "options":
+        return shown_options(value)
+    if isinstance(value, list):
+        return [_masked(mark, one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _masked(mark, one) for name, one in value.items()}
+    return MASK if mark == "secret" else shown_url(value)
+
+
+def _secrets_of(mark: Mark, value: Any) -> Iterator[str]:
+    if value is None or mark == "file":
+        return
+    if mark == "options":
+        yield from option_secrets(value)
+    elif isinstance(value, list | Mapping):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _secrets_of(mark, one)
+    elif mark == "secret":
+        yield value
+    else:
+        yield from url_secrets(value)
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:

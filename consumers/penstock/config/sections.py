@@ -4,9 +4,11 @@ Rule: sections are values only. `settings/` translates them into what the parts 
 The sections about models are in `model_sections`. Owner: `Config`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
+
+from penstock.config.marks import Address, File, Options, Secret
 
 Positive = Annotated[int, Meta(gt=0)]
 NonNegative = Annotated[int, Meta(ge=0)]
@@ -37,10 +39,10 @@ class Kafka(Section, frozen=True):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     sasl_username: str | None = None
-    sasl_password: str | None = None
-    ssl_cafile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
+    sasl_password: Secret | None = None
+    ssl_cafile: File | None = None
+    ssl_certfile: File | None = None
+    ssl_keyfile: File | None = None
     client_rack: str | None = None
     dedupe: bool = False
     # How long a broker without records may wait before it answers a fetch. None: the client's own
@@ -89,14 +91,14 @@ class Access(Section, frozen=True):
     """How a store is reached: the keys that `[objects]` and each `[stores.NAME]` have in common."""
 
     client: Literal["obstore", "s3fs"] = "obstore"
-    endpoint_url: str | None = None
+    endpoint_url: Address | None = None
     region: str | None = None
-    key: str | None = None
-    secret: str | None = None
-    token: str | None = None
+    key: Secret | None = None
+    secret: Secret | None = None
+    token: Secret | None = None
     profile: str | None = None
     anon: bool = False
-    ssl_cafile: str | None = None
+    ssl_cafile: File | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     replicas: list[str] | None = None
     hedge: bool = True
@@ -124,11 +126,11 @@ class Access(Section, frozen=True):
 
 
 class Store(Access, frozen=True, kw_only=True):
-    url: str
+    url: Address
     route: list[str] | None = None
     account: str | None = None
-    key_file: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    key_file: File | None = None
+    options: Options = field(default_factory=dict)
 
 
 class TopLevel(Section, frozen=True):
@@ -144,7 +146,7 @@ class Region(Section, frozen=True):
 
     topics: Annotated[list[str], Meta(min_length=1)] | None = None
     stores: Annotated[list[str], Meta(min_length=1)] | None = None
-    models: Annotated[list[str], Meta(min_length=1)] | None = None
+    models: Annotated[list[Address], Meta(min_length=1)] | None = None
     # The regions that this one helps, and whose model servers it asks while its own are
     # unavailable.
     fallback: list[str] = field(default_factory=list)
@@ -313,17 +315,17 @@ class Scenes(Section, frozen=True):
 
 class Traces(Section, frozen=True):
     # None: there are no traces, and nothing of OpenTelemetry is imported.
-    endpoint: str | None = None
+    endpoint: Address | None = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 0.01
     slowest: Annotated[float, Meta(ge=0, le=1)] = 0.01
     # Most headers carry the receiver's credentials, so every value is kept as a secret.
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, Secret] = field(default_factory=dict)
 
 
 class Http(Section, frozen=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8900
-    token: str | None = None
+    token: Secret | None = None
     hosts: list[str] | None = None
     peers: list[str] | None = None
     samples: bool = False

@@ -13,8 +13,11 @@ from functools import partial
 from pathlib import Path as File
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import fields
+
 from penstock import config
 from penstock.adapters.model_servers.protocols import open_model
+from penstock.config.all_sections import TABLES
 from penstock.config.loading import WrongSetting, resolved
 from penstock.config.unknown_keys import unknown_keys
 from penstock.config.variables import ENV_PREFIX, variable, variables
@@ -30,8 +33,10 @@ from penstock.settings.worker import settings_for_worker
 _NAMED = re.compile(
     r"\[\[(?P<table>\w+)\]\] number (?P<number>\d+)|\b(?P<section>[a-z]+)\.(?P<key>[a-z0-9_]+)"
 )
-# For each of these arrays of tables: the key that each of its tables must have.
-_REQUIRED: Final = {"models": "name", "routes": "model"}
+# For each array of tables: the key that each of its tables must have.
+_REQUIRED: Final = {
+    name: key.name for name, kind in TABLES.items() for key in fields(kind) if key.required
+}
 
 
 class Finding(NamedTuple):

@@ -1,0 +1,37 @@
+"""What the text of a key is, declared where the key is: a secret, an address, a file, or options of
+another library.
+
+Rule: printing, logging, trimming and checking of files know a key by its mark, never by its name.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from msgspec import Meta, Struct
+
+Mark = Literal["secret", "address", "file", "options"]
+
+Secret = Annotated[str, Meta(extra={"mark": "secret"})]
+# An address may carry credentials: `http://user:password@host/?token=...`.
+Address = Annotated[str, Meta(extra={"mark": "address"})]
+File = Annotated[str, Meta(extra={"mark": "file"})]
+Options = Annotated[dict[str, Any], Meta(extra={"mark": "options"})]
+
+
+@cache
+def marks(section: type[Struct]) -> Mapping[str, Mark]:
+    """A mapping from each key of the section that has a mark to the mark. A list or a mapping of
+    marked texts has the mark of its texts.
+    """
+    hints = get_type_hints(section, include_extras=True)
+    return {key: mark for key, hint in hints.items() for mark in _marks_in(hint)}
+
+
+def _marks_in(hint: Any) -> Iterator[Mark]:
+    if get_origin(hint) is Annotated:
+        for meta in hint.__metadata__:
+            if isinstance(meta, Meta) and meta.extra and "mark" in meta.extra:
+                yield meta.extra["mark"]
+    for inner in get_args(hint):
+        yield from _marks_in(inner)
