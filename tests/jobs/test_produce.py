@@ -12,11 +12,18 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
+from penstock.jobs import listing_position
 from penstock.jobs.produce import FEW, Produced, Wanted, produce
 from penstock.jobs.sending import Sending
 from tests.support.refusing_sink import RefusingSink
 
 pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process of the command is waited for."""
+    monkeypatch.setattr(listing_position, "BEGUN_S", 0.0)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from itertools import count
 
 import orjson
@@ -65,7 +66,9 @@ async def announce(
     return await produce(cfg, objects, wanted, Routes(["rows"], ()), on_sent=on_sent)
 
 
-async def cut_off(cfg: config.Config, objects: MemoryObjects, pieces: int) -> None:
+async def cut_off(
+    cfg: config.Config, objects: MemoryObjects, pieces: int, wanted: Wanted = WANTED
+) -> None:
     """A start that ends after so many pieces of the list."""
     seen = count(1)
 
@@ -74,7 +77,7 @@ async def cut_off(cfg: config.Config, objects: MemoryObjects, pieces: int) -> No
             raise Cut
 
     with pytest.raises(Cut):
-        await announce(cfg, objects, on_sent=on_sent)
+        await announce(cfg, objects, wanted, on_sent=on_sent)
 
 
 async def announced(cfg: config.Config) -> dict[int, list[str]]:
@@ -136,15 +139,38 @@ async def test_what_is_done_is_not_announced_again_unless_it_is_asked_for(
     assert (await announce(cfg, objects, Wanted(manifest="s3://lists/a.csv"))).references == ROWS
 
 
+@pytest.mark.parametrize("wanted", [Wanted(manifest="s3://lists/a.csv"), Wanted(["s3://b/**"])])
+@pytest.mark.parametrize("resume", [False, True])
 async def test_what_was_cut_off_needs_a_word_how_to_go_on(
+    cfg: config.Config, objects: MemoryObjects, wanted: Wanted, resume: bool
+) -> None:
+    """Whether the first start had `--resume` or not."""
+    for n in range(ROWS):
+        objects.put("b", f"{n % 3}/{n}", b"")
+    await cut_off(cfg, objects, 2, replace(wanted, resume=resume))
+    with pytest.raises(Fatal, match=r"--resume goes on there, --anew") as caught:
+        await announce(cfg, objects, wanted)
+    assert caught.value.exit_code == EXIT_USAGE
+    anew = await announce(cfg, objects, replace(wanted, anew=True))
+    assert (anew.references, anew.before) == (ROWS, 0)
+
+
+async def test_a_glob_that_names_nothing_leaves_no_position(
     cfg: config.Config, objects: MemoryObjects
 ) -> None:
-    await cut_off(cfg, objects, 5)
-    with pytest.raises(Fatal, match=r"--resume goes on there, --anew") as caught:
-        await announce(cfg, objects, Wanted(manifest="s3://lists/a.csv"))
-    assert caught.value.exit_code == EXIT_USAGE
-    anew = await announce(cfg, objects, Wanted(manifest="s3://lists/a.csv", anew=True))
-    assert (anew.references, anew.before) == (ROWS, 0)
+    wanted = Wanted(["s3://b/**"])
+    with pytest.raises(Fatal, match="no object matches"):
+        await announce(cfg, objects, wanted)
+    objects.put("b", "0/0", b"")
+    assert (await announce(cfg, objects, wanted)).references == 1
+
+
+async def test_objects_that_are_named_one_by_one_keep_no_position(
+    cfg: config.Config, objects: MemoryObjects
+) -> None:
+    wanted = Wanted(["s3://lists/a.csv"])
+    await cut_off(cfg, objects, 1, wanted)
+    assert (await announce(cfg, objects, wanted)).references == 1
 
 
 async def test_a_list_that_changed_has_no_place_to_go_on(

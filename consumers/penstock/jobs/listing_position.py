@@ -77,6 +77,7 @@ class Position:
         self._said = said
         self._at_s = asyncio.get_running_loop().time()
         self._sure_until_s = self._at_s
+        self._is_begun = False
         self.reached: dict[int, At] = {}
         self._beyond: At | None = None
         self.before = said.announced
@@ -138,10 +139,14 @@ class Position:
         self._at_s = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Write the position. Then wait until other processes that are beginning now have written
-        theirs. The process that writes last owns the position; in every other process this raises
-        `Fatal`.
+        """Call this when there is something to announce: a listing that names nothing leaves no
+        position. The first call writes the position, and waits until other processes that are
+        beginning now have written theirs. The process that writes last owns the position; in every
+        other process this raises `Fatal`.
         """
+        if self._is_begun:
+            return
+        self._is_begun = True
         await self._write()
         await asyncio.sleep(BEGUN_S)
         await self._ask()
@@ -150,6 +155,7 @@ class Position:
         """Become the owner of the position, so that an earlier process that still runs will end.
         Then read the marks of all references that were sent since the position was committed.
         """
+        self._is_begun = True
         metadata = msgspec.json.encode(self._said).decode()
         await self._kept.write({n: one._replace(metadata=metadata) for n, one in commits.items()})
         begins = {number: commit.next_offset for number, commit in commits.items()}
@@ -221,9 +227,7 @@ async def open_position(
         )
     fresh = _Kept(1, token_hex(4), token_hex(4), pin, partitions)
     if not resume or not former:
-        position = Position(kept, topic, fresh)
-        await position.begin()
-        return position
+        return Position(kept, topic, fresh)
     # One request writes the commits of all partitions. If it failed halfway, the partitions tell
     # different positions. Then the earliest one counts.
     said = min(former.values(), key=lambda one: one.announced)

@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from glob import has_magic
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -60,7 +61,9 @@ class Wanted:
 
     @property
     def is_kept(self) -> bool:
-        return self.resume or self.anew or self.manifest is not None
+        """True if the position is kept. It is not, if each object is named by itself."""
+        is_listed = self.manifest is not None or any(map(has_magic, self.urls))
+        return self.resume or self.anew or is_listed
 
     def group(self, cfg: config.Kafka) -> str:
         """The name of the group that keeps the position. The same arguments always give the same
@@ -166,6 +169,8 @@ class _Announcing:
         last = None if position is None else position.at
         count = 0
         async for chunk in listing.chunks(last):
+            if position is not None:
+                await position.begin()
             for at, reference in chunk:
                 count += await self._announce(at, reference)
                 last = at
