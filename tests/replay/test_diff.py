@@ -15,6 +15,7 @@ from penstock.messages.command_json import Difference
 from penstock.ports import Where
 from penstock.replay.decided_range import Span
 from penstock.replay.diff import NOW, THEN, Pairing, check
+from penstock.replay.report import lines
 from penstock.replay.worker_settings import Options, Plan, plan
 
 OPTIONS = Options("v2", "1h", 5)
@@ -32,6 +33,7 @@ def record(offset: int, prediction: Any, row: int | None = 0, **more: Any) -> by
         "stream": f"s{offset % 10}",
         "row": row,
         "model": "rows",
+        "object": {"bucket": "b", "key": f"{offset}.csv"},
         "prediction": prediction,
     }
     return orjson.dumps(said | more)
@@ -77,9 +79,42 @@ def test_errors_are_compared_by_their_code() -> None:
     other = {"error": {"code": "not_found", "message": "another text"}}
     gone = record(0, None, None, **MISSING)
     same = compared([gone], [record(0, None, None, **other)])
-    assert (same.rows, same.agreed, same.equal) == (1, 1, 1)
+    assert (same.rows, same.same_error, same.examples) == (0, 1, [])
     differs = compared([record(0, {"score": 1.0})], [record(0, None, **MISSING)])
-    assert (differs.agreed, differs.examples[0].now) == (0, {"error": "not_found"})
+    assert (differs.rows, differs.failed_now, differs.examples[0].now) == (
+        0,
+        1,
+        {"error": "not_found"},
+    )
+
+
+def test_agreement_is_of_the_rows_that_both_predicted() -> None:
+    """Rows that fail in the same way both times would flatter a model that predicts nothing."""
+    other = {"error": {"code": "bad_row", "message": "x"}}
+    then = [record(offset, 1) for offset in range(4)]
+    now = [record(0, 1), record(1, 2), record(2, None, **MISSING), record(3, 1)]
+    then += [record(offset, None, **MISSING) for offset in range(4, 8)]
+    now += [record(offset, None, **MISSING) for offset in (4, 5)]
+    now += [record(6, None, **other), record(7, 1)]
+    found = compared(then, now)
+    assert (found.rows, found.agreed) == (3, 2)
+    assert (found.same_error, found.other_error, found.failed_then, found.failed_now) == (
+        2,
+        1,
+        1,
+        1,
+    )
+    assert [one.stream for one in found.worst] == ["s1", "s2", "s7"]
+    text = " ".join(lines(found))
+    assert "2 of 3 rows that were predicted then and now agree" in text
+    assert "2 failed both times with the same code" in text
+
+
+def test_an_example_tells_whose_row_it_is() -> None:
+    found = compared([record(5, 1)], [record(5, 2, columns={"order_id": 77})])
+    (example,) = found.examples
+    assert example.object == {"bucket": "b", "key": "5.csv"}
+    assert example.columns == {"order_id": 77}
 
 
 def test_what_only_one_of_the_topics_has_is_counted_apart() -> None:

@@ -76,7 +76,7 @@ async def compared(folder: Path, then: Sequence[bytes], now: Sequence[bytes]) ->
 async def test_each_row_of_a_result_is_compared(tmp_path: Path, format: str) -> None:
     data = written(tmp_path, format)
     found = await compared(tmp_path, [claim(7, data, format)], NOW_ANSWERS)
-    assert (found.rows, found.agreed, found.equal) == (3, 2, 2)
+    assert (found.rows, found.agreed, found.equal, found.same_error) == (2, 1, 1, 1)
     assert (found.only_then, found.only_now) == (0, 0)
     (example,) = found.examples
     assert (example.id, example.then, example.now) == ("refs/0/7/0/1", {"score": 2}, {"score": 9})
@@ -92,7 +92,7 @@ async def test_rows_and_markers_that_are_on_the_topic_are_compared_as_they_are(
     now = [record(6, 1), *NOW_ANSWERS, record(7, None, None, **error), broken]
     found = await compared(tmp_path, then, now)
     # Of an object that broke the rows count, and no end beside them.
-    assert (found.rows, found.agreed, found.only_then, found.only_now) == (5, 4, 0, 0)
+    assert (found.rows, found.same_error, found.only_then, found.only_now) == (3, 2, 0, 0)
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
@@ -116,4 +116,4 @@ async def test_results_outside_the_range_are_not_read(tmp_path: Path) -> None:
     data = written(tmp_path, "jsonl")
     outside = claim(1_000, data, "jsonl")
     found = await compared(tmp_path, [outside, claim(7, data, "jsonl")], NOW_ANSWERS)
-    assert (found.rows, found.only_then) == (3, 0)
+    assert (found.rows, found.same_error, found.only_then) == (2, 1, 0)

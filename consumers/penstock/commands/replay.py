@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from penstock.commands.common_options import (
@@ -20,6 +19,7 @@ from penstock.commands.common_options import (
     common,
     run_async,
     say,
+    wide_console,
 )
 from penstock.terminal_text import bar
 
@@ -103,7 +103,7 @@ def replay(
         if as_json and done is not None:
             click.echo(msgspec.json.encode(done))
         elif done is not None:
-            Console().print(render(done), crop=False)
+            wide_console().print(render(done), crop=False)
 
     run_async(work())
 

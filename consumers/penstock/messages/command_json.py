@@ -67,21 +67,26 @@ class ReplayedStream(Struct, frozen=True):
 
 class Example(Struct, frozen=True):
     """A row that is answered differently now. `then` is its earlier answer and `now` its new one;
-    each is a prediction or an error.
+    each is a prediction or an error. `columns`: its kept columns; null if there are none.
     """
 
     id: str
     stream: str
+    object: Any
+    columns: Any
     then: Any
     now: Any
 
 
 class Difference(Struct, frozen=True):
-    """How the earlier answers and the new ones differ, row by row. `agreement`: the share of
-    compared rows that agree; with 95 % confidence the true share is between `low` and `high`.
-    `equal` rows have the same bytes. `only_then` and `only_now` rows have no counterpart.
-    `repeated` rows came more than once, and each counts once. `unseen` rows could not be compared,
-    because their counterparts were too far away on the other topic.
+    """How the earlier answers and the new ones differ, row by row. `rows`: those with a prediction
+    then and now. `agreement`: the share of them that agree; with 95 % confidence the true share is
+    between `low` and `high`. `equal` rows have the same bytes. Of the other rows, `same_error` and
+    `other_error` failed both times, with the same code or another one; `failed_then` and
+    `failed_now` only once. `only_then` and `only_now` rows have no counterpart. `repeated` rows
+    came more than once, and each counts once. `unseen` rows could not be compared, because their
+    counterparts were too far away on the other topic. `worst`: its `rows` have a prediction then or
+    now.
     """
 
     rows: Count
@@ -90,6 +95,10 @@ class Difference(Struct, frozen=True):
     agreement: float
     low: float
     high: float
+    same_error: Count
+    other_error: Count
+    failed_then: Count
+    failed_now: Count
     only_then: Count
     only_now: Count
     repeated: Count

@@ -8,6 +8,7 @@ the reading stops at the end of the range. A new answer counts if it was written
 began, because an earlier replay may have written to the same topic. Owner: the command.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from msgspec import Raw, Struct
 
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
-from penstock.core.comparing.comparison import Agreement, Tally
+from penstock.core.comparing.comparison import NOTHING, Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, RowPlace
 from penstock.encodings.output_values import records_of
 from penstock.errors import usage
@@ -41,24 +42,35 @@ EXAMPLE_BYTES = 2_000
 THEN, NOW = 0, 1
 
 
+NULL = Raw(b"null")
+
+
 class _Record(Struct, gc=False):
     id: str
     stream: str
     model: str
     row: int | None
     prediction: Raw
+    object: Raw = NULL
+    columns: Raw = NULL
     error: Failure | None = None
 
 
 class _Answer(NamedTuple):
     """The parts of an answer that are compared. `error`: the error's code; empty if the answer is
-    no error.
+    no error. `object`, `columns`: JSON texts that tell people which row it is.
     """
 
     id: str
     stream: str
     text: bytes
     error: str
+    object: bytes
+    columns: bytes
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.text) + len(self.object) + len(self.columns)
 
 
 _decode = msgspec.json.Decoder(_Record).decode
@@ -172,8 +184,12 @@ class Pairing:
         self._by_model = plan.options.model is None
         self._agreement = agreement
         self._pairs: Pairs[_Answer] = Pairs(AHEAD_BYTES)
+        # The rows that both predicted; and, for each stream, those that one of both predicted.
+        self._both = NOTHING
         self._tally = Tally()
         self._equal = 0
+        # How many rows were not predicted twice, by whether they failed then, now, and alike.
+        self._failed: Counter[tuple[bool, bool, bool]] = Counter()
         self._examples: list[Example] = []
         self._readers = [self._reader(side) for side in (THEN, NOW)]
 
@@ -234,26 +250,31 @@ class Pairing:
             if record.row is None and record.error is None:
                 return  # a marker has no row to compare
             error = record.error.code if record.error is not None else ""
-            answer = _Answer(record.id, record.stream, bytes(record.prediction), error)
+            texts = bytes(record.prediction), error, bytes(record.object), bytes(record.columns)
+            answer = _Answer(record.id, record.stream, *texts)
             sequence = (part, record.stream, record.model if by_model else "")
-            other = put(side, sequence, place, answer, len(answer.text))
+            other = put(side, sequence, place, answer, answer.nbytes)
             if other is not None:
                 self._compare(*((other, answer) if side == NOW else (answer, other)))
 
         return take
 
     def _compare(self, then: _Answer, now: _Answer) -> None:
-        is_equal = then.text == now.text and then.error == now.error
-        self._equal += is_equal
-        agrees = is_equal or (
-            not then.error and not now.error and self._agreement.same(then.text, now.text)
-        )
-        self._tally.add(then.stream, 1, int(agrees))
+        if then.error or now.error:
+            agrees = then.error == now.error
+            self._failed[bool(then.error), bool(now.error), agrees] += 1
+        else:
+            self._equal += then.text == now.text
+            agrees = self._agreement.same(then.text, now.text)
+            self._both = self._both.plus(1, int(agrees))
+        if not (then.error and now.error):
+            self._tally.add(then.stream, 1, int(agrees))
         if not agrees and len(self._examples) < EXAMPLES:
-            self._examples.append(Example(then.id, then.stream, _shown(then), _shown(now)))
+            about = msgspec.json.decode(now.object), msgspec.json.decode(now.columns)
+            self._examples.append(Example(then.id, then.stream, *about, _shown(then), _shown(now)))
 
     def report(self) -> Difference:
-        total, pairs = self._tally.total, self._pairs
+        total, pairs, failed = self._both, self._pairs, self._failed
         low, high = total.interval()
         return Difference(
             rows=total.rows,
@@ -262,6 +283,10 @@ class Pairing:
             agreement=total.value,
             low=low,
             high=high,
+            same_error=failed[True, True, True],
+            other_error=failed[True, True, False],
+            failed_then=failed[True, False, False],
+            failed_now=failed[False, True, False],
             only_then=pairs.only[THEN],
             only_now=pairs.only[NOW],
             repeated=pairs.repeated,

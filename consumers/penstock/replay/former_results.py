@@ -48,6 +48,7 @@ class _Head(Struct, gc=False):
     id: str
     stream: str
     model: str
+    object: Raw
     result: Result | None = None
 
 
@@ -57,6 +58,8 @@ class _Row(Struct, gc=False, omit_defaults=True):
     model: str
     row: int
     prediction: Raw
+    object: Raw
+    columns: Raw
     error: Failure | None = None
 
 
@@ -123,6 +126,8 @@ class FormerResults:
                             _Row(
                                 *(f"{whole}/{one.row}", head.stream, head.model, one.row),
                                 Raw(one.prediction),
+                                head.object,
+                                Raw(one.columns),
                                 Failure(one.error, "") if one.error else None,
                             )
                         )

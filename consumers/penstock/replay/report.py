@@ -3,6 +3,8 @@
 Rule: all figures come from the summary. Owner: the command.
 """
 
+from typing import Any
+
 import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -47,29 +49,42 @@ def _difference(found: Difference) -> RenderableType:
         worst = ((one.stream, AgreementShare(one.rows, one.agreed)) for one in found.worst)
         parts.append(worst_streams(worst))
     if found.examples:
-        examples = ((row.id, _json(row.then), _json(row.now)) for row in found.examples)
-        parts.append(folded(("disagreements", "then", "now"), examples))
+        names = ("disagreements", "object", "columns", "then", "now")
+        examples = (
+            (row.id, _name(row.object), _json(row.columns), _json(row.then), _json(row.now))
+            for row in found.examples
+        )
+        parts.append(folded(names, examples))
     return Group(*parts)
 
 
 def lines(found: Difference) -> list[str]:
     """The figures of the comparison, as lines of text."""
-    if not found.rows:
-        return ["Nothing to compare: no row of the range was answered both then and now."]
-    equal = found.equal / found.rows
-    agree = (
-        f"{found.agreed:,} of {found.rows:,} rows agree with then: {_percent(found.agreement)} "
-        f"({_percent(found.low)} to {_percent(found.high)} in 95 of 100 cases); "
-        f"{_percent(equal)} are equal byte by byte."
-    )
+    agree = "Nothing to compare: no row of the range was predicted both then and now."
+    if found.rows:
+        agree = (
+            f"{found.agreed:,} of {found.rows:,} rows that were predicted then and now agree: "
+            f"{_percent(found.agreement)} "
+            f"({_percent(found.low)} to {_percent(found.high)} in 95 of 100 cases); "
+            f"{_percent(found.equal / found.rows)} are equal byte by byte."
+        )
+    failed = {
+        "failed now only": found.failed_now,
+        "failed then only": found.failed_then,
+        "failed both times with another code": found.other_error,
+        "failed both times with the same code": found.same_error,
+    }
     alone = {
         "were answered then only": found.only_then,
         "now only": found.only_now,
         "came again and are counted once": found.repeated,
         "could not be compared, as their counterparts were too far away": found.unseen,
     }
-    others = "; ".join(f"{count:,} {what}" for what, count in alone.items() if count)
-    return [agree, f"{others}."] if others else [agree]
+    counted = (
+        "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        for counts in (failed, alone)
+    )
+    return [agree, *(f"{line}." for line in counted if line)]
 
 
 def _percent(share: float) -> str:
@@ -79,5 +94,9 @@ def _percent(share: float) -> str:
     return "100 %" if share == 1.0 else f"{min(100 * share, 99.9999):.4f} %"
 
 
+def _name(about: Any) -> str:
+    return f"{about['bucket']}/{about['key']}" if about else ""
+
+
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return "" if value is None else msgspec.json.encode(value).decode()

@@ -98,7 +98,7 @@ def _count(found: Found, file: IO[bytes], url: str) -> None:
     found.seen = Ranges()
     last = -1
     try:
-        for row, code, _ in rows_of(url, file, predictions=False):
+        for row, code, _, _ in rows_of(url, file, predictions=False):
             if row <= last:
                 found.wrong = f"row {row} comes after row {last}"
                 return
@@ -142,13 +142,14 @@ def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Cla
 
 
 class ResultRow(NamedTuple):
-    """`error`: if the row has no prediction, the error's code. `prediction`: the prediction as JSON
-    text.
+    """`error`: if the row has no prediction, the error's code. `prediction`, `columns`: the
+    prediction and the kept columns as JSON texts.
     """
 
     row: int
     error: str | None
-    prediction: bytes
+    prediction: bytes = NULL
+    columns: bytes = NULL
 
 
 class Stored(NamedTuple):
@@ -162,6 +163,7 @@ class _Line(Struct, gc=False):
     row: int
     error: Failure | None = None
     prediction: Raw = Raw(NULL)
+    columns: Raw = Raw(NULL)
 
 
 async def fetched(objects: Objects, places: StoreChoice, url: str, file: IO[bytes]) -> Stored | str:
@@ -206,7 +208,7 @@ def _lines(file: IO[bytes]) -> Iterator[ResultRow]:
     for text in file:
         line = decode(text)
         code = line.error.code if line.error else None
-        yield ResultRow(line.row, code, bytes(line.prediction))
+        yield ResultRow(line.row, code, bytes(line.prediction), bytes(line.columns))
 
 
 def _packed(file: IO[bytes]) -> Iterator[ResultRow]:
@@ -217,17 +219,17 @@ def _packed(file: IO[bytes]) -> Iterator[ResultRow]:
 def _csv(file: IO[bytes]) -> Iterator[ResultRow]:
     csv.field_size_limit(1 << 30)
     for line in csv.DictReader(text.decode() for text in file):
-        prediction = line["prediction"].encode() or NULL
-        yield ResultRow(int(line["row"]), line["error_code"] or None, prediction)
+        texts = (line[name].encode() or NULL for name in ("prediction", "columns"))
+        yield ResultRow(int(line["row"]), line["error_code"] or None, *texts)
 
 
 def _parquet(file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
     from pyarrow import parquet  # noqa: PLC0415 (large, and rarely needed)
 
     table: Any = parquet.ParquetFile(file)
-    columns = ["row", "error_code", *(["prediction"] if predictions else [])]
-    for batch in table.iter_batches(PARQUET_ROWS, columns=columns):
-        codes = batch.column("error_code").to_pylist()
-        said = batch.column("prediction").to_pylist() if predictions else [None] * len(codes)
-        for row, code, text in zip(batch.column("row").to_pylist(), codes, said, strict=True):
-            yield ResultRow(row, code, text.encode() if text else NULL)
+    names = ["row", "error_code", *(["prediction", "columns"] if predictions else [])]
+    for batch in table.iter_batches(PARQUET_ROWS, columns=names):
+        for row, code, *texts in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
+        ):
+            yield ResultRow(row, code, *(text.encode() if text else NULL for text in texts))
