@@ -16,8 +16,9 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.commands.root import cli
 from penstock.core.progress.cursor import StopMark, with_stop
+from penstock.dlq.redrive import fields_of_results
 from penstock.embedded.broker import EmbeddedBroker
-from penstock.errors import EXIT_USAGE
+from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import Source
 from penstock.messages.reference import Reference
@@ -217,6 +218,29 @@ def test_the_latest_object_is_asked_for_without_a_version(cfg: config.Config) ->
     dlq("redrive", "--latest")
     [(_, _, reference)] = asked(cfg)
     assert reference == {"bucket": "b", "key": "a.csv", "stream": "site-1/cam", "rows": [[17, 18]]}
+
+
+def test_whole_objects_are_asked_for_once_each(cfg: config.Config) -> None:
+    """However many letters their rows have, so that each has one result again."""
+    file(cfg, letter(5), letter(5, rows=((20, 22),)), letter(6), letter(7, key="b.csv"))
+    result = dlq("redrive", "--whole-objects")
+    assert "sent 2 of them back to refs" in result.stdout
+    assert "2 repeat" in result.stdout
+    found = [document for _, _, document in asked(cfg)]
+    assert [one["key"] for one in found] == ["a.csv", "b.csv"]
+    assert not any("rows" in one for one in found)
+
+
+def test_results_that_a_new_message_does_not_replace_are_told(
+    cfg: config.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file(cfg, letter(5), letter(6, key="b.csv", event_time=NOON_MS))
+    monkeypatch.setenv("PENSTOCK_OUTPUT__OBJECTS", "s3://out/{date}/{bucket}/{key}.jsonl")
+    said = dlq("redrive", "--whole-objects", "--dry-run").stdout
+    assert "1 have no event_time" in said
+    template = "s3://out/{partition}/{offset}.jsonl"
+    with pytest.raises(Fatal, match="name them by"):
+        fields_of_results(config.Config(output=config.Output(objects=template)))
 
 
 def test_a_dry_run_sends_nothing_and_says_what_it_would(cfg: config.Config) -> None:

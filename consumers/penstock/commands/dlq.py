@@ -151,27 +151,32 @@ def skip(context: Context, stream: str) -> None:
 @click.option(
     "--originals", is_flag=True, help="Send messages without a reference again, unchanged."
 )
+@click.option(
+    "--whole-objects",
+    "whole",
+    is_flag=True,
+    help="Ask for all rows of each object, so that its result is one object again.",
+)
 @chosen
 @common
-def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, originals: bool) -> None:
+def redrive(context: Context, choice: Choice, dry_run: bool, **asked: bool) -> None:
     """Send the references of dead letters back to the input topic. They ask for exactly the rows
-    that failed.
+    that failed, or for whole objects.
 
     Without options, all letters are taken. The letters stay on their topic, so rows that are sent
     back twice are answered twice.
     """
-    from penstock.dlq.redrive import Redriven
+    from penstock.dlq.redrive import Redriven, fields_of_results
     from penstock.dlq.redrive import redrive as send_back
 
     cfg = context.load(quiet=True)
-    how = Redriven(dry=dry_run)
+    is_dated = asked["whole"] and "date" in fields_of_results(cfg)
+    how = Redriven(dry=dry_run, is_dated=is_dated)
 
     async def work() -> None:
         try:
             with reading("sending letters back") as progress:
-                await send_back(
-                    cfg, choice, how, originals=originals, latest=latest, progress=progress
-                )
+                await send_back(cfg, choice, how, **asked, progress=progress)
         finally:
             for line in how.lines(cfg.kafka.input_name):
                 say(line)

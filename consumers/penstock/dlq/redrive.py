@@ -1,6 +1,7 @@
 """`penstock dlq redrive`: sends the references of chosen dead letters back to the input topic.
 
-Rule: a letter's reference names exactly the rows that failed. The reference is sent to the
+Rule: a letter's reference names exactly the rows that failed. If whole objects are asked for, the
+reference is sent without these rows, once for all letters of its object. It is sent to the
 partition of the original message, which keeps the order of the stream. If a letter was written
 twice because of a crash, its reference is sent only once. The command remembers nothing for its
 next run. Owner: the command.
@@ -19,7 +20,9 @@ from msgspec import structs
 from penstock import config
 from penstock.adapters.kafka.announcer_and_keyed_writer import announcing
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
+from penstock.core.records.result_template import parsed
 from penstock.dlq.letters import Choice, Seen, letters
+from penstock.errors import usage
 from penstock.messages.codec import encode_reference
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Source
@@ -33,15 +36,19 @@ _Send = Callable[[DeadLetter, bytes], Awaitable[None]]
 
 @dataclass(slots=True)
 class Redriven:
-    """The counts of a redrive. They are up to date at any moment."""
+    """The counts of a redrive. They are up to date at any moment. `is_dated`: True if the names of
+    results have a date.
+    """
 
     dry: bool
+    is_dated: bool = False
     seen: Seen = field(default_factory=Seen)
     sent: int = 0
     originals: int = 0
     repeats: int = 0
     without_reference: int = 0
     lost: int = 0
+    dated_anew: int = 0
 
     def lines(self, topic: str) -> list[str]:
         verb = "would send" if self.dry else "sent"
@@ -60,6 +67,11 @@ class Redriven:
                 f"{self.lost:,} have neither reference nor bytes: their message was too large to "
                 "keep and is only on the input topic, at the letter's source"
             )
+        if self.dated_anew:
+            said.append(
+                f"{self.dated_anew:,} have no event_time, so their results get today's {{date}} "
+                "and replace no earlier ones"
+            )
         return said
 
 
@@ -70,12 +82,13 @@ async def redrive(
     *,
     originals: bool,
     latest: bool,
+    whole: bool,
     progress: OnRead,
 ) -> None:
     """Send back the references of the chosen letters. `how` is kept up to date meanwhile.
     `originals`: True if the whole original message is sent for a letter without a reference.
     `latest`: True if the objects are asked for in their present versions instead of the versions
-    that failed.
+    that failed. `whole`: True if all rows are asked for, so that the object has one result again.
     """
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
@@ -88,11 +101,12 @@ async def redrive(
                 letter = filed.letter
                 if letter.reference is None and not originals:
                     how.without_reference += 1
-                elif (value := _message(letter, latest)) is None:
+                elif (value := _message(letter, latest=latest, whole=whole)) is None:
                     _remember(elsewhere, letter, how)
-                elif not asked.first(letter):
+                elif not asked.first(value if whole and letter.reference else _wanted(letter)):
                     how.repeats += 1
                 else:
+                    how.dated_anew += how.is_dated and letter.event_time is None
                     how.originals += letter.reference is None
                     await send(letter, value)
         await _send_elsewhere(cfg, reader, send, how, asked, elsewhere)
@@ -121,7 +135,7 @@ async def _send_elsewhere(
     the letter that holds the message is looked for among all letters, not only among the chosen
     ones.
     """
-    for source in [source for source, letter in elsewhere.items() if asked.knows(letter)]:
+    for source in [source for source, letter in elsewhere.items() if asked.knows(_wanted(letter))]:
         how.repeats += 1
         del elsewhere[source]
     if not elsewhere:
@@ -130,14 +144,29 @@ async def _send_elsewhere(
         async for filed in found:
             letter = filed.letter
             is_wanted = letter.reference is None and letter.source in elsewhere
-            if is_wanted and (value := _message(letter, latest=False)) is not None:
+            if is_wanted and (value := _message(letter, latest=False, whole=False)) is not None:
                 del elsewhere[letter.source]
                 how.originals += 1
                 await send(letter, value)
     how.lost += len(elsewhere)
 
 
-def _message(letter: DeadLetter, latest: bool) -> bytes | None:
+def fields_of_results(cfg: config.Config) -> frozenset[str]:
+    """The fields of the template by which results are named. Raises `Fatal` if a result is named by
+    its message, so that no new message can replace it.
+    """
+    if cfg.output.objects is None:
+        return frozenset()
+    template = parsed(cfg.output.objects)
+    if template.names_records(is_one_input=True):
+        raise usage(
+            "--whole-objects replaces results, but output.objects names them by {partition} and "
+            "{offset} of a message; name them by {key}"
+        )
+    return template.fields
+
+
+def _message(letter: DeadLetter, *, latest: bool, whole: bool) -> bytes | None:
     """The bytes to send for a letter: its reference, or the original message. None: the letter
     holds neither.
     """
@@ -149,6 +178,8 @@ def _message(letter: DeadLetter, latest: bool) -> bytes | None:
             return None  # not a letter of ours
     if latest:
         reference = structs.replace(reference, version_id=None, etag=None, size=None)
+    if whole:
+        reference = structs.replace(reference, rows=None)
     return encode_reference(reference)
 
 
@@ -168,11 +199,10 @@ class _Asked:
         # more keys before it were deleted.
         self._known: OrderedDict[Any, None] = OrderedDict()
 
-    def knows(self, letter: DeadLetter) -> bool:
-        return self._wanted(letter) in self._known
+    def knows(self, wanted: Any) -> bool:
+        return wanted in self._known
 
-    def first(self, letter: DeadLetter) -> bool:
-        wanted = self._wanted(letter)
+    def first(self, wanted: Any) -> bool:
         if wanted in self._known:
             return False
         self._known[wanted] = None
@@ -180,17 +210,17 @@ class _Asked:
             self._known.popitem(last=False)
         return True
 
-    @staticmethod
-    def _wanted(letter: DeadLetter) -> Any:
-        """A key for what a letter asks for. If the letter names no object, the key is the place of
-        its message. Otherwise the key has the place, the object, the model and the rows. It has the
-        object because two messages have the same place if the input topic was created again.
-        """
-        if letter.object is None:
-            return letter.source
-        read = letter.object
-        place = (read.store, read.bucket, read.key)
-        return letter.source, letter.object_index, place, letter.model, letter.rows
+
+def _wanted(letter: DeadLetter) -> Any:
+    """A key for what a letter asks for. If the letter names no object, the key is the place of its
+    message. Otherwise the key has the place, the object, the model and the rows. It has the object
+    because two messages have the same place if the input topic was created again.
+    """
+    if letter.object is None:
+        return letter.source
+    read = letter.object
+    place = (read.store, read.bucket, read.key)
+    return letter.source, letter.object_index, place, letter.model, letter.rows
 
 
 @asynccontextmanager

@@ -229,7 +229,6 @@ def _parquet(file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
     table: Any = parquet.ParquetFile(file)
     names = ["row", "error_code", *(["prediction", "columns"] if predictions else [])]
     for batch in table.iter_batches(PARQUET_ROWS, columns=names):
-        for row, code, *texts in zip(
-            *(batch.column(name).to_pylist() for name in names), strict=True
-        ):
+        columns = (batch.column(name).to_pylist() for name in names)
+        for row, code, *texts in zip(*columns, strict=True):
             yield ResultRow(row, code, *(text.encode() if text else NULL for text in texts))
