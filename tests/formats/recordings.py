@@ -46,8 +46,11 @@ def video(
     pts: Sequence[int] | None = None,
     size: tuple[int, int] = (64, 48),
     options: dict[str, str] | None = None,
+    still: bool = False,
 ) -> bytes:
-    """Frame `i` is `picture(i)` at `i / rate` seconds, or at `pts[i]` milliseconds."""
+    """Frame `i` is `picture(i)` at `i / rate` seconds, or at `pts[i]` milliseconds. `still`: all
+    frames are `picture(0)`, and only the first is packed for itself.
+    """
     with TemporaryDirectory() as folder:
         file = Path(folder, "video")
         with av.open(str(file), "w", format=format, options=options or {}) as container:
@@ -55,10 +58,13 @@ def video(
             assert isinstance(stream, VideoStream)
             stream.width, stream.height = size
             stream.pix_fmt = "yuv420p"
+            stream.gop_size = frames if still else stream.gop_size
             stream.codec_context.time_base = Fraction(1, 1000)
             container.start_encoding()
             for number in range(frames):
-                frame = av.VideoFrame.from_ndarray(picture(number, *size), format="rgb24")
+                frame = av.VideoFrame.from_ndarray(
+                    picture(0 if still else number, *size), format="rgb24"
+                )
                 frame.pts = pts[number] if pts else number * 1000 // rate
                 frame.time_base = Fraction(1, 1000)
                 container.mux(stream.encode(frame))

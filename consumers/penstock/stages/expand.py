@@ -25,7 +25,7 @@ from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
 from penstock.errors import Poison
 from penstock.formats.base.reading import Turn, open_inline
-from penstock.formats.base.runs import FREE_ROWS, RowOptions, Run
+from penstock.formats.base.runs import FREE_BYTES, RowOptions, Run
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.prediction import as_text
@@ -35,8 +35,6 @@ from penstock.stages.object_bytes import Supply
 from penstock.stages.reading_permits import Permit
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
-# The records of any object may repeat this much: as much as a million rows count.
-_FREE_BYTES = FREE_ROWS * ROW_COST_BYTES
 
 
 class Expand:
@@ -188,7 +186,7 @@ class Repeated:
             self._frame_bytes += len(encode(origin.attributes))
         self._size, self._ratio = size, ratio
         self._nbytes = 0
-        self._most_bytes = max(_FREE_BYTES, (size + self._frame_bytes) * ratio)
+        self._most_bytes = max(FREE_BYTES, (size + self._frame_bytes) * ratio)
         self._member: str | None = None
         self._row_bytes = _excess(self._frame_bytes)
 

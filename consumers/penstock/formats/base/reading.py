@@ -20,15 +20,15 @@ from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS, codec_
 from penstock.formats.base.format import WantsRanges
 from penstock.formats.base.parser_chain import Parser, feed_whole
 from penstock.formats.base.runs import (
-    FREE_ROWS,
+    FREE_BYTES,
     PIECE_ROWS,
     Pieces,
     RowOptions,
     Run,
     add,
-    check_rows,
     cost_of,
-    most_rows,
+    most_weight,
+    too_many,
 )
 from penstock.formats.base.source import AtHand, Source, Stream, Wanted
 from penstock.formats.registry import Claim, open_parser
@@ -91,7 +91,7 @@ class ObjectEnd:
     def __init__(self, options: RowOptions, source: Source | None = None) -> None:
         self._options = options
         self._source = source
-        self._rows = 0
+        self._rows = self._weight = 0
 
     def cut(self, runs: Iterable[Run]) -> Iterator[Run]:
         """The runs up to the place where the object must end. At that place `Poison` is raised.
@@ -101,21 +101,22 @@ class ObjectEnd:
             for run in runs:
                 if run.error is not None and self._options.fail_on_bad_row:
                     raise Poison("bad_row", self._described(run))
-                rows = self._rows + run.rows
                 left = self._options.rows - self._rows
+                most = run.rows
+                weight = self._weight + run.rows * run.weight
                 size = -1 if self._source is None else self._source.size
-                if rows > FREE_ROWS and size >= 0:
-                    left = min(left, most_rows(size, self._options) - self._rows)
-                if run.rows > left:
+                if weight > FREE_BYTES and size >= 0:
+                    most = (most_weight(size, self._options) - self._weight) // run.weight
+                if run.rows > min(left, most):
                     # If a run reaches beyond the limit, those of its rows that are below the limit
                     # are still answered.
-                    if left:
-                        yield _first(run, left)
-                    if size >= 0:
-                        check_rows(rows, size, self._options)
+                    if min(left, most):
+                        yield _first(run, min(left, most))
+                    if most < left:
+                        raise too_many(size, self._options, run.weight)
                     said = f"it has more than {self._options.rows} rows (limits.rows)"
                     raise Poison("too_large", said)
-                self._rows = rows
+                self._rows, self._weight = self._rows + run.rows, weight
                 yield run
         except PenstockError:
             raise

@@ -37,6 +37,7 @@ MOST_EXACT_ROWS = 512
 
 # An object may always have this many rows, whatever its size.
 FREE_ROWS: Final = 1 << 20
+FREE_BYTES: Final = FREE_ROWS * ROW_COST_BYTES
 
 # Notices are about kinds of members, too, and strangers name these.
 _MOST_NOTICES: Final = 1_000
@@ -46,7 +47,8 @@ _SHOWN_BYTES = 40  # an error message shows this much of a bad cell or value
 class Run(NamedTuple):
     """Consecutive rows of one member, all of one kind. Good rows have a `payload`; rows that cannot
     be read have an `error`; unwanted rows have neither. `kept`: the kept values of good rows.
-    `since_ms`: the times of good rows, in milliseconds after the time of the reference.
+    `since_ms`: the times of good rows, in milliseconds after the time of the reference. `weight`:
+    as how many bytes each row counts where the rows of an object are compared with its size.
     """
 
     rows: int
@@ -55,6 +57,7 @@ class Run(NamedTuple):
     member: str | None = None
     kept: Kept | None = None
     since_ms: npt.NDArray[np.int64] | None = None
+    weight: int = ROW_COST_BYTES
 
 
 # Options that only decide where the reading stops: at a bad row, or at a limit. They change neither
@@ -191,24 +194,34 @@ def shown(text: bytes) -> str:
     return text[:_SHOWN_BYTES].decode(errors="replace") + ("…" if len(text) > _SHOWN_BYTES else "")
 
 
-def most_rows(stored_bytes: int, options: RowOptions) -> int:
-    """How many rows an object of this size may have. A row causes a record, however small the row
-    is, so each row counts as a record for the limit of the expansion. If each row has a byte of its
+def most_weight(stored_bytes: int, options: RowOptions) -> int:
+    """As how many bytes the rows of an object of this size may count. A row causes a record,
+    however small the row is, so each row counts as a record at least. If each row has a byte of its
     own, as in a `.npy` of labels, nothing expands.
     """
-    return max(FREE_ROWS, stored_bytes, stored_bytes * options.expansion_ratio // ROW_COST_BYTES)
+    return max(FREE_BYTES, stored_bytes * max(options.expansion_ratio, ROW_COST_BYTES))
 
 
-def check_rows(rows: int, stored_bytes: int, options: RowOptions) -> None:
-    """Raises `Poison` if an object of this size may not have so many rows."""
-    most = most_rows(stored_bytes, options)
-    if rows > most:
-        raise Poison(
-            "too_large",
-            f"{stored_bytes} bytes become more than {most} rows, and each row counts as "
-            f"{ROW_COST_BYTES} bytes: above {options.expansion_ratio} times "
-            "(limits.expansion_ratio)",
-        )
+def most_rows(stored_bytes: int, options: RowOptions) -> int:
+    """How many rows an object of this size may have, if they are small."""
+    return most_weight(stored_bytes, options) // ROW_COST_BYTES
+
+
+def check_rows(
+    rows: int, stored_bytes: int, options: RowOptions, weight: int = ROW_COST_BYTES
+) -> None:
+    """Raises `Poison` if an object of this size may not have so many rows of this weight."""
+    if rows * weight > most_weight(stored_bytes, options):
+        raise too_many(stored_bytes, options, weight)
+
+
+def too_many(stored_bytes: int, options: RowOptions, weight: int) -> Poison:
+    return Poison(
+        "too_large",
+        f"{stored_bytes} bytes become rows of more than {most_weight(stored_bytes, options)} bytes "
+        f"in sum, as each row counts as {weight} bytes. Set limits.expansion_ratio above "
+        f"{max(options.expansion_ratio, ROW_COST_BYTES)} if they are right",
+    )
 
 
 def cost_of(run: Run) -> int:

@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from penstock.core.rows.payload import Matrix
+from penstock.core.rows.payload import ROW_COST_BYTES, Matrix
 from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
+from penstock.formats.base.runs import RowOptions, Run, bad_row, check_rows, too_long
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.magic import iso_media, no_such
 from penstock.formats.media.decoding import Gathered, reader
@@ -35,6 +35,10 @@ _HEAD_BYTES: Final = 512
 # A window or hop of fewer samples is a mistaken rate: a second at 1 Hz would be a row a sample.
 _LEAST_SAMPLES: Final = 8
 _NUMBER_BYTES: Final = 4
+# The samples that are new in a window count as a sixteenth of their bytes where the rows of an
+# object are compared with its size. Honest recordings have hours of silence, and a second of it, in
+# two channels of 48 kHz, is 384 kB of samples and 176 bytes of FLAC; 200 times as much is 35 kB.
+_SILENCE: Final = 16
 _UNKNOWN_END: Final = (
     "the recording does not say where it ends, so its last window may be cut; write it to a file, "
     "not to a pipe, or in a container that states its length"
@@ -164,7 +168,7 @@ def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator
         if wave is not None and wave.is_plain
         else decoded(source, container, missing, wave and wave.frames)
     ):
-        yield from _rows(recording, options, gathered, ms)
+        yield from _rows(recording, options, gathered, ms, source.size)
         ms += recording.frames * 1000 / recording.rate
 
 
@@ -172,9 +176,11 @@ _read_windows: Final = reader("audio", _decode)
 
 
 def _rows(
-    recording: Recording, options: RowOptions, gathered: Gathered, ms: float
+    recording: Recording, options: RowOptions, gathered: Gathered, ms: float, size: int
 ) -> Iterator[Run]:
-    """The rows of one recording. `ms`: the time in the object at which the recording begins."""
+    """The rows of one recording. `ms`: the time in the object at which the recording begins.
+    `size`: of the object.
+    """
     rate, channels = recording.rate, recording.channels
     own = options.of(AudioOptions)
     hop_ms = own.hop_ms or own.window_ms
@@ -187,6 +193,11 @@ def _rows(
             f"at {rate} samples a second a window or a hop has fewer than {_LEAST_SAMPLES} "
             "samples; set rows.window_ms and rows.hop_ms higher",
         )
+    new_bytes = min(frames, hop_ms * rate // 1000) * channels * _NUMBER_BYTES
+    gathered.weight = max(ROW_COST_BYTES, new_bytes // _SILENCE)
+    if recording.stated is not None:
+        rows = (recording.stated - frames) * 1000 // (hop_ms * rate)
+        check_rows(rows, size, options, gathered.weight)
     if frames * channels * _NUMBER_BYTES > options.row_bytes:
         raise Poison(
             "too_large",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from penstock.core.rows.payload import BytesRows, Form, Matrix, Payload
+from penstock.core.rows.payload import ROW_COST_BYTES, BytesRows, Form, Matrix, Payload
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run, too_long
 from penstock.formats.base.source import Read, Source, Wanted
@@ -187,7 +187,7 @@ def _packets(
 
 
 class Gathered:
-    """Takes each row by `add`, and returns the runs that are complete."""
+    """Takes each row by `add`, and returns the runs that are complete. `weight`: of each row."""
 
     def __init__(self, options: RowOptions, wanted: Wanted) -> None:
         self._options = options
@@ -196,6 +196,7 @@ class Gathered:
         self._rows: list[Payload] = []
         self._times: list[int] = []
         self._nbytes = 0
+        self.weight = ROW_COST_BYTES
 
     def add(self, make: Callable[[], Payload], time_ms: int) -> Iterator[Run]:
         """`make`: a function that makes the next row; it is called only if this row is wanted.
@@ -224,11 +225,11 @@ class Gathered:
         """The runs of the rows that are still held."""
         if self._skipped:
             skipped, self._skipped = self._skipped, 0
-            yield Run(skipped, None)
+            yield Run(skipped, None, weight=self.weight)
         if self._rows:
             rows, times = self._rows, np.array(self._times, np.int64)
             self._rows, self._times, self._nbytes = [], [], 0
-            yield Run(len(rows), _joined(rows), since_ms=times)
+            yield Run(len(rows), _joined(rows), since_ms=times, weight=self.weight)
 
 
 Decode = Callable[[Source, RowOptions, Gathered], Iterator[Run]]

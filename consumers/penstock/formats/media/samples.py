@@ -60,14 +60,15 @@ Numbers = npt.NDArray[Any]
 @dataclass
 class Recording:
     """One recording. `states_end`: called when all blocks were given; it returns True if the
-    container says where the recording ends. `frames`: how many samples of each channel were given
-    so far.
+    container says where the recording ends. `stated`: how many samples of each channel its header
+    states, if such a statement is exact. `frames`: how many were given so far.
     """
 
     rate: int
     channels: int
     blocks: Iterator[Samples]
     states_end: Callable[[], bool]
+    stated: int | None = None
     frames: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -138,7 +139,8 @@ def _recording(
     opened: "InputContainer", stream: "AudioStream", proof: "_Proof", holes: Sequence[int] = ()
 ) -> Recording:
     blocks = _blocks(opened, stream, proof, holes)
-    return Recording(stream.rate or 0, stream.channels, blocks, proof.states_end)
+    rate = stream.rate or 0
+    return Recording(rate, stream.channels, blocks, proof.states_end, proof.stated)
 
 
 def _stream(opened: "InputContainer") -> "AudioStream":
@@ -195,6 +197,11 @@ class _Proof(Protocol):
 
     sure: int = 0
     """How many samples are proven, as far as that can be known before the end."""
+
+    @property
+    def stated(self) -> int | None:
+        """How many samples there should be; None: nothing says so exactly."""
+        return None
 
     @property
     def is_over(self) -> bool:

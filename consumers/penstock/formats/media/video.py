@@ -87,6 +87,7 @@ def _frames(
     colours = VideoReformatter()
     stream = _stream(opened)
     own = options.of(PictureOptions)
+    gathered.weight = own.weight(options.form)
     _check_pixels(own, stream.codec_context.width, stream.codec_context.height)
     due, clock = _Due(options.of(VideoOptions).fps), _Clock(stream)
     for frame in frames_of(

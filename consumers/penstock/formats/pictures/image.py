@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from penstock.core.rows.payload import Form, Payload
+from penstock.core.rows.payload import ROW_COST_BYTES, Form, Payload
 from penstock.formats.base.runs import BadRow, RowOptions
 from penstock.formats.pictures.damage import check_container, check_deflated, is_damage
 from penstock.formats.pictures.headers import check_shown, kind_of, look_at
@@ -52,7 +52,9 @@ def open_image(options: RowOptions) -> OneRowParser:
         check_container(kind, data)
         return opaque(data)
 
-    return OneRowParser(options, row)
+    # If the row is the file as it is, nothing grows.
+    whole = own.image is None
+    return OneRowParser(options, row, ROW_COST_BYTES if whole else own.weight(options.form))
 
 
 def makes_pixels(options: RowOptions) -> Collection[Form]:

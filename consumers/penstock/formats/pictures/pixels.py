@@ -16,7 +16,14 @@ from typing import Final, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.rows.payload import BytesRows, Float32Matrix, Form, Matrix, Payload
+from penstock.core.rows.payload import (
+    ROW_COST_BYTES,
+    BytesRows,
+    Float32Matrix,
+    Form,
+    Matrix,
+    Payload,
+)
 from penstock.errors import usage
 from penstock.formats.pictures.headers import kind_of
 
@@ -33,6 +40,10 @@ _CHANNELS: Final = 3
 _FLOAT32_BYTES: Final = 4
 # The longer side of a PNG that is made here has at most this many pixels.
 MOST_PIXELS: Final = 128
+# A row of pixels counts as at most this much where the rows of an object are compared with its
+# size, so any 256 bytes may be one (see `most_weight`). The smallest pictures that people store
+# have as many: the digits of MNIST 275 as PNG. So have frames of films in which something moves.
+_MOST_WEIGHT: Final = 64 << 10
 # Kinds of pictures that every browser shows.
 _TYPES: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif"}
 _HEAD_BYTES: Final = 12
@@ -106,6 +117,12 @@ class PictureOptions:
     # Pillow's own limit. So many pixels, of three bytes each, take a quarter of a gigabyte.
     pixels: int = 89_478_485
     image: PixelOptions | None = None
+
+    def weight(self, form: Form) -> int:
+        """The weight of a row of pixels or of a JPEG, and of such a row that nobody wants."""
+        if self.image is None:
+            return _MOST_WEIGHT
+        return max(ROW_COST_BYTES, min(_MOST_WEIGHT, self.image.row_bytes(form)))
 
 
 def pixel_options(

@@ -14,7 +14,7 @@ from typing import Literal
 
 import orjson
 
-from penstock.core.rows.payload import BytesRows, JsonRows, Payload
+from penstock.core.rows.payload import ROW_COST_BYTES, BytesRows, JsonRows, Payload
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, read_rows, too_long
 from penstock.formats.text.lines import RawRows, RowSplitter, rows_of
@@ -28,12 +28,13 @@ _NUL = 0
 
 class OneRowParser(Parser):
     """The push parser of an object that is one row. `make`: a function that makes this row from all
-    bytes of the object.
+    bytes of the object. `weight`: of this row.
     """
 
-    def __init__(self, options: RowOptions, make: MakeRow) -> None:
+    def __init__(self, options: RowOptions, make: MakeRow, weight: int = ROW_COST_BYTES) -> None:
         self._limit_bytes = options.row_bytes
         self._make = make
+        self._weight = weight
         self._parts: list[bytes] = []
         self._nbytes = 0
 
@@ -58,7 +59,7 @@ class OneRowParser(Parser):
             yield bad_row(str(bad))
             return
         self._parts.clear()
-        yield Run(1, row)
+        yield Run(1, row, weight=self._weight)
 
 
 def opaque(data: bytes) -> BytesRows:
