@@ -19,6 +19,7 @@ from penstock.doctor.examine import examine, look_at_worker
 from penstock.doctor.finding import Finding
 from penstock.doctor.stores import look_at_leftovers, look_at_results
 from penstock.errors import Fatal
+from penstock.ops.http_server import serving
 from tests.support.json_server import json_server
 from tests.support.worker import own_port
 
@@ -166,15 +167,11 @@ async def test_what_the_worker_here_says_is_told_as_on_its_page() -> None:
     document: dict[str, object] = {"problems": [{**late, "level": "bad"}, late]}
 
     async def answer(request: web.Request) -> web.Response:
-        if request.headers.get("Authorization") != "Bearer open":
-            return web.Response(status=401)
         return web.json_response(document)
 
-    app = web.Application()
-    app.router.add_get("/api/status", answer)
     cfg = config.Config(http=config.Http(port=port, token="open"))
     assert [one.level for one in await look_at_worker(cfg)] == ["ok"]
-    async with TestServer(app, port=port):
+    async with serving(cfg.http, {"/api/status": answer}):
         found = await look_at_worker(cfg)
         assert [one.level for one in found] == ["wrong", "mind"]
         assert found[0].said == "cam-7 is 4.2 s behind. Look at its objects"

@@ -13,6 +13,7 @@ import fnmatch
 import hmac
 import ipaddress
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -22,6 +23,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from penstock.adapters.http.connections import is_address
+from penstock.adapters.http.token_proof import is_proof
 
 # A client has this long for a request, or for the next piece of an answer. Even from the other side
 # of the world, each takes far less.
@@ -74,16 +76,20 @@ def _is_loopback(name: str) -> bool:
 def token_check(token: str | None) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        # aiohttp decodes a header's bytes with `surrogateescape`, so `given` may be any text.
-        is_right = not token or hmac.compare_digest(
-            given.encode(errors="surrogateescape"), token.encode()
-        )
-        if not is_right and request.path not in OPEN:
+        if token and request.path not in OPEN and not _is_right(request, token):
             return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
         return await handler(request)
 
     return check
+
+
+def _is_right(request: web.Request, token: str) -> bool:
+    given = request.headers.get("Authorization", "")
+    # aiohttp decodes a header's bytes with `surrogateescape`, so `given` may be any text.
+    sent = given.removeprefix("Bearer ").encode(errors="surrogateescape")
+    return hmac.compare_digest(sent, token.encode()) or (
+        request.method == "GET" and is_proof(given, token, request.raw_path, time.time())
+    )
 
 
 class SlowClients:

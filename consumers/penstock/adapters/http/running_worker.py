@@ -1,10 +1,10 @@
 """Asks running workers. The worker at `http.host` and `http.port` is asked for its status and its
 pages. For the way of one object, the workers that `http.peers` names are asked as well.
 
-Rule: if no worker listens at an address, or if another server listens there, the result says so,
-and nothing is raised; the caller decides what this means. An entry of `http.peers` is host:port, or
-one name for many hosts. Such a name is resolved each time, because workers come and go. Owner: the
-commands that ask; the live page uses the addresses.
+Rule: the token is not sent (`token_proof`). If no worker listens at an address, or if another
+server listens there, the result says so, and nothing is raised; the caller decides what this means.
+An entry of `http.peers` is host:port, or one name for many hosts. Such a name is resolved each
+time, because workers come and go. Owner: the commands that ask; the live page uses the addresses.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 
 from penstock import config
+from penstock.adapters.http.token_proof import proving
 from penstock.errors import Fatal, usage
 
 UNAUTHORIZED: Final = 401
@@ -81,7 +82,10 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
     async with _session(http) as session:
         code, document = await _asked(session, f"{url}/api/status")
     if code == UNAUTHORIZED:
-        said = f"{url} wants another token than http.token: set it to the worker's"
+        said = (
+            f"{url} wants another token than http.token: set it to the worker's. (Or the clocks of "
+            "the two machines differ by more than five minutes.)"
+        )
         raise usage(said)
     return document if isinstance(document.get("problems"), list) else None
 
@@ -136,8 +140,7 @@ def _why_not(codes: Sequence[int]) -> str:
 
 
 def _session(http: config.Http) -> aiohttp.ClientSession:
-    headers = {"Authorization": f"Bearer {http.token}"} if http.token else {}
-    return aiohttp.ClientSession(timeout=WAIT, headers=headers)
+    return aiohttp.ClientSession(timeout=WAIT, middlewares=proving(http.token))
 
 
 async def _asked(

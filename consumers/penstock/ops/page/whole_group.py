@@ -30,6 +30,7 @@ from penstock.adapters.http.running_worker import (
     address_of,
     numbers_of,
 )
+from penstock.adapters.http.token_proof import proving
 from penstock.process.asyncio_additions import meanwhile, stopped_after
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class Peers:
     def __init__(self, settings: config.Http) -> None:
         """Raises `Fatal` if an entry of `http.peers` is not an address."""
         self._named = [address_of(one, settings.port or PORT) for one in settings.peers or ()]
-        self._headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else None
+        self._proving = proving(settings.token)
         self._wanted = asyncio.Event()
         self._members: list[dict[str, Any]] | None = None
         self._left_out = 0
@@ -161,7 +162,7 @@ class Peers:
         async with aiohttp.ClientSession(
             # Connections are not kept: a kept one would be dead once its member has ended.
             connector=aiohttp.TCPConnector(limit=AT_A_TIME, force_close=True),
-            headers=self._headers,
+            middlewares=self._proving,
         ) as session:
             while True:
                 await self._wanted.wait()

@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import config
+from penstock.adapters.http.token_proof import proving
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page.actions import Actions
 from penstock.ops.page.live_page import Live, page
@@ -69,7 +70,7 @@ async def serve_members(
     async with aiohttp.ClientSession(
         # Connections are not kept: a kept one would be dead once its member was started again.
         connector=aiohttp.TCPConnector(force_close=True),
-        headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
+        middlewares=proving(settings.token),
         timeout=aiohttp.ClientTimeout(total=ANSWER_S),
     ) as session:
 
