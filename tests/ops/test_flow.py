@@ -8,8 +8,8 @@ import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.rows.payload import Payload
-from penstock.ops.flow import Flow
 from penstock.ops.service_answers import ServiceAnswers
+from penstock.ops.status import Status
 from penstock.ports import Answers, Location
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
@@ -19,7 +19,7 @@ async def flow_of(world: World, every_s: float, for_s: float = 30.0) -> dict[str
     """The flow after objects came for a while, each with the time at which it came."""
     async with running(world) as pipeline:
         services = ServiceAnswers(pipeline, world.model)
-        flow = Flow(pipeline, world.telemetry, services, cpu_s=lambda: 0.0)
+        status = Status(pipeline, world.telemetry, services)
         async with services.watching():
             for number in range(int(for_s / every_s)):
                 world.announce(
@@ -32,10 +32,11 @@ async def flow_of(world: World, every_s: float, for_s: float = 30.0) -> dict[str
                 )
                 await asyncio.sleep(every_s)
                 if number % round(1 / every_s) == 0:
-                    flow.sample()
-            found = flow.look()
-    assert found.streams.known == 3
-    return found.flow
+                    status.flow.sample()
+            found = status.look()
+    assert found["streams_known"] == 3
+    flow: dict[str, object] = found["flow"]
+    return flow
 
 
 class SlowObjects(MemoryObjects):

@@ -14,13 +14,14 @@ import pytest_asyncio
 from aiohttp import web
 
 from penstock import config
+from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
 from penstock.ops.http_server import as_json, paths, serving
 from penstock.ops.page.live_page import EVERY_S, Live, page
 from penstock.ops.page.one_object import SAMPLES, shown
-from penstock.ops.problems.found_in_status import problems
 from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium
-from tests.support.status_documents import WAY_MS, document, letter, stopped, stream
+from tests.support.status_documents import document, letter, stopped, stream
+from tests.support.troubles import TROUBLES, troubled
 
 # One browser for all of them.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,47 +33,13 @@ TOKEN = "open sesame"
 GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAAAAACH5BAAAAAAALAAAAAABAAEAAAICRAEAOw==")
 
 
-def trouble(cause: str) -> dict[str, Any]:
-    """A worker's status with one planted cause; the text that its first line must have."""
-    whole = document()
-    flow, model = whole["flow"], whole["model"]
-    match cause:
-        case "slow camera":
-            slow = stream("site-3/cam-7", age_s=4.2, p99_ms=4_100.0)
-            return whole | {"streams": [slow, *whole["streams"]]}
-        case "poison stream":
-            return whole | {"letters": [letter("site-3/cam-7", row=4)]}
-        case "model away":
-            outage = {"service": "model server", "away_s": 12.0, "why": "refused"}
-            return whole | {"outages": [outage], "model": model | {"asked_s": 13.0}}
-        case "model hangs up on rows":
-            outage = {"service": "model server", "away_s": 8.0, "why": "it hangs up"}
-            return whole | {"outages": [outage], "model": model | {"asked_s": 2.0}}
-        case "store slow":
-            late = [one | {"p99_ms": 2_900.0} for one in whole["streams"]]
-            way = {"way_ms": WAY_MS | {"fetch": 2_300.0}}
-            return whole | {"flow": flow | way, "streams": late}
-        case "skew":
-            hot = whole["assignments"][1] | {"lag": 9_000}
-            return whole | {"flow": flow | {"bound_by": "skew"}, "assignments": [hot]}
-        case "stopped line":
-            return whole | {"assignments": [stopped("site-3/cam-7")]}
-        case "full buffer":
-            full = {"spent_bytes": 256 << 20, "limit_bytes": 256 << 20, "peak_bytes": 256 << 20}
-            return whole | {"budget": full, "streams": [stream("site-3/cam-7", owed=64)]}
-    raise AssertionError(cause)
-
-
-FIRST_LINES = {
-    "slow camera": "site-3/cam-7 is 4.2 s behind",
-    "poison stream": "site-3/cam-7: its rows are refused, bad_row: 'oops' is not a number",
-    "model away": "The model server has not answered for 12.0 s: refused",
-    "model hangs up on rows": "The model server answers questions without rows",
-    "store slow": "The store is the limit: 3 of 16 reads in flight, 2.3 s until its first answer",
-    "skew": "Partition 1 has 100 % of all that is owed, most of it of site-2/cam-2",
-    "stopped line": "site-3/cam-7 stands still at refs/3, offset 12, row 4",
-    "full buffer": "The buffer is full: 256 of 256 MiB; site-3/cam-7 owes the most",
-}
+def diagnosed(status: dict[str, Any]) -> dict[str, Any]:
+    """Of a worker, or of a supervisor."""
+    if "processes" not in status:
+        return with_diagnosis(status, diagnose(status))
+    members = [diagnosed(one) if one["up"] else one for one in status["processes"]]
+    whole = status | {"processes": members}
+    return whole | {"problems": [one._asdict() for one in diagnose(whole)]}
 
 
 class Worker:
@@ -89,7 +56,7 @@ class Worker:
 
     async def look(self) -> dict[str, Any]:
         self.made += 1
-        status = self.status | {"problems": problems(self.status)}
+        status = diagnosed(self.status)
         return {
             "status": status,
             "group": self.group,
@@ -139,23 +106,37 @@ async def browser() -> AsyncIterator[Browser]:
         yield found
 
 
-async def test_the_first_line_names_each_planted_cause(browser: Browser) -> None:
+async def test_the_first_line_names_each_planted_cause_and_no_other_line_does(
+    browser: Browser,
+) -> None:
     worker = Worker(document())
     async with opened(browser, worker) as tab:
         assert await tab.text("#verdict .first") == "All is well"
         assert (await tab.run("document.getElementById('verdict').className")) == "good"
-        for cause, line in FIRST_LINES.items():
-            worker.status = trouble(cause)
-            await tab.until(
-                f"document.querySelector('#verdict .first').innerText.startsWith({line!r})"
-                if "'" not in line
-                else f'document.querySelector("#verdict .first").innerText.startsWith("{line}")'
-            )
+        for cause, trouble in TROUBLES.items():
+            worker.status = troubled(cause)
+            first = "document.querySelector('#verdict .first').innerText"
+            await tab.until(f"{first}.startsWith({json.dumps(trouble.line)})")
             assert await tab.text("#verdict .first + p"), cause
+            assert await tab.run("document.querySelectorAll('#verdict li').length") == 0
             assert await tab.run("document.title") != "penstock"
             # It is read out, too.
-            assert line.lower()[:20] in (await tab.run("$('spoken').textContent")).lower()
+            assert trouble.line.lower()[:20] in (await tab.run("$('spoken').textContent")).lower()
         assert tab.complaints == []
+
+
+async def test_a_figure_has_a_colour_only_if_the_first_lines_say_why(browser: Browser) -> None:
+    whole = document()
+    # More than the bound, and many rejections since the start; neither is trouble now.
+    whole |= {"flow": whole["flow"] | {"p99_ms": 61.0}}
+    whole["counters"]["rejected"] = 90
+    worker = Worker(whole)
+    parts = "#cards .bad, #cards .warn, #streams .bad, #streams .warn"
+    coloured = f"document.querySelectorAll('{parts}').length"
+    async with opened(browser, worker) as tab:
+        assert await tab.run(coloured) == 0
+        worker.status = troubled("model too slow")
+        await tab.until(f"{coloured} > 1")
 
 
 async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser: Browser) -> None:
@@ -165,7 +146,10 @@ async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser
         "age_s": 1.0, "why": None,
         "partitions": [{"topic": "refs", "partition": number, **other} for number in range(6)],
     }  # fmt: skip
-    worker.status["streams_others"] = stream("*others*")
+    worker.status["streams_others"] = stream("*others*", partition=None)
+    worker.status["streams"][1]["stream"] = (
+        "plant-of-the-north/building-7/line-12/site-1/camera-0017"
+    )
     async with opened(browser, worker) as tab:
         assert (await tab.text("#cards")).startswith("latency, p99\n31 ms\np50 17 ms; bound 50 ms")
         assert "model\n75 %\n3 of 4 calls, 9 ms each" in await tab.text("#flow")
@@ -179,6 +163,10 @@ async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser
         assert re.search(r"rows 1.0\s+answers\s+3 of 4", await tab.text("#models"))
         for width in (400, 800, 1200, 1440, 3840):
             await tab.size(width)
+            # No column is cut off on a screen of usual width, however long the names are.
+            table = "$('streams').querySelector('.scroll')"
+            cut_off = await tab.run(f"{table}.scrollWidth - {table}.clientWidth")
+            assert cut_off <= 0 or width < 1200
             assert await tab.run("document.documentElement.scrollWidth") <= width
             # The columns beside a name leave it room: no letter has a line of its own.
             assert await tab.run("$('streams').querySelector('tbody th').offsetWidth") > 100
@@ -205,7 +193,7 @@ async def test_people_with_a_keyboard_or_a_screen_reader_can_use_it(
         if dark:
             await tab.dark()
         assert await findings(tab, script) == []
-        worker.status = trouble("stopped line") | away | {"letters": [letter("cam-7")]}
+        worker.status = troubled("stopped line") | away | {"letters": [letter("cam-7")]}
         await tab.until("document.querySelectorAll('#verdict li').length === 2")
         for width in (1440, 400):
             await tab.size(width)

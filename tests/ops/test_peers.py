@@ -9,9 +9,9 @@ import orjson
 from aiohttp import web
 
 from penstock import config
+from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
 from penstock.ops.http_server import as_json, serving
 from penstock.ops.page.whole_group import MOST_BYTES, Peers
-from penstock.ops.problems.found_in_status import problems
 from tests.support.status_documents import document
 from tests.support.waiting import until
 from tests.support.worker import own_port
@@ -59,7 +59,7 @@ def late() -> dict[str, Any]:
     whole = document() | {"host": "worker-1", "pid": 7, "backlog_s": 4.0}
     outage = {"service": "model server", "away_s": 12.0, "why": "refused"}
     whole |= {"outages": [outage], "model": whole["model"] | {"asked_s": 13.0}}
-    return whole | {"problems": problems(whole)}
+    return with_diagnosis(whole, diagnose(whole))
 
 
 async def test_each_member_is_told_with_its_figures_and_its_first_line() -> None:

@@ -23,6 +23,7 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
         "version": "0.1.0",
         "now_ms": NOW_MS,
         "uptime_s": 11_520.0,
+        "settled_s": 11_516.0,
         "input_topic": "refs",
         "output_topic": "predictions",
         "group": "penstock",
@@ -60,11 +61,20 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
             "delivered_per_s": 20.0 * streams,
             "drain_s": None,
             "backlog_s": 0.0,
+            "moving_s": 0.0,
+            "lag_s": 0.0,
             "backlog_bytes": None,
             "utilisation": 0.75,
-            "busy": {"loop": 0.4, "calls": 0.75, "buffer": 0.04, "fetchers": 0.2, "decoders": 0.1},
-            "bound_by": None,
+            "busy": {
+                "loop": 0.4, "calls": 0.75, "buffer": 0.04, "fetchers": 0.2, "decoders": 0.1,
+                "publishing": 0.2,
+            },
+            "cpu": {
+                "ran": 0.35, "throttled": 0.0, "quota": None, "stolen": 0.0, "load": 1.2,
+                "cores": 4,
+            },
             "over_bound": 0.0004,
+            "over_bound_objects": 2,
             "p50_ms": 17.0,
             "p99_ms": 31.0,
             "way_ms": dict(WAY_MS),
@@ -94,7 +104,8 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
 def assignment(partition: int) -> dict[str, Any]:
     return {
         "topic": "refs", "partition": partition, "generation": 1, "next_offset": 203_000,
-        "committed": 202_990, "lag": 12, "owed": 8, "stopped": [],
+        "committed": 202_990, "committed_per_s": 20.0, "lag": 12, "owed": 8, "held_back": None,
+        "is_stopped": False, "stopped": [],
     }  # fmt: skip
 
 
@@ -106,15 +117,15 @@ def stopped(stream: str, partition: int = 3) -> dict[str, Any]:
         "limit": "2 of its objects failed in a row",
         "since_ms": NOW_MS - 90_000, "record_ms": NOW_MS - 91_000,
     }  # fmt: skip
-    return assignment(partition) | {"stopped": [stop]}
+    return assignment(partition) | {"is_stopped": True, "stopped": [stop]}
 
 
 def stream(name: str, **changes: Any) -> dict[str, Any]:
     """A stream in good health, with these changes."""
     return {
         "stream": name, "objects_per_s": 20.0, "rows_per_s": 320.0, "p50_ms": 16.0,
-        "p99_ms": 30.0, "age_s": 0.02, "owed": 1, "rejected": 0, "last_code": None,
-        "last_message": None, "partition": 0, "stopped": False,
+        "p99_ms": 30.0, "now_p99_ms": 29.0, "age_s": 0.02, "owed": 1, "rejected": 0,
+        "last_code": None, "last_message": None, "partition": 0, "stopped": False,
         "spark": [27.0 + (number + len(name)) % 6 for number in range(60)],
         "ages_s": [0.02 for _ in range(60)],
     } | changes  # fmt: skip

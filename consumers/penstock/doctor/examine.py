@@ -19,6 +19,7 @@ from penstock import config
 from penstock.adapters.http.running_worker import status_of, url_of
 from penstock.adapters.model_servers.protocols import each_endpoint
 from penstock.config.open_files import most_open_files
+from penstock.core.diagnosis.problem import BAD
 from penstock.decoders.bounds import missing
 from penstock.doctor.distance import look_at_distance
 from penstock.doctor.finding import Finding, run_check, run_checks
@@ -38,7 +39,6 @@ from penstock.doctor.stores import (
     look_at_results,
 )
 from penstock.doctor.topics import look_at_group, look_at_progress, look_at_topics
-from penstock.ops.problems.shown_problems import BAD
 
 
 async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:

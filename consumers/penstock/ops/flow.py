@@ -5,29 +5,18 @@ Rule: the counters are noted once a second, which takes some tens of microsecond
 are computed when a page asks for them, and at most once a second. Owner: the status.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from penstock.calls.outage import KAFKA, MODEL, STORE
-from penstock.core.health.bound_by import (
-    FULL,
-    LONGEST_SHARE,
-    PARTS,
-    Away,
-    Backlogs,
-    Bound,
-    Busy,
-    are_most_late,
-    bound_by,
-    is_late,
-)
+from penstock.core.diagnosis.limit import FULL
+from penstock.core.diagnosis.problem import SETTLED_S
 from penstock.core.health.limiter import Holds
-from penstock.ops.problems.shown_problems import SteadyValue
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.owed_answers import Backlog
-from penstock.process.clock import wanted_cpu_s
+from penstock.process.cpu import Cpu, cores, cpu_now, quota
 from penstock.telemetry.recent import WINDOW_S, History, quantiles_ms
 from penstock.telemetry.streams import SHOWN, Told
 from penstock.telemetry.worker import Telemetry
@@ -40,11 +29,6 @@ OVER_S: Final = 10.0
 # seconds.
 BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
-# The latency bound that is used if `window.target_p99_ms` is off.
-BOUND_S: Final = 0.1
-# A service counts as away when it has been silent for this long. After a shorter silence, it may
-# still answer the next request.
-AWAY_S: Final = 1.0
 # If the worker can answer all waiting messages in less time than this, there is no backlog.
 LEAST_DRAIN_S: Final = 1.0
 # The history keeps the ages of this many streams. These are more than the status shows, because a
@@ -61,7 +45,7 @@ class Sample(NamedTuple):
     totals: Mapping[str, float]
     spent_s: Mapping[str, float]
     batches: Mapping[str, float]
-    wanted_cpu_s: float
+    cpu: Cpu
     committed: Mapping[int, int]
     calls_s: Mapping[str | None, float]
     reads_s: Mapping[str, float]
@@ -71,11 +55,15 @@ class Sample(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The figures that the pages show. `flow`: the part `flow` of the status."""
+    """The figures that the pages show. `flow`: the part `flow` of the status. `settled_s`: for how
+    long this worker has had partitions. `committed_per_s`: for each partition.
+    """
 
     flow: dict[str, Any]
     streams: Told
     backlog: Backlog
+    settled_s: float
+    committed_per_s: Mapping[int, float]
 
 
 class Flow:
@@ -88,22 +76,24 @@ class Flow:
         pipeline: Pipeline,
         telemetry: Telemetry,
         services: ServiceAnswers,
-        cpu_s: Callable[[], float] = wanted_cpu_s,
+        cpu: Callable[[], Cpu] = cpu_now,
     ) -> None:
         self._pipeline = pipeline
         self._telemetry = telemetry
         self._services = services
-        self._cpu_s = cpu_s
+        self._cpu = cpu
         self._now_s = pipeline.wiring.adapters.clock.now
         self._samples = deque([self._sample()])
         self._next_s = self._now_s() + WINDOW_S
         self.history = History(AGES_KEPT)
-        self._limit: SteadyValue[Bound] = SteadyValue()
+        self._joined_s: float | None = None
         self._last: tuple[float, Figures] | None = None
 
     def sample(self) -> None:
         now_s = self._now_s()
         self._telemetry.streams.count(now_s)
+        if self._joined_s is None and self._pipeline.wiring.lanes:
+            self._joined_s = now_s
         self._samples.append(self._sample())
         while len(self._samples) > 2 and self._samples[1].at_s <= now_s - MINUTE_S:
             self._samples.popleft()
@@ -154,11 +144,11 @@ class Flow:
             "utilisation": flow["utilisation"],
         }
 
-    def _before(self, over_s: float) -> Sample:
-        """The newest sample that is at least `over_s` old; if no sample is that old, the oldest
-        one.
+    def _before(self, over_s: float, at_least_s: float = 0.0) -> Sample:
+        """The newest sample that is at least `over_s` old, and not from before `at_least_s`; if no
+        sample is that old, the oldest one.
         """
-        since_s = self._now_s() - over_s
+        since_s = max(self._now_s() - over_s, at_least_s)
         return next(
             (one for one in reversed(self._samples) if one.at_s <= since_s), self._samples[0]
         )
@@ -171,7 +161,7 @@ class Flow:
             telemetry.totals,
             dict(telemetry.spent_s),
             dict(telemetry.batches),
-            self._cpu_s(),
+            self._cpu(),
             {number: lane.committed.next_offset for number, lane in wiring.lanes.items()},
             {model: track.microbatch.used.share_s(now_s) for model, track in wiring.tracks.items()},
             {store: reads.used.share_s(now_s) for store, reads in wiring.reads.items()},
@@ -184,38 +174,39 @@ class Flow:
         backlog = self._pipeline.backlog
         stopped = {stop.stream for stop in self._pipeline.stopped}
         told = self._telemetry.streams.told(backlog.streams, stopped, now_s)
+        settled_s = 0.0 if self._joined_s is None else now_s - self._joined_s
+        is_new = settled_s < SETTLED_S + 2 * WINDOW_S
         for one in told.streams:
             one["ages_s"] = self.history.ages_of(one["stream"])
-        return Figures(self._flow(now_s, backlog, told), told, backlog)
-
-    def _flow(self, now_s: float, backlog: Backlog, told: Told) -> dict[str, Any]:
+            # The windows of the start still count in it.
+            one["now_p99_ms"] = None if is_new else one["now_p99_ms"]
         now, before = self._sample(), self._before(OVER_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
+        grown = _grown(now.committed, before.committed)
+        per_s = {number: round(count / over_s, 2) for number, count in grown.items()}
+        flow = self._flow(now, before, over_s, backlog)
+        return Figures(flow, told, backlog, settled_s, per_s)
+
+    def _flow(self, now: Sample, before: Sample, over_s: float, backlog: Backlog) -> dict[str, Any]:
         totals = {name: total - before.totals[name] for name, total in now.totals.items()}
         spent_s = {part: s - before.spent_s.get(part, 0.0) for part, s in now.spent_s.items()}
         delivered, delivered_per_s = totals["delivered"], totals["delivered"] / over_s
         arrived_per_s, waiting = self._arrived_per_s(totals["records"] / over_s, now, backlog)
-        whole = self._telemetry.streams.whole.minute(now_s)
+        whole = self._telemetry.streams.whole.minute(now.at_s)
         p50_ms, p99_ms = quantiles_ms(whole, 0.5, 0.99)
-        busy, over_bound = self._busy(now), self._over_bound(now)
-        lag_s = waiting / delivered_per_s if delivered_per_s else 0.0
-        late = is_late(backlog.moving_age_s, lag_s, over_bound)
-        backlogs = Backlogs(self._services.lags, _grown(now.committed, before.committed))
-        slowest_ms = max(spent_s.get(part, 0.0) for part in PARTS) / max(1.0, delivered) * 1000
-        least_ms = LONGEST_SHARE * (self._telemetry.bound_s or BOUND_S) * 1000
-        widely = are_most_late(told.streams, told.others, slowest_ms, least_ms)
+        busy = self._busy(now)
         return {
             "arrived_per_s": round(arrived_per_s, 2),
             "delivered_per_s": round(delivered_per_s, 2),
             "drain_s": _drain_s(waiting, delivered_per_s, arrived_per_s),
             "backlog_s": round(backlog.age_s, 1),
+            "moving_s": round(backlog.moving_age_s, 1),
+            "lag_s": round(waiting / delivered_per_s, 1) if delivered_per_s else 0.0,
             "backlog_bytes": backlog.nbytes,
-            "utilisation": max(busy.loop, busy.calls, busy.buffer),
-            "busy": {part: share for part, share in busy._asdict().items() if part != "publishing"},
-            "bound_by": self._limit.tell(
-                bound_by(busy, self._away(), spent_s, backlogs, late=late, widely=widely), now_s
-            ),
-            "over_bound": over_bound,
+            "utilisation": max(busy["loop"], busy["calls"], busy["buffer"]),
+            "busy": busy,
+            "cpu": self._cpu_share(now),
+            **self._over_bound(now),
             "p50_ms": p50_ms,
             "p99_ms": p99_ms,
             "way_ms": {
@@ -238,15 +229,17 @@ class Flow:
         arriving = records_per_s if grown_per_s is None else grown_per_s
         return arriving * per_record, sum(self._services.lags.values()) * per_record
 
-    def _over_bound(self, now: Sample) -> float | None:
-        if self._telemetry.bound_s is None:
-            return None
-        before = self._before(MINUTE_S).totals
+    def _over_bound(self, now: Sample) -> dict[str, Any]:
+        """How many of the last objects took longer than the bound; not those of the start."""
+        if self._telemetry.bound_s is None or self._joined_s is None:
+            return {"over_bound": None, "over_bound_objects": 0}
+        before = self._before(OVER_S, self._joined_s + SETTLED_S).totals
         delivered = now.totals["delivered"] - before["delivered"]
         over = now.totals["over_bound"] - before["over_bound"]
-        return round(over / delivered, 4) if delivered else None
+        share = round(over / delivered, 4) if delivered else None
+        return {"over_bound": share, "over_bound_objects": int(over)}
 
-    def _busy(self, now: Sample) -> Busy:
+    def _busy(self, now: Sample) -> dict[str, float]:
         before = self._before(BUSY_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
         seen = [one for one in self._samples if one.at_s > before.at_s] + [now]
@@ -255,27 +248,35 @@ class Flow:
             shares: list[float] = [getattr(one, name) for one in seen]
             return sum(shares) / len(shares)
 
+        worked_s = now.cpu.worked_s - before.cpu.worked_s
+        waited_s = now.cpu.waited_s - before.cpu.waited_s
         calls = max(now.calls_s[model] - before.calls_s[model] for model in now.calls_s)
         reads = max(now.reads_s[store] - before.reads_s[store] for store in now.reads_s)
-        shares = (
-            (now.wanted_cpu_s - before.wanted_cpu_s) / over_s,
-            calls / over_s,
-            mean("buffer"),
-            reads / over_s,
-            mean("decoders"),
-            mean("publishing"),
-        )
-        return Busy(*(round(min(1.0, max(0.0, share)), 3) for share in shares))
+        shares = {
+            "loop": (worked_s + waited_s) / over_s,
+            "calls": calls / over_s,
+            "buffer": mean("buffer"),
+            "fetchers": reads / over_s,
+            "decoders": mean("decoders"),
+            "publishing": mean("publishing"),
+        }
+        return {part: round(min(1.0, max(0.0, share)), 3) for part, share in shares.items()}
 
-    def _away(self) -> Away:
-        wiring = self._pipeline.wiring
-        away = {one.service for one in wiring.outages if (one.away_s or 0.0) >= AWAY_S}
-        return Away(
-            model=any(track.calls.health.is_open for track in wiring.tracks.values())
-            or any(service.startswith(MODEL) for service in away),
-            store=any(service.startswith(STORE) for service in away),
-            kafka=KAFKA in away or (self._services.kafka_away_s or 0.0) >= AWAY_S,
-        )
+    def _cpu_share(self, now: Sample) -> dict[str, Any]:
+        """How much of a core the event loop got, and what kept it from more."""
+        before = self._before(BUSY_S)
+        over_s = max(now.at_s - before.at_s, 1e-3)
+        earlier, later = before.cpu, now.cpu
+        periods, ticks = later.periods - earlier.periods, later.ticks - earlier.ticks
+        throttled = (later.throttled - earlier.throttled) / periods if periods else 0.0
+        return {
+            "ran": round(min(1.0, (later.worked_s - earlier.worked_s) / over_s), 3),
+            "throttled": round(throttled, 2),
+            "quota": quota() if throttled else None,
+            "stolen": round((later.stolen - earlier.stolen) / ticks, 2) if ticks else 0.0,
+            "load": round(os.getloadavg()[0], 1),
+            "cores": cores(),
+        }
 
     def _batch(
         self, now: Sample, before: Sample, totals: Mapping[str, float], over_s: float

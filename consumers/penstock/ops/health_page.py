@@ -67,10 +67,10 @@ async def serve_health(
 
     async def metrics(request: web.Request) -> web.Response:
         budget, figures = pipeline.wiring.budget, status.flow.look()
-        gauges = telemetry.status_gauges
-        gauges.show(figures.flow, figures.backlog.objects, figures.streams)
-        gauges.show_stores(status.flow.stores(figures.flow))
-        gauges.show_problems(status.look()["problems"])
+        document, gauges = status.look(), telemetry.status_gauges
+        gauges.show(document["flow"], figures.backlog.objects, figures.streams)
+        gauges.show_stores(document["stores"])
+        gauges.show_problems(document["problems"])
         gauges.buffer_bytes.set(budget.spent_bytes)
         gauges.buffer_limit.set(budget.limit_bytes)
         gauges.lines_stopped.set(len(pipeline.stopped))

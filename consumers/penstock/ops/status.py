@@ -15,11 +15,11 @@ from importlib.metadata import version
 from typing import Any
 
 from penstock.calls.outage import KAFKA
+from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
+from penstock.core.diagnosis.steady import SteadyProblems
 from penstock.core.order.stall import holder
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
-from penstock.ops.problems.found_in_status import found_in
-from penstock.ops.problems.shown_problems import SteadyProblems
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline
@@ -65,9 +65,12 @@ class Status:
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
 
     def look(self) -> dict[str, Any]:
+        """The figures with the diagnosis: what is wrong, what limits the worker, and the state of
+        each stream.
+        """
         document = self._figures()
-        told = self._problems.tell(found_in(document), self._now_s())
-        return document | {"problems": [one._asdict() for one in told]}
+        told = self._problems.tell(symptoms(document), self._now_s())
+        return with_diagnosis(document, told)
 
     def _figures(self) -> dict[str, Any]:
         pipeline = self._pipeline
@@ -76,6 +79,7 @@ class Status:
             "v": 1,
             "now_ms": pipeline.wiring.adapters.clock.wall_ms(),
             "uptime_s": round(self._now_s() - self._began_s, 1),
+            "settled_s": round(figures.settled_s, 1),
             "version": version(DISTRIBUTION),
             "host": self._host,
             "pid": os.getpid(),
@@ -84,7 +88,7 @@ class Status:
             "input_topic": pipeline.wiring.settings.labels.input_topic,
             "output_topic": pipeline.wiring.settings.labels.output_topic,
             "assignments": [
-                _assignment(lane, lags.get(number))
+                _assignment(lane, lags.get(number), figures.committed_per_s.get(number))
                 for number, lane in sorted(pipeline.wiring.lanes.items())
             ],
             "backlog_s": round(pipeline.backlog.age_s, 1),
@@ -246,15 +250,17 @@ def _held_back(lane: Lane) -> dict[str, Any] | None:
     return {"by": name, "stream": ticket.stream, "stage": holder(ticket), "objects": waiting}
 
 
-def _assignment(lane: Lane, lag: int | None) -> dict[str, Any]:
+def _assignment(lane: Lane, lag: int | None, committed_per_s: float | None) -> dict[str, Any]:
     return {
         "topic": lane.topic,
         "partition": lane.partition,
         "generation": lane.generation,
         "next_offset": lane.ledger.next_offset,
         "committed": lane.committed.next_offset,
+        "committed_per_s": committed_per_s,
         "lag": lag,
         "owed": lane.ledger.owed,
         "held_back": _held_back(lane),
+        "is_stopped": lane.stopped is not None,
         "stopped": [stop._asdict() for stop in lane.stops],
     }

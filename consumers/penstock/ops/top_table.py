@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.ops.problems.shown_problems import BAD
+from penstock.core.diagnosis.problem import BAD
 from penstock.terminal_text import cut, visible
 
 STREAMS = ("stream", "objects/s", "rows/s", "p50 ms", "p99 ms", "age s", "owed", "rejected", "last")

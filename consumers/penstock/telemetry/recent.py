@@ -20,6 +20,8 @@ WINDOW_S: Final = 10.0
 MINUTE: Final = 6
 # How many windows of history there are: ten minutes.
 HISTORY: Final = 60
+# The 99th percentile of fewer objects is the time of a single one.
+FEW: Final = 5
 # Buckets of latencies are 5 % wide.
 _STEPS: Final = 20.0
 # The figures of the worker that have a history.
@@ -116,6 +118,15 @@ class Recent:
             if window > since:
                 add(found, counts)
         return found
+
+    @property
+    def now_p99_ms(self) -> float | None:
+        """The 99th percentile of the current window; of the last one that had objects, while the
+        current one has only a few.
+        """
+        if sum(self.counts.values()) >= FEW:
+            return quantiles_ms(self.counts, 0.99)[0]
+        return self.p99_ms or None
 
     def rates(self, now_s: float) -> tuple[float, float]:
         """Returns the objects per second and the rows per second, over the last ten seconds. The

@@ -252,6 +252,7 @@ def _figures(one: _Shown) -> dict[str, Any]:
         "rows_per_s": round(one.rates[1], 1),
         "p50_ms": p50_ms,
         "p99_ms": p99_ms,
+        "now_p99_ms": one.figures.now_p99_ms,
         "age_s": round(one.owed.age_s, 1),
         "owed": one.owed.objects,
     }

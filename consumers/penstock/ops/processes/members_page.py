@@ -20,12 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import config
 from penstock.adapters.http.token_proof import proving
+from penstock.core.diagnosis.diagnose import diagnose
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page.actions import Actions
 from penstock.ops.page.live_page import Live, page
 from penstock.ops.page.one_object import SAMPLES, WAY, forgotten, gone, shown
 from penstock.ops.page.whole_group import GroupPartitions, Peers
-from penstock.ops.problems.found_in_status import problems
 
 # A member's page waits for no service, so a member that takes longer than this to answer hangs.
 ANSWER_S: Final = 2.0
@@ -96,7 +96,7 @@ async def serve_members(
 
         async def status() -> dict[str, Any]:
             whole = {"v": 1, "processes": list(map(_status, await ask_all("/api/status")))}
-            return whole | {"problems": problems(whole)}
+            return whole | {"problems": [one._asdict() for one in diagnose(whole)]}
 
         async def api_status(_: web.Request) -> web.Response:
             return as_json(await status())

@@ -27,26 +27,28 @@ function spark(values, label, { line = null, least = 0 } = {}) {
   }
   return svg;
 }
+// A figure has the colour of the problem that it shows.
+const level = (status, ...kinds) => status.problems.find((one) => kinds.includes(one.kind))?.level || "";
+const LIMITING = ["starved", "model", "store", "kafka", "worker", "skew"];
 function figures(status) {
   const { flow, history, budget } = status, bound = status.bound_ms;
-  const late = known(bound) && known(flow.p99_ms) && flow.p99_ms > bound;
   const full = budget.spent_bytes / budget.limit_bytes;
   return [
-    card("latency, p99", millis(flow.p99_ms), late ? "bad" : "",
+    card("latency, p99", millis(flow.p99_ms), level(status, "late", "over_bound"),
       make("small", "p50 " + millis(flow.p50_ms) + (known(bound) ? "; bound " + bound + " ms" : "")),
       spark(history.p99_ms, "p99 in ms, ten minutes", { line: bound })),
     card("rows a second", rate(status.rates.rows_per_s), "",
       make("small", rate(status.rates.objects_per_s) + " objects"),
       spark(history.rows_per_s, "rows a second, ten minutes")),
-    card("oldest waits", lasting(status.backlog_s), status.backlog_s > 30 ? "bad" : "",
+    card("oldest waits", lasting(status.backlog_s), level(status, "stopped", "away", "late", "backlog"),
       make("small", known(flow.drain_s) ? "done in " + lasting(flow.drain_s) : "in Kafka: " + behind(status)),
       spark(history.backlog_s, "seconds behind, ten minutes", { least: 2 })),
-    card("busy", percent(flow.utilisation), flow.bound_by ? "warn" : "",
+    card("busy", percent(flow.utilisation), level(status, ...LIMITING),
       make("small", flow.bound_by ? "the limit: " + flow.bound_by : "nothing limits it"),
       spark(history.utilisation, "share busy, ten minutes", { least: 1 })),
-    card("buffer", percent(full), full > .95 ? "bad" : "",
+    card("buffer", percent(full), level(status, "buffer"),
       make("small", mib(budget.spent_bytes) + " of " + mib(budget.limit_bytes)), bar(full)),
-    card("rejected", count(status.counters.rejected), status.rates.rejected_per_s > 0 ? "bad" : "",
+    card("rejected", count(status.counters.rejected), level(status, "refused"),
       make("small", codes(status.rejected))),
   ];
 }

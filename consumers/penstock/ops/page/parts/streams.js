@@ -1,27 +1,20 @@
 // Streams, those in most trouble first.
-function streams(rows, others, known_, bound) {
+function streams(rows, others, known_) {
   const wanted = ($("wanted") ? $("wanted").value : "").trim().toLowerCase();
   const found = rows.filter((one) => one.stream.toLowerCase().includes(wanted));
-  put($("streams"), [found, others, bound, wanted], () => {
+  put($("streams"), [found, others, wanted], () => {
     if (!rows.length) return [make("p", "no stream has sent anything yet", "dim")];
-    const lines = found.map((one) => streamRow(one, bound));
+    const lines = found.map((one) => streamRow(one));
     if (others && !wanted) lines.push(streamRow({ ...others,
-      stream: "all others: " + count(known_ - rows.length) }, bound));
+      stream: "all others: " + count(known_ - rows.length) }));
     return [table("Streams, those in most trouble first",
       [["stream", "text"], ["state", "text"], ["p99, ten minutes", "wide"], "p99", ["p50", "wide"],
         ["age, ten minutes", "wide"], "age", ["rows/s", "wide"], ["owed", "wide"], ["rejected", "wide"]],
       lines)];
   });
 }
-function streamState(one, bound) {
-  if (one.stopped) return ["stopped", "bad"];
-  if (one.age_s >= 2) return ["behind", one.age_s >= 30 ? "bad" : "warn"];
-  if (one.last_code && one.rejected) return ["refused: " + one.last_code, "warn"];
-  if (known(bound) && one.p99_ms > bound) return ["slow", "warn"];
-  return known(one.p99_ms) ? ["on time", "good"] : ["silent", "dim"];
-}
-function streamRow(one, bound) {
-  const state = make("span", ...streamState(one, bound)), name = make("span", one.stream);
+function streamRow(one) {
+  const state = make("span", one.state, one.level), name = make("span", one.stream);
   state.classList.add("badge");
   if (one.last_message) state.title = one.last_message;
   return [name, state, one.spark ? spark(one.spark, "p99 in ms of " + one.stream) : "",

@@ -5,10 +5,10 @@ function verdict(problems, well) {
   box.className = first ? first.level : "good";
   put(box, [problems, first ? null : well], () => {
     if (!first) return [make("p", "All is well", "first"), make("p", well)];
-    const parts = [make("p", sentence(first), "first"), make("p", first.do)];
+    const parts = [make("p", sentence(first), "first"), ...below(first)];
     if (others.length) parts.push(make("ul", null, "", ...others.map((one) => make("li", null, "",
       make("strong", sentence(one), one.level === "bad" ? "failed" : "warned"),
-      make("p", one.do)))));
+      ...below(one)))));
     return parts;
   });
   document.title = (first ? (first.level === "bad" ? "✗ " : "! ") : "") + "penstock";
@@ -17,6 +17,9 @@ function verdict(problems, well) {
   if (news !== spoken) $("spoken").textContent = first ? first.what + ". " + first.do : "All is well";
   spoken = news;
 }
+// What the cause holds back, and what to do.
+const below = (one) => [one.holds, one.do].filter(Boolean).map((text) => make("p",
+  text.slice(0, 1).toUpperCase() + text.slice(1)));
 // Begins with a capital letter, unless it begins with a stream's name.
 const sentence = ({ what, stream }) => stream && what.startsWith(stream) ? what :
   what.slice(0, 1).toUpperCase() + what.slice(1);

@@ -19,10 +19,8 @@ function build() {
   search.placeholder = "find a stream";
   search.ariaLabel = "find a stream";
   search.addEventListener("input", () => last && show(last));
-  const list = panel("streams", "Streams", "c8");
+  const list = panel("streams", "Streams", "c12");
   list.firstChild.replaceWith(make("div", null, "head", make("h2", "Streams"), search));
-  const side = make("div", null, "c4 grid");
-  side.append(panel("way", "Where an object's time goes", "c12"), panel("batches", "Batches", "c12"));
   const lost = panel("letters", "Dead letters", "c6", redriveForm());
   const hint = make("p", "With http.token set they can be sent back from here; or: penstock dlq redrive", "dim");
   hint.id = "no-token";
@@ -30,7 +28,8 @@ function build() {
   const kill = twice("Kill the worker", "Yes, kill -9", "kill", () => ask("kill", {}));
   kill.id = "kill";
   $("main").replaceChildren(box, panel("stopped", "Stopped lines", ""), kill, tabs, cards,
-    make("div", null, "grid", panel("flow", "From the store to the topic", "c12"), list, side,
+    make("div", null, "grid", panel("flow", "From the store to the topic", "c12"), list,
+      panel("way", "Where an object's time goes", "c6"), panel("batches", "Batches", "c6"),
       panel("peers", "Members of the group", "c12"), panel("partitions", "Partitions", "c6"), lost, panel("samples", "Rows and their predictions", "c12"),
       panel("models", "Models", "c12")));
 }
@@ -58,14 +57,14 @@ function show(update) {
   for (const id of ["cards", "flow-panel", "streams-panel", "way-panel", "batches-panel", "models-panel"])
     $(id).hidden = !one;
   if (!one) return;
-  const changing = { flow: one.flow, window: one.window, bound_ms: one.bound_ms, rates: one.rates,
+  const changing = { problems: one.problems, flow: one.flow, window: one.window, bound_ms: one.bound_ms, rates: one.rates,
     assignments: one.assignments };
   put($("cards"), { ...changing, history: one.history, budget: one.budget, backlog_s: one.backlog_s,
     counters: one.counters, rejected: one.rejected }, figures);
   put($("flow"), { ...changing, stores: one.stores, hedged_reads: one.hedged_reads }, flow);
   put($("way"), changing, way);
   put($("batches"), changing, batches);
-  streams(one.streams, one.streams_others, one.streams_known, one.bound_ms);
+  streams(one.streams, one.streams_others, one.streams_known);
   put($("models"), { model: one.model, models: one.models, window: one.window, shadow: one.shadow,
     region: one.region }, models);
 }

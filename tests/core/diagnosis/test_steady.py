@@ -6,14 +6,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ops.problems.shown_problems import (
-    BAD,
-    HOLD_S,
-    WARN,
-    Problem,
-    SteadyProblems,
-    SteadyValue,
-)
+from penstock.core.diagnosis.problem import BAD, WARN, Problem
+from penstock.core.diagnosis.steady import HOLD_S, SteadyProblems
 
 # Looks of a page, some at the same moment, some after nobody looked for long.
 PAUSES_S: Final = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 2.0, HOLD_S, 60.0])
@@ -23,15 +17,15 @@ STOPPED: Final = Problem(BAD, "stopped", "cam-1 stands still", "", "cam-1")
 LIMIT: Final = Problem(WARN, "model", "the model is the limit", "")
 
 
-@given(st.lists(st.tuples(PAUSES_S, st.sampled_from(["model", "store", None]))))
-def test_a_limit_is_told_at_once_and_left_only_after_some_looks_without_it(
-    looks: list[tuple[float, str | None]],
+@given(st.lists(st.tuples(PAUSES_S, st.sampled_from([LIMIT, SLOW, None]))))
+def test_a_cause_is_told_at_once_and_left_only_after_some_looks_without_it(
+    looks: list[tuple[float, Problem | None]],
 ) -> None:
-    steady: SteadyValue[str] = SteadyValue()
-    now_s, told, seen_s = 0.0, None, 0.0
+    steady, now_s, seen_s = SteadyProblems(), 0.0, 0.0
+    told: Problem | None = None
     for pause_s, found in looks:
         now_s += pause_s
-        before, told = told, steady.tell(found, now_s)
+        before, told = told, next(iter(steady.tell([found] if found else [], now_s)), None)
         if before is None:
             assert told == found
         elif told != before:
@@ -41,7 +35,7 @@ def test_a_limit_is_told_at_once_and_left_only_after_some_looks_without_it(
             seen_s = now_s
 
 
-@given(st.lists(st.tuples(PAUSES_S, st.sets(st.sampled_from([SLOW, AWAY, STOPPED, LIMIT])))))
+@given(st.lists(st.tuples(PAUSES_S, st.sets(st.sampled_from([AWAY, STOPPED])))))
 def test_a_problem_is_told_at_once_and_left_only_after_some_looks_without_it(
     looks: list[tuple[float, set[Problem]]],
 ) -> None:
@@ -54,8 +48,17 @@ def test_a_problem_is_told_at_once_and_left_only_after_some_looks_without_it(
         told = steady.tell(list(found), now_s)
         assert set(told) == held | found
         # A state is over when it is over; and the order is the same, whatever is found first.
-        order = [one for one in (STOPPED, AWAY, LIMIT, SLOW) if one in told]
-        assert told == order
+        assert told == [one for one in (STOPPED, AWAY) if one in told]
+
+
+def test_what_follows_from_another_cause_goes_at_once() -> None:
+    steady = SteadyProblems()
+    assert steady.tell([LIMIT], 0.0) == [LIMIT]
+    assert steady.tell([AWAY], 1.0) == [AWAY]
+    assert steady.tell([LIMIT, AWAY], 2.0) == [AWAY]
+    # And it does not come back as long as the other one is told.
+    assert steady.tell([LIMIT], 3.0) == [AWAY]
+    assert steady.tell([LIMIT], 3.0 + HOLD_S) == [LIMIT]
 
 
 @given(st.lists(st.sampled_from(["cam-1", "cam-2", "cam-3"]), min_size=1))

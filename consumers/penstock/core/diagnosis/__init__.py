@@ -1,0 +1,1 @@
+"""What is wrong with a worker, why, and what can a person do about it?"""

@@ -1,0 +1,311 @@
+"""What limits a worker that is late? In other words: of what must there be more, so that answers
+come sooner?
+
+Rule: nothing limits a worker that is on time. If it is late, a full part is named. If several parts
+are full, the one furthest down the flow is named, because everything before that part waits for it.
+The event loop comes before all others: without a free loop all services look slow. A loop that is
+full because it gets no processor is starved, not busy. A full worker counts as skewed if one
+partition has the backlog, because the records of one partition cannot go to another worker. If no
+part is full but most streams are late, the slowest part of the way is named, provided that it takes
+half of the time. A store that is much slower than an object should be is named even on time. Pure.
+Owner: `diagnose`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.core.diagnosis.problem import (
+    BAD,
+    WARN,
+    Document,
+    Problem,
+    named,
+    percent,
+    seconds,
+    value_at,
+)
+
+# From this share on, queues grow faster than the load: at a server that is busy for 0.8 of the
+# time, a request waits four times as long as its own call takes.
+FULL: Final = 0.8
+# A worker is late when a record waits for longer than `LATE_S`, or when more than `LATE_SHARE` of
+# its objects, and at least `LATE_OBJECTS`, took longer than `window.target_p99_ms` within ten
+# seconds. The window is learned so that one in a hundred does, so a few more are no trouble.
+LATE_S: Final = 1.0
+LATE_SHARE: Final = 0.05
+LATE_OBJECTS: Final = 5
+# From this age on, lateness is as bad as an error.
+BAD_S: Final = 2.0
+# A worker counts as skewed if it has several partitions and one of them has at least this share of
+# the backlog.
+HOT_SHARE: Final = 0.8
+# In addition, that partition must commit at least this many times as many records as the other
+# partitions do on average.
+HOT_TIMES: Final = 2
+# The slowest part of the way is named if it takes at least this share of the time. The time in
+# Kafka is not counted.
+LONGEST_SHARE: Final = 0.5
+# A store that takes this long until its first answer is named even if the worker is on time.
+SLOW_STORE_MS: Final = 500.0
+# The latency bound that is used if `window.target_p99_ms` is off.
+BOUND_MS: Final = 100.0
+
+# For each part of the way: what it waits for. The parts that are missing here (queue, wait,
+# hold_back) wait for one of these parts.
+PARTS: Final[Mapping[str, str]] = {
+    "fetch": "store",
+    "decode": "worker",
+    "call": "model",
+    "publish": "kafka",
+}
+# For each part of an object's way: how a sentence names it.
+WAY: Final[Mapping[str, str]] = {
+    "kafka_in": "Kafka, before the worker",
+    "queue": "the queue for a fetcher",
+    "fetch": "the store",
+    "decode": "decoding",
+    "wait": "the window",
+    "call": "the model",
+    "hold_back": "waiting for answers before it",
+    "publish": "Kafka, after the worker",
+}
+
+
+class _Limit(NamedTuple):
+    kind: str
+    what: str
+    do: str
+    stream: str | None = None
+
+
+def limit(document: Document) -> Problem | None:
+    """The one thing that slows the whole flow, with the figures that show it."""
+    late = is_late(document)
+    kind = _kind(document, late=late)
+    if kind is None:
+        return None
+    whole = _SENTENCES[kind](document)
+    drain_s = value_at(document, "flow", "drain_s")
+    backlog_s = document.get("backlog_s") or 0.0
+    is_bad = late and (backlog_s > BAD_S or over_share(document) > 0.0) and drain_s is None
+    what = whole.what + ("" if drain_s is None else f"; the backlog is done in {seconds(drain_s)}")
+    return Problem(BAD if is_bad else WARN, whole.kind, what, whole.do, whole.stream)
+
+
+def over_share(document: Document) -> float:
+    """The share of objects that took longer than the bound; 0 if it is as small as intended."""
+    over = value_at(document, "flow", "over_bound") or 0.0
+    objects = value_at(document, "flow", "over_bound_objects") or 0
+    return over if over > LATE_SHARE and objects >= LATE_OBJECTS else 0.0
+
+
+def is_late(document: Document) -> bool:
+    """Lines that stand still do not count."""
+    age_s = value_at(document, "flow", "moving_s") or 0.0
+    lag_s = value_at(document, "flow", "lag_s") or 0.0
+    return age_s > LATE_S or lag_s > LATE_S or over_share(document) > 0.0
+
+
+def is_skewed(assignments: Sequence[Mapping[str, Any]]) -> bool:
+    """Does one of several partitions have nearly all of the backlog, although it commits many more
+    records than the others? A partition that waits for slow objects has a backlog as well, but does
+    not commit more records than the others.
+    """
+    hot = max(assignments, key=lambda one: one["lag"] or 0, default=None)
+    if hot is None or len(assignments) < 2:
+        return False
+    lag = hot["lag"] or 0
+    if not lag or lag <= HOT_SHARE * sum(one["lag"] or 0 for one in assignments):
+        return False
+    done = [one.get("committed_per_s") or 0.0 for one in assignments if one is not hot]
+    return bool((hot.get("committed_per_s") or 0.0) >= HOT_TIMES * sum(done) / len(done))
+
+
+def are_most_late(document: Document, part_ms: float) -> bool:
+    """Do most streams suffer from a slow part of the way? Such a part makes all streams late. A
+    slow camera, in contrast, makes only its own stream late, and the streams that wait behind it.
+    `part_ms`: how long the part takes on average. Streams that were stopped do not count.
+    """
+    moving = [one for one in document.get("streams") or () if not one.get("stopped")]
+    late = sum(_takes_as_long(one, part_ms) for one in moving)
+    others = document.get("streams_others")
+    if others is not None:
+        return late == len(moving) and _takes_as_long(others, part_ms)
+    return late > len(moving) / 2
+
+
+def _takes_as_long(stream: Mapping[str, Any], part_ms: float) -> bool:
+    return max((stream["age_s"] or 0.0) * 1000, stream.get("now_p99_ms") or 0.0) >= part_ms
+
+
+def _kind(document: Document, *, late: bool) -> str | None:
+    way = _way(document)
+    if not late:
+        return "store" if _fetch_ms(way) >= SLOW_STORE_MS and _is_wide(document, "fetch") else None
+    worker = "skew" if is_skewed(document.get("assignments") or ()) else "worker"
+    if _busy(document, "loop") >= FULL:
+        ran = value_at(document, "flow", "cpu", "ran")
+        return "starved" if ran is not None and ran < FULL else worker
+    parts = (
+        ("publishing", "kafka"),
+        ("calls", "model"),
+        ("decoders", worker),
+        ("fetchers", "store"),
+        ("buffer", "buffer"),
+    )
+    full = next((kind for part, kind in parts if _busy(document, part) >= FULL), None)
+    if full is not None:
+        return full
+    slowest = max(PARTS, key=lambda part: way.get(part) or 0.0)
+    if _is_wide(document, slowest):
+        return PARTS[slowest]
+    return "skew" if worker == "skew" else None
+
+
+def _is_wide(document: Document, part: str) -> bool:
+    """True if this part takes most of the way, and makes most streams late."""
+    way = _way(document)
+    ms = way.get(part) or 0.0
+    whole_ms = sum(spent or 0.0 for name, spent in way.items() if name != "kafka_in")
+    least_ms = LONGEST_SHARE * (document.get("bound_ms") or BOUND_MS)
+    return ms >= max(least_ms, LONGEST_SHARE * whole_ms) and are_most_late(document, ms)
+
+
+def _way(document: Document) -> Mapping[str, float | None]:
+    return value_at(document, "flow", "way_ms") or {}
+
+
+def _fetch_ms(way: Mapping[str, float | None]) -> float:
+    return way.get("fetch") or 0.0
+
+
+def _each(document: Document, part: str, what: str) -> str:
+    ms = value_at(document, "flow", "way_ms", part)
+    return "" if ms is None else f", {seconds(ms / 1000)} {what}"
+
+
+def _busy(document: Document, part: str) -> float:
+    return value_at(document, "flow", "busy", part) or 0.0
+
+
+def _model(document: Document) -> _Limit:
+    most = value_at(document, "window", "most_calls") or 0
+    busy = _busy(document, "calls")
+    each = _each(document, "call", "each")
+    if busy >= FULL:
+        return _Limit(
+            "model",
+            f"the model is the limit: {busy * most:.1f} of {most} calls busy{each}",
+            "Add model workers, or servers in model.replicas; more Penstock workers do not help",
+        )
+    return _Limit(
+        "model",
+        f"the model is slow{each}, with {busy * most:.1f} of {most} calls busy",
+        "Look at the model server's load: a call takes most of an object's time, and more calls at "
+        "a time would not help",
+    )
+
+
+def _store(document: Document) -> _Limit:
+    each = _each(document, "fetch", "until its first answer")
+    do = "Look at the store's load and the way to it"
+    most: Mapping[str, Any] | None = max(
+        document.get("stores") or (),
+        key=lambda one: (one["is_slow"], one["in_flight"] / one["limit"]),
+        default=None,
+    )
+    if most is not None and most["is_slow"]:
+        usual = seconds(most["usual_ms"] / 1000)
+        return _Limit("store", f"the store is slow{each}; {usual} is usual", do)
+    if most is None or _busy(document, "fetchers") < FULL:
+        return _Limit("store", f"the store is slow{each}", do)
+    return _Limit(
+        "store",
+        f"the store is the limit: {most['in_flight']} of {most['limit']} reads in flight{each}",
+        "Raise objects.most_concurrency"
+        if most["held_by"] == "most"
+        else f"More reads at a time bring no more. {do}",
+    )
+
+
+def _kafka(document: Document) -> _Limit:
+    each = _each(document, "publish", "until an answer is acknowledged")
+    do = "Look at the brokers' load and disks, and at what else writes to them"
+    return _Limit("kafka", f"Kafka is the limit{each}", do)
+
+
+def _worker(document: Document) -> _Limit:
+    if _busy(document, "decoders") > _busy(document, "loop"):
+        part, do = "decoders", "Raise limits.decoders if there are cores, or start another worker"
+    else:
+        part, do = "loop", "Start another worker of the group, or penstock run --processes N"
+    verb = "are" if part == "decoders" else "is"
+    busy = percent(_busy(document, part))
+    return _Limit("worker", f"this worker is the limit: its {part} {verb} {busy} busy", do)
+
+
+def _starved(document: Document) -> _Limit:
+    cpu: Mapping[str, Any] = value_at(document, "flow", "cpu")
+    what = f"this process gets {cpu['ran']:.1f} of a core, and would use more"
+    if quota := cpu.get("throttled"):
+        cores = cpu.get("quota")
+        of = "" if cores is None else f" of {cores:g} cores"
+        why = f": its container's limit{of} held it up for {percent(quota)} of the time"
+        return _Limit("starved", what + why, "Raise the container's CPU limit, or remove it")
+    if (stolen := cpu.get("stolen") or 0.0) > 1.0 - FULL:
+        why = f": the machine's host takes {percent(stolen)} of its processors' time"
+        return _Limit("starved", what + why, "Move the worker to a machine that is not oversold")
+    why = f": {cpu['load']:.0f} tasks want this machine's {cpu['cores']} processors"
+    return _Limit("starved", what + why, "Give it a core: move other processes elsewhere")
+
+
+def _skew(document: Document) -> _Limit:
+    assignments = document.get("assignments") or ()
+    work = {
+        (one["topic"], one["partition"]): (one["lag"] or 0) + one["owed"] for one in assignments
+    }
+    topic, number = most = max(work, key=lambda part: work[part])
+    share = work[most] / (sum(work.values()) or 1)
+    # The status of a stream has the number of its partition, but not its topic. So if several
+    # topics have a partition of this number, we cannot tell which streams belong to which of them.
+    is_alone = [other for _, other in work].count(number) == 1
+    streams = document.get("streams") or () if is_alone else ()
+    ours = [one for one in streams if one["partition"] == number]
+    hot = max(ours, key=lambda one: one["rows_per_s"] or 0.0, default=None)
+    of_hot = "" if hot is None else f", most of it of {named(hot['stream'])}"
+    name = f"{number}" if len({topic for topic, _ in work}) == 1 else f"{topic}/{number}"
+    return _Limit(
+        "skew",
+        f"partition {name} has {percent(share)} of all that is owed{of_hot}",
+        "Give each camera a key of its own, add partitions, or set output.order = 'stream'",
+        None if hot is None else hot["stream"],
+    )
+
+
+def _buffer(document: Document) -> _Limit:
+    spent, most = (
+        value_at(document, "budget", "spent_bytes") or 0,
+        value_at(document, "budget", "limit_bytes") or 0,
+    )
+    held: Mapping[str, Any] | None = max(
+        document.get("streams") or (), key=lambda one: one["owed"] or 0, default=None
+    )
+    of = "" if held is None or not held["owed"] else f"; {named(held['stream'])} owes the most"
+    return _Limit(
+        "buffer",
+        f"the buffer is full: {spent / 2**20:,.0f} of {most / 2**20:,.0f} MiB{of}",
+        "Answers leave more slowly than objects come; limits.buffer_bytes may be raised if there "
+        "is memory",
+        None if held is None else held["stream"],
+    )
+
+
+_SENTENCES: Final[Mapping[str, Callable[[Document], _Limit]]] = {
+    "starved": _starved,
+    "model": _model,
+    "store": _store,
+    "kafka": _kafka,
+    "worker": _worker,
+    "skew": _skew,
+    "buffer": _buffer,
+}

@@ -1,0 +1,77 @@
+"""For how long a problem is told, so that no line of the page flickers.
+
+Rule: a problem appears at once. A problem that is a state, such as a stopped line, is told exactly
+while it is found. A problem that is measured, such as lateness, stays until it has not been found
+for `HOLD_S`. Meanwhile it is told at its worst level of the last `HOLD_S`, and its sentence keeps
+to the same kind and the same stream. A line that another problem explains goes at once. Pure: time
+is an argument. Owner: the status.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from penstock.core.diagnosis.diagnose import in_order, without_consequences
+from penstock.core.diagnosis.problem import BAD, OF_FLOW, Problem
+
+# The page gets one update a second, so this is three updates.
+HOLD_S: Final = 3.0
+# For each kind of problem that is measured: its line. Of the kinds that share a line, only one is
+# told at a time. The other kinds are states, or are told for a while anyway.
+LINES: Final = {
+    **dict.fromkeys(("away", "unanswered_rows"), "away"),
+    "breaker": "breaker",
+    **dict.fromkeys(OF_FLOW, "flow"),
+}
+
+
+class _Told(NamedTuple):
+    """A measured problem that is told at the moment. `seen_s`: when it was last found. `bad_s`:
+    when its level was last bad.
+    """
+
+    problem: Problem
+    seen_s: float
+    bad_s: float | None
+
+
+class SteadyProblems:
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str | None], _Told] = {}
+
+    def tell(self, found: Sequence[Problem], now_s: float) -> list[Problem]:
+        """The problems to tell now, worst first. `found`: the problems that were found just now."""
+        states = [one for one in found if one.kind not in LINES]
+        measured = {(LINES[one.kind], one.service): one for one in found if one.kind in LINES}
+        told = {
+            line: _next(self._told.get(line), measured.get(line), now_s)
+            for line in {**self._told, **measured}
+        }
+        held = {line: one for line, one in told.items() if one is not None}
+        kept = without_consequences([*states, *(one.problem for one in held.values())])
+        self._told = {line: one for line, one in held.items() if one.problem in kept}
+        return in_order(kept)
+
+
+def _next(before: _Told | None, problem: Problem | None, now_s: float) -> _Told | None:
+    if before is not None and now_s - before.seen_s >= HOLD_S:
+        before = None
+    if problem is None:
+        return before
+    is_bad = problem.level == BAD
+    if before is None:
+        return _Told(problem, now_s, now_s if is_bad else None)
+    if _is_other(before.problem, problem):
+        return before
+    bad_s = now_s if is_bad else before.bad_s
+    if bad_s is not None and now_s - bad_s < HOLD_S:
+        problem = problem._replace(level=BAD)
+    return _Told(problem, now_s, bad_s)
+
+
+def _is_other(before: Problem, now: Problem) -> bool:
+    """True if the line would change to another cause. A line that says more of the same trouble
+    (a stream is named that was not) may change at once.
+    """
+    if LINES[now.kind] == "flow" and before.kind != now.kind:
+        return True
+    return bool(before.stream and now.stream and before.stream != now.stream)

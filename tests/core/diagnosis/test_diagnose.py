@@ -1,0 +1,362 @@
+"""What is told of a worker: one cause, with its stream or service, and nothing that follows from
+it.
+"""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.diagnosis.diagnose import MOST_NAMED, bound_by, diagnose, with_diagnosis
+from penstock.core.diagnosis.streams import NEWS_MS
+from tests.support.status_documents import document, letter, stopped, stream
+from tests.support.troubles import CAM, TROUBLES, away, busy, flow, late, troubled
+
+
+@pytest.mark.parametrize("cause", TROUBLES)
+def test_each_cause_is_told_alone(cause: str) -> None:
+    trouble = TROUBLES[cause]
+    problems = diagnose(troubled(cause))
+    [problem] = problems
+    assert problem.what.lower().startswith(trouble.line.lower())
+    assert (problem.kind, problem.stream, problem.service) == (
+        trouble.kind,
+        trouble.stream,
+        trouble.service,
+    )
+    assert bound_by(problems) == trouble.bound_by
+    assert problem.do
+
+
+BEHIND = "site-1/cam-2"
+
+
+@pytest.mark.parametrize(
+    ("cause", "states"),
+    [
+        ("slow camera", {CAM: "behind"}),
+        ("stopped line", {CAM: "stopped", BEHIND: f"held back by {CAM}"}),
+        ("model too slow", {"site-1/cam-1": "behind"}),
+        ("one silent", {}),
+    ],
+)
+def test_the_states_of_streams_do_not_contradict_the_first_line(
+    cause: str, states: dict[str, str]
+) -> None:
+    whole = troubled(cause)
+    shown = with_diagnosis(whole, diagnose(whole))["streams"]
+    found = {one["stream"]: one["state"] for one in shown if one["level"] in ("warn", "bad")}
+    assert states.items() <= found.items()
+    assert cause == "model too slow" or len(found) == len(states)
+
+
+def test_the_state_of_a_stream() -> None:
+    def state(changes: dict[str, Any], one: dict[str, Any]) -> str:
+        whole = document() | {"streams": [one]} | changes
+        return str(with_diagnosis(whole, [])["streams"][0]["state"])
+
+    assert state({}, stream(CAM)) == "on time"
+    assert state({}, stream(CAM, p99_ms=None, now_p99_ms=None)) == "quiet"
+    # What is over the bound a little is on time, as the first line says.
+    assert state({}, stream(CAM, p99_ms=80.0, now_p99_ms=80.0)) == "on time"
+    assert state({}, stream(CAM, now_p99_ms=800.0)) == "slow"
+    assert state({"settled_s": 3.0}, stream(CAM, age_s=30.0)) == "starting"
+    assert state({"letters": [letter(CAM)]}, stream(CAM, rejected=1)) == "refused: bad_row"
+    assert state({}, stream(CAM, rejected=1, last_code="bad_row")) == "on time"
+    assert state({}, stream(CAM, is_silent=True, every_s=0.3)) == "silent; came each 300 ms"
+    held = {"by": "b/k", "stream": "cam-1", "stage": "download", "objects": 4}
+    behind = [one | {"held_back": held} for one in document()["assignments"]]
+    late = stream(CAM, age_s=4.0)
+    assert state({"assignments": behind}, late) == "held back by cam-1"
+    assert state({"assignments": behind}, late | {"stream": "cam-1"}) == "behind"
+
+
+def test_a_stopped_line_tells_which_streams_stand_behind_it_and_since_when() -> None:
+    [found] = diagnose(troubled("stopped line"))
+    assert found.holds == ("it holds back 1 other stream: site-1/cam-2 of its partition, for 90 s")
+    alone = troubled("stopped line")
+    # With order by stream, it holds back none.
+    alone["assignments"][0]["is_stopped"] = False
+    assert diagnose(alone)[0].holds is None
+
+
+def test_nothing_measured_is_judged_while_the_worker_starts() -> None:
+    for cause, trouble in TROUBLES.items():
+        found = diagnose(troubled(cause) | {"settled_s": 9.0})
+        is_measured = trouble.kind in (
+            "model", "store", "worker", "starved", "skew", "buffer", "late", "backlog",
+        )  # fmt: skip
+        assert bool(found) != is_measured, cause
+    assert diagnose(document() | {"assignments": [], "uptime_s": 3.0}) == []
+
+
+def said(changes: dict[str, Any]) -> list[tuple[str, str, str]]:
+    found = diagnose(document() | changes)
+    assert all(one.do for one in found)
+    return [(one.level, one.kind, one.what) for one in found]
+
+
+def test_all_is_well() -> None:
+    assert said({}) == []
+
+
+def test_figures_that_are_not_known_yet_say_nothing() -> None:
+    known = ("assignments", "uptime_s", "now_ms")
+    assert diagnose({key: document()[key] for key in known}) == []
+    assert said({"flow": None, "streams": None, "letters": [], "model": None}) == []
+
+
+def test_a_stopped_line_is_told_with_how_to_go_on() -> None:
+    [found] = diagnose(document() | {"assignments": [stopped("cam-7")]})
+    assert found.what == (
+        "cam-7 stands still at refs/3, offset 12, row 4: 2 of its objects failed in a row; now "
+        "bad_row: 'oops' is not a number"
+    )
+    assert "penstock dlq resume cam-7" in found.do
+    assert "penstock dlq skip cam-7" in found.do
+    assert (found.level, found.stream) == ("bad", "cam-7")
+
+
+def test_of_many_stopped_lines_some_are_named() -> None:
+    many = [stopped(f"cam-{number}") for number in range(9)]
+    found = said({"assignments": many})
+    assert len(found) == MOST_NAMED + 1
+    assert found[-1][2] == f"{9 - MOST_NAMED} more streams stand still"
+
+
+@pytest.mark.parametrize("service", ["Kafka broker", "object store", "model server"])
+def test_a_service_that_is_away_is_named_with_its_time_and_its_words(service: str) -> None:
+    outage = {"service": service, "away_s": 12.0, "why": "refused"}
+    model = document()["model"] | {"asked_s": 13.0}
+    assert said({"outages": [outage], "model": model}) == [
+        ("bad", "away", f"the {service} has not answered for 12.0 s: refused")
+    ]
+
+
+def test_a_single_lost_request_is_no_outage_and_a_shadow_no_error() -> None:
+    assert said({"outages": [{"service": "object store", "away_s": 0.1}]}) == []
+    away = {"service": "shadow model v2", "away_s": 9.0}
+    assert said({"outages": [away]})[0][0] == "warn"
+
+
+def test_a_model_that_fails_on_rows_alone_is_not_called_away() -> None:
+    outage = {"service": "model server", "away_s": 8.0, "why": "it hangs up"}
+    model = document()["model"] | {"answers": True, "asked_s": 2.0}
+    [(_, _, what)] = said({"outages": [outage], "model": model})
+    assert what == (
+        "the model server answers questions without rows, and has failed on rows for 8.0 s: "
+        "it hangs up"
+    )
+    # An answer from before the outage tells nothing of it.
+    [(_, _, what)] = said({"outages": [outage], "model": model | {"asked_s": 9.0}})
+    assert what == "the model server has not answered for 8.0 s: it hangs up"
+
+
+def test_a_model_that_is_silent_and_one_whose_breaker_is_open_are_named() -> None:
+    model = document()["model"]
+    assert said({"model": model | {"answers": False}}) == [
+        ("bad", "away", "the model rows does not answer")
+    ]
+    [(level, kind, what)] = said({"models": [model, model | {"name": "b", "breaker_open": True}]})
+    assert (level, kind, what[:18]) == ("bad", "breaker", "the model b is ill")
+
+
+def test_a_stream_that_is_refused_is_told_with_code_and_words() -> None:
+    streams = [stream("cam-7", age_s=4.2), stream("cam-8")]
+    assert said({"letters": [letter("cam-7")], "streams": streams}) == [
+        (
+            "bad",
+            "refused",
+            "cam-7: its objects are refused, bad_row: 'oops' is not a number",
+        )
+    ]
+    [(_, _, what)] = said({"letters": [letter("cam-7", row=3)] * 5})
+    assert what == "cam-7: its rows are refused, bad_row: 'oops' is not a number"
+
+
+def test_old_rejections_are_no_news_and_many_streams_are_told_together() -> None:
+    old = letter("cam-7")
+    old["at_ms"] -= NEWS_MS + 1
+    assert said({"letters": [old]}) == []
+    many = [letter(f"cam-{number % 8}") for number in range(20)]
+    [(_, _, what)] = said({"letters": many})
+    assert what == (
+        "20 objects and rows of 8 streams or more were refused just now; the newest: cam-0, "
+        "bad_row: 'oops' is not a number"
+    )
+
+
+def test_answers_beyond_the_bound_are_told_with_where_their_time_goes() -> None:
+    [(level, kind, what)] = said(flow(over_bound=0.25, over_bound_objects=40))
+    assert (level, kind) == ("warn", "over_bound")
+    assert what == (
+        "25 % of the objects took longer than the bound of 50 ms, most of it in the model: 9 ms on "
+        "average"
+    )
+    # The window is learned so that one in a hundred does.
+    assert said(flow(over_bound=0.03, over_bound_objects=40)) == []
+    assert said(flow(over_bound=0.25, over_bound_objects=3)) == []
+
+
+def test_the_limit_is_bad_unless_the_backlog_shrinks() -> None:
+    [(level, _, _)] = said(late(busy=busy(calls=1.0)))
+    assert level == "bad"
+    [(level, kind, what)] = said(late(busy=busy(calls=1.0), drain_s=8.0))
+    assert (level, kind) == ("warn", "model")
+    assert what.endswith("4.0 of 4 calls busy, 9 ms each; the backlog is done in 8.0 s")
+
+
+def test_a_model_whose_calls_are_not_busy_is_no_limit_but_slow() -> None:
+    way = document()["flow"]["way_ms"] | {"call": 1_200.0}
+    [(_, kind, what)] = said(late(way_ms=way, busy=busy(calls=0.3)))
+    assert (kind, what) == ("model", "the model is slow, 1.2 s each, with 1.2 of 4 calls busy")
+
+
+def test_decoders_that_limit_the_worker_are_told() -> None:
+    [(_, _, what)] = said(late(busy=busy(decoders=0.98)))
+    assert what == "this worker is the limit: its decoders are 98 % busy"
+
+
+def test_partitions_of_the_same_number_in_two_topics_are_told_apart() -> None:
+    parts = [one | {"topic": topic} for topic in ("a", "b") for one in document()["assignments"]]
+    hot = {"lag": 9_000, "committed_per_s": 300.0}
+    found = late() | {
+        "assignments": [parts[0] | hot, *(one | {"lag": 10} for one in parts[1:])],
+        "streams": [stream("cam-1", rows_per_s=5.0)],
+    }
+    [(_, _, what)] = said(found)
+    assert what == "partition a/0 has 99 % of all that is owed"
+    halted = stopped("cam-7")
+    other = halted | {"topic": "other", "stopped": []}
+    [(_, _, what)] = said({"assignments": [halted, other]})
+    assert what.startswith(f"cam-7 stands still at {halted['topic']}/3, ")
+
+
+def test_a_store_that_takes_most_of_the_way_is_slow_though_it_limits_nothing() -> None:
+    way = document()["flow"]["way_ms"] | {"fetch": 1200.0}
+    slow = [stream(f"cam-{number}", now_p99_ms=1_400.0) for number in range(3)]
+    # The bound is so high that they are on time.
+    known = {"bound_ms": 2_000.0, "streams_known": 3}
+    assert said(flow(way_ms=way) | known | {"streams": slow}) == [
+        ("warn", "store", "the store is slow, 1.2 s until its first answer")
+    ]
+    # One stream with slow objects makes the mean slow, too.
+    assert said(flow(way_ms=way) | known | {"streams": [slow[0], stream("a"), stream("b")]}) == []
+
+
+def test_a_store_is_slow_if_it_is_slower_than_itself() -> None:
+    """A store that takes 34 ms is far, not slow; one that usually takes 12 ms is."""
+    way = document()["flow"]["way_ms"] | {"fetch": 34.0}
+    [reads] = document()["stores"]
+    slow = {"stores": [reads | {"is_slow": True, "answer_ms": 34.0, "usual_ms": 12.0}]}
+    # Nobody minds while answers are on time.
+    assert said(flow(way_ms=way) | slow) == []
+    [(level, kind, what)] = said(late(way_ms=way) | slow)
+    assert (level, kind) == ("bad", "store")
+    assert what == "the store is slow, 34 ms until its first answer; 12 ms is usual"
+
+
+def test_one_late_stream_is_named_and_so_are_those_with_it() -> None:
+    late = stream("cam-7", age_s=4.2)
+    assert said({"streams": [late], "streams_known": 12}) == [
+        ("warn", "late", "cam-7 is 4.2 s behind; the other 11 streams are on time")
+    ]
+    others = [stream(f"cam-{number}", age_s=3.0) for number in range(2)]
+    [(_, _, what)] = said({"streams": [*others, late], "streams_known": 12})
+    assert what == "cam-7 is 4.2 s behind, and 2 more of partition 0 wait with it"
+    elsewhere = [one | {"partition": 1} for one in others]
+    [(_, _, what)] = said({"streams": [*elsewhere, late], "streams_known": 12})
+    assert what == "cam-7 is 4.2 s behind, and 2 more of 12 streams are late"
+    slow = stream("cam-9", now_p99_ms=1500.0)
+    [(_, _, what)] = said({"streams": [slow], "streams_known": 1})
+    assert what == "cam-9 is slow, its p99 is 1.5 s"
+    [(level, _, _)] = said({"streams": [stream("cam-7", age_s=90.0)]})
+    assert level == "bad"
+
+
+@pytest.mark.parametrize(
+    ("stage", "advice"), [("download", "slow to come"), ("predict", "does the model take long")]
+)
+def test_the_stream_that_holds_the_others_back_is_named_with_its_object(
+    stage: str, advice: str
+) -> None:
+    first, *others = document()["assignments"]
+    held = {"by": "b/slow.csv", "stream": "cam-1", "stage": stage, "objects": 7}
+    behind = [stream("cam-2", age_s=9.0), stream("cam-1", age_s=8.0)]
+    whole = {"assignments": [first | {"held_back": held}, *others], "streams": behind}
+    [found] = diagnose(document() | whole)
+    assert (found.kind, found.stream) == ("late", "cam-1")
+    assert advice in found.do
+    assert found.holds is not None
+    assert found.holds.startswith(f"7 answered objects wait behind b/slow.csv, which is at {stage}")
+
+
+def test_streams_of_a_mere_backlog_are_not_blamed() -> None:
+    behind = [stream("cam-7", age_s=17.8), stream("cam-8", age_s=17.0, partition=1)]
+    [(level, kind, what)] = said(flow(moving_s=17.8, drain_s=9.0) | {"streams": behind})
+    assert (level, kind) == ("warn", "backlog")
+    assert what == "a backlog is worked off, done in 9.0 s"
+
+
+def test_lateness_by_an_outage_is_told_as_the_outage() -> None:
+    outage = {"service": "object store", "away_s": 9.0}
+    found = said({"streams": [stream("cam-7", age_s=9.0)], "outages": [outage]})
+    assert [kind for _, kind, _ in found] == ["away"]
+
+
+def test_a_service_is_named_apart_from_the_sentence() -> None:
+    outage = {"service": "model server", "away_s": 9.0}
+    model = document()["model"]
+    for asked_s, kind in ((2.0, "unanswered_rows"), (12.0, "away")):
+        [one] = diagnose(document() | {"outages": [outage], "model": model | {"asked_s": asked_s}})
+        assert (one.kind, one.service, one.stream) == (kind, "model server", None)
+
+
+def test_a_worker_without_a_partition_says_so() -> None:
+    [found] = diagnose(document() | {"assignments": [], "uptime_s": 13.0})
+    assert (found.level, "joins its group" in found.do) == ("warn", True)
+    [found] = diagnose(document() | {"assignments": [], "uptime_s": 300.0})
+    assert "in reserve" in found.do
+
+
+def test_what_has_nothing_to_do_with_the_cause_is_told_beside_it() -> None:
+    both = away("object store") | {"letters": [letter("cam-9")], "assignments": [stopped(CAM)]}
+    assert [kind for _, kind, _ in said(both)] == ["stopped", "away", "refused"]
+    never = {"routes": {"asked": 10, "never_matched": ["x"]}}
+    assert [level for level, _, _ in said(away("object store") | never)] == ["bad", "warn"]
+
+
+def test_names_and_messages_from_outside_stay_short_and_on_one_line() -> None:
+    bad = letter("cam\n7" + "x" * 500)
+    bad["message"] = "a\nb" + "y" * 5_000
+    [(_, _, what)] = said({"letters": [bad]})
+    assert what.isprintable()
+    assert "\\n" not in what
+    assert len(what) < 500
+
+
+def test_the_problems_of_several_members_are_told_with_their_number() -> None:
+    silent = {"process": 0, "restarts": 1, "up": False, "error": "it does not run"}
+    late = document() | {"streams": [stream("cam-7", age_s=4.2)], "streams_known": 2}
+    late |= {"process": 1, "restarts": 0, "up": True}
+    reserve = document() | {"assignments": [], "process": 2, "restarts": 0, "up": True}
+    members = [
+        one | {"problems": [each._asdict() for each in diagnose(one)]} for one in (late, reserve)
+    ]
+    found = diagnose({"processes": [silent, *members]})
+    assert [one.what for one in found] == [
+        "process 0: it does not run",
+        "process 1: cam-7 is 4.2 s behind; the other stream is on time",
+    ]
+    [alone] = diagnose({"processes": [silent]})
+    assert alone.what == "the worker: it does not run"
+
+
+def test_a_route_that_nothing_matches_is_told_with_how_streams_are_called() -> None:
+    never = ["stream = 'plat/site-1/*' to rows-ts"]
+    [(level, kind, what)] = said({"routes": {"asked": 1_200, "never_matched": never}})
+    assert (level, kind) == ("warn", "route")
+    assert what == (
+        "none of 1,200 objects matched the route of stream = 'plat/site-1/*' to rows-ts; streams "
+        f"are called like {document()['streams'][0]['stream']}"
+    )
+    assert said({"routes": {"asked": 1_200, "never_matched": []}}) == []
