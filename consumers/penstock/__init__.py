@@ -40,6 +40,7 @@ Where to look. Each part rests on those below it:
       order/        what may be published, what is fetched next, when does a line stop?
       window/       when does a batch close?
       bad_rows/     which row made the model refuse a batch?
+      diagnosis/    what is wrong with a worker, why, and what to do?
       health/       may a service be asked again?
       records/      what is published, under which name?
       routing/      which model, which store, which stream?
