@@ -110,8 +110,8 @@ def settings_of(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
     """The settings of a scenes worker, as `SECTION__KEY`."""
     return {
         "SCENES__ENGINE": options.engine,
+        "SCENES__ANCHOR": "grid",  # the oracle computes scenes on a grid
         "SCENES__PERIOD_MS": str(shape.period_ms),
-        "SCENES__TOLERANCE_MS": str(shape.period_ms // 2),
         "SCENES__MEMBERS": orjson.dumps(shape.members_of()).decode(),
         "HTTP__PORT": "0",
     }

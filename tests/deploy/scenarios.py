@@ -110,6 +110,10 @@ FAILURES: Final[Mapping[str, Series]] = {
     "PenstockShadowDisagrees": {
         "penstock_shadow_rows_total{outcome='disagreed'}": counter(0.5, 30)
     },
+    "PenstockScenesLose": {
+        "penstock_scenes_predictions_total{site='s',what='arrived'}": counter(600, 600),
+        "penstock_scenes_predictions_total{site='s',what='late'}": counter(6, 500),
+    },
     "PenstockCommitsFail": {
         "penstock_commits_total": counter(30, 0),
         "penstock_commit_failures_total": counter(0, 3),

@@ -9,10 +9,12 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
+from penstock.scenes.page import SiteMetrics
 from penstock.telemetry.worker import Telemetry
 from tests.deploy.capture import RULES
 from tests.deploy.scenarios import FAILURES, HEALTH, QUIET, Series, named
 from tests.deploy.tools import ROOT, tool
+from tests.scenes.world import World
 
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
@@ -42,8 +44,8 @@ def judged(folder: Path, tests: list[dict[str, Any]]) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_there_are_twelve_alerts_and_a_failure_for_each() -> None:
-    assert len(ALERTS) == 12
+def test_there_are_thirteen_alerts_and_a_failure_for_each() -> None:
+    assert len(ALERTS) == 13
     assert ALERTS.keys() == FAILURES.keys()
 
 
@@ -77,13 +79,14 @@ def test_the_scenarios_and_the_rules_use_what_a_worker_exports() -> None:
     shadow.compared("a", 1, 1)
     telemetry.rejected("bad_row", 1)
     telemetry.replicas.store_failed_over("near")
+    telemetry.registry.register(SiteMetrics(World().ledger()))
     page = generate_latest(telemetry.registry).decode()
     kinds = set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))
     kinds |= {f"{kind}_count" for kind in kinds}
     for name in {*HEALTH, *(name for changes in FAILURES.values() for name in changes)} - {"up"}:
         metric, _, labels = name.replace("'", '"').partition("{")
         assert metric in kinds
-        if labels and "bound_by" not in metric:
+        if labels and "bound_by" not in metric and "scenes" not in metric:
             assert f"{metric}{{{labels}" in page
     used = {name for rule in ALERTS.values() for name in re.findall(r"penstock_\w+", rule["expr"])}
     assert used <= kinds

@@ -112,7 +112,7 @@ def flow(random: Random, shape: Rules, ticks: int) -> Iterator[Event]:
     replay = random.choice((0, 24 * HOUR))
     events: list[Event] = []
     for step in range(ticks):
-        due = EPOCH + step * shape.period_ms
+        due = EPOCH + step * (shape.period_ms or 50)
         after = random.choice((0, 1_000, 2_000)) if is_behind else 0
         events.append((due + replay + after + random.randint(0, 60), "", None))
         for camera in cameras:

@@ -110,7 +110,7 @@ class SlowSite:
         if time - arrival.recorded_ms > self.rules.ahead_ms:
             return "ahead"
         distance = min(time % self.rules.period_ms, -time % self.rules.period_ms)
-        return "off_grid" if distance > self.rules.tolerance_ms else None
+        return "off_grid" if distance > self.rules.within_ms else None
 
     def is_past(self, time: int, recorded: int) -> bool:
         return recorded - time > 1_000
@@ -146,7 +146,7 @@ class SlowSite:
             if member not in slot.ids
             and member not in self.evicted
             and said is not None
-            and rules.tolerance_ms < time - said <= rules.lease_ms
+            and 0 < time - said <= rules.lease_ms
         ]
         return bool(coming) and self.is_past(slot.times[first], slot.recorded[first])
 

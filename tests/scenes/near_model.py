@@ -12,7 +12,7 @@ class SlowNear(SlowSite):
         return None if why == "off_grid" else why
 
     def place(self, arrival: Arrival, member: str, time: int) -> None:
-        near = [slot for slot in self.slots if abs(slot - time) <= self.rules.tolerance_ms]
+        near = [slot for slot in self.slots if abs(slot - time) <= self.rules.within_ms]
         free = [slot for slot in near if member not in self.slots[slot].ids]
         if near and not free:
             self.refused.append((arrival.id, "surplus"))
@@ -34,7 +34,7 @@ class SlowNear(SlowSite):
         return min(slot for slot in slots if spans[slot] == min(spans.values()))
 
     def opened(self, arrival: Arrival, member: str, time: int) -> int | None:
-        is_decided = any(time <= done + self.rules.tolerance_ms for done in self.published)
+        is_decided = any(time <= done + self.rules.within_ms for done in self.published)
         if is_decided or any(time <= slot for slot in self.slots if self.reason(slot)):
             self.too_late(arrival, member, time)
             return None
@@ -53,7 +53,7 @@ class SlowNear(SlowSite):
     def too_late(self, arrival: Arrival, member: str, slot: int) -> None:
         recent = sorted(self.published)[-self.rules.max_open :]
         for time in recent if self.rules.late == "amend" else ():
-            is_near = abs(time - slot) <= self.rules.tolerance_ms
+            is_near = abs(time - slot) <= self.rules.within_ms
             if is_near and member not in self.published[time]:
                 super().too_late(arrival, member, time)
                 return

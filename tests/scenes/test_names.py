@@ -27,10 +27,16 @@ def test_a_section_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
 
 
 def test_the_anchors() -> None:
-    assert rules_of(Scenes()).is_grid
-    leader = rules_of(Scenes(anchor="leader:cam-1"))
-    assert (leader.is_grid, leader.leader) == (False, "cam-1")
-    assert rules_of(Scenes(anchor="smallest")).leader is None
+    def of(**keys: Any) -> tuple[Any, ...]:
+        rules = rules_of(Scenes(**keys))
+        return rules.anchor, rules.leader, rules.period_ms, rules.within_ms
+
+    assert of()[:3] == ("rhythm", None, 0)
+    assert of(period_ms=200)[:3] == ("rhythm", None, 200)
+    assert of(anchor="grid") == ("grid", None, 50, 25)
+    assert of(anchor="grid", period_ms=200) == ("grid", None, 200, 100)
+    assert of(anchor="leader:cam-1") == ("leader", "cam-1", 50, 25)
+    assert of(anchor="smallest", tolerance_ms=80) == ("smallest", None, 50, 80)
 
 
 def test_the_changelog_is_the_one_that_faust_would_name() -> None:

@@ -97,8 +97,11 @@ class World:
         self.is_behind = False
         self.last: Ledger | None = None
 
+    def ledger(self) -> Ledger:
+        return ledger_on(self.kafka, self.rules, lambda: self.now, lambda: self.is_behind)
+
     async def worker(self) -> Ledger:
-        ledger = ledger_on(self.kafka, self.rules, lambda: self.now, lambda: self.is_behind)
+        ledger = self.ledger()
         await ledger.take_over([3])
         return ledger
 

@@ -288,11 +288,11 @@ class Scenes(Section, frozen=True):
     engine: Literal["penstock", "faust"] = "penstock"
     site: str = "(?P<site>[^/]+)/(?P<member>.+)"
     members: Literal["learned"] | dict[str, list[str]] = "learned"
-    anchor: str = "grid"
-    # 50 ms is the period of cameras and sensors at 20 Hz. The tolerance is half a period, so that
-    # every time belongs to an instant of the grid.
-    period_ms: Positive = 50
-    tolerance_ms: NonNegative = 25
+    anchor: str = "rhythm"
+    # `auto`: learned from the members. A grid has 50 ms then, the period of cameras at 20 Hz.
+    period_ms: Positive | Auto = "auto"
+    # `auto`: half a period, so that every time belongs to an instant.
+    tolerance_ms: NonNegative | Auto = "auto"
     offsets_ms: dict[str, int] = field(default_factory=dict)
     patience_ms: NonNegative = 100
     quorum: NonNegative = 0

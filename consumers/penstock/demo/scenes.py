@@ -64,7 +64,6 @@ class Scenes:
         settings = {
             "SCENES__INPUT_TOPIC": place.cfg.output.topic,
             "SCENES__PERIOD_MS": str(period_ms),
-            "SCENES__TOLERANCE_MS": str(period_ms // 2),
             "SCENES__LEASE_MS": str(LEASE_MS),
             # The patience is as long as one period, because the embedded broker hands out one batch
             # at a time.

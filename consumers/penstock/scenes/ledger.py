@@ -201,7 +201,7 @@ class Ledger:
                 decisions, site.state.batch = site.take(), self._batch
                 packed, is_half_full = self._packing.pack(site, decisions)
                 states.append(State(site.state.partition, site.name, packed))
-                self._figures.decided(site.name, decisions.scenes)
+                self._figures.decided(site.name, decisions)
                 if is_half_full:
                     heavy.append(site)
             await self._write_again(await self._claimed.append(states))

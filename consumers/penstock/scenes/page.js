@@ -17,6 +17,8 @@ function curve(steps) {
   }
   return line;
 }
+const lost = ({ sites }) => sites.filter((one) => one.lost).map(
+  (one) => make("p", "site " + one.site + ": " + one.lost, "bad"));
 function site(one) {
   const counts = one.counts, closed = ["complete", "members", "quorum", "deadline"];
   const scenes = closed.reduce((sum, why) => sum + (counts[why] || 0), 0);
@@ -28,7 +30,7 @@ function site(one) {
     card("places taken now", latest ? share(latest.present) : "–"),
     card("scenes", count(scenes)),
     card("undecided", count(one.open)),
-    card("late", count(counts.late || 0), counts.late ? "bad" : ""));
+    card("in no scene", count(one.in_no_scene), one.lost ? "bad" : ""));
   const others = Object.entries(counts).filter(([what]) => what !== "arrived").map(
     ([what, n]) => what + " " + count(n)).join(", ");
   return [make("h2", one.site), cards, curve(one.completeness),
@@ -44,5 +46,5 @@ const silent = (s) => say("no answer for " + Math.round(s) + " s", "bad");
 function show({ status }) {
   $("about").textContent = status.input_topic + " → " + status.output_topic + ", partitions " +
     (status.partitions.join(", ") || "none");
-  $("main").replaceChildren(...status.sites.flatMap(site));
+  $("main").replaceChildren(...lost(status), ...status.sites.flatMap(site));
 }

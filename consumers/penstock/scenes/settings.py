@@ -4,13 +4,16 @@ Rule: settings that contradict each other are refused here. Owner: the command.
 """
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple, cast
 
 from penstock import config
 from penstock.errors import Fatal, usage
-from penstock.scenes.core.rules import Rules
+from penstock.scenes.core.rules import Anchor, Rules
 
 LEADER = "leader:"
+# The period of a grid if none is set: of cameras and sensors at 20 Hz.
+GRID_MS: Final = 50
+LEARNED: Final = 0
 
 
 class Names(NamedTuple):
@@ -36,13 +39,14 @@ def names(scenes: config.Scenes) -> Names:
 def rules_of(scenes: config.Scenes) -> Rules:
     """The rules of `[scenes]`. Raises `Fatal` (exit 2) if settings contradict each other."""
     check(scenes)
-    leader = scenes.anchor.removeprefix(LEADER) if scenes.anchor.startswith(LEADER) else None
+    kind, _, leader = scenes.anchor.partition(":")
+    usual = LEARNED if kind == "rhythm" else GRID_MS
     return Rules(
-        period_ms=scenes.period_ms,
-        tolerance_ms=scenes.tolerance_ms,
+        period_ms=usual if scenes.period_ms == "auto" else scenes.period_ms,
+        tolerance_ms=None if scenes.tolerance_ms == "auto" else scenes.tolerance_ms,
         offsets_ms=scenes.offsets_ms,
-        is_grid=scenes.anchor == "grid",
-        leader=leader,
+        anchor=cast("Anchor", kind),
+        leader=leader or None,
         patience_ms=scenes.patience_ms,
         quorum=scenes.quorum,
         deadline_ms=scenes.deadline_ms,
@@ -73,9 +77,10 @@ def check(scenes: config.Scenes) -> None:
             "site", f"= {scenes.site!r} needs the groups (?P<site>...) and (?P<member>...)"
         )
     is_leader = scenes.anchor.startswith(LEADER) and len(scenes.anchor) > len(LEADER)
-    if scenes.anchor not in ("grid", "smallest") and not is_leader:
+    if scenes.anchor not in ("rhythm", "grid", "smallest") and not is_leader:
         raise _wrong(
-            "anchor", f"= {scenes.anchor!r} is unknown; write grid, smallest or leader:MEMBER"
+            "anchor",
+            f"= {scenes.anchor!r} is unknown; write rhythm, grid, smallest or leader:MEMBER",
         )
     if scenes.inline is not None and scenes.inline and not scenes.inline.startswith("/"):
         raise _wrong(

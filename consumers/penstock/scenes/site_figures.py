@@ -3,17 +3,19 @@ completeness over time.
 
 Rule: the figures are computed from decided scenes, and no decision depends on them. They cost time
 once per scene, and not per prediction. Their memory is bounded, and is freed with the site. A line
-is logged when a member is evicted, and another when the member is back. Owner: the ledger.
+is logged when a member is evicted, or when many predictions are in no scene, and another when this
+is over. Owner: the ledger.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 from penstock.messages.scene import Status
-from penstock.scenes.core.site import Site
-from penstock.scenes.core.state import Decided
+from penstock.scenes.core.losses import losses
+from penstock.scenes.core.site import Decisions, Site
+from penstock.scenes.core.state import Decided, Reason
 
 log = logging.getLogger(__name__)
 
@@ -21,13 +23,16 @@ LAST = 20
 # Completeness is kept for ten minutes, in steps of ten seconds.
 STEP_MS = 10_000
 STEPS = 60
+# What is lost is judged by the steps of the last minute.
+LOST_STEPS = 6
 # The weight of a new scene in the mean of a member's skew. The mean covers about twenty scenes.
 SKEW_WEIGHT = 0.05
 
 
 class Step:
     """Counts the scenes of ten seconds: how many there were, how many of them were complete, how
-    many places for members they had together, and how many of these places were taken.
+    many places for members they had together, and how many of these places were taken. `refused`:
+    predictions that are in no scene.
     """
 
     def __init__(self, since_ms: int) -> None:
@@ -36,6 +41,7 @@ class Step:
         self.complete = 0
         self.places = 0
         self.taken = 0
+        self.refused: Counter[Reason] = Counter()
 
 
 class View:
@@ -46,6 +52,21 @@ class View:
         self.absent: Mapping[str, Status] = {}
         self.skews: dict[str, float] = {}
         self.steps: deque[Step] = deque(maxlen=STEPS)
+        self.lost: str | None = None
+
+    def judge(self, site: str, now_ms: int) -> None:
+        """Tell it when many predictions are in no scene, or no longer. In a site's first step its
+        rhythm is learned, so the step is not judged.
+        """
+        since_ms = now_ms - LOST_STEPS * STEP_MS
+        judged = [step for step in list(self.steps)[1:] if step.since_ms >= since_ms]
+        refused = sum((step.refused for step in judged), Counter[Reason]())
+        placed = sum(step.taken for step in judged)
+        before, self.lost = self.lost, losses(refused, placed, is_told=self.lost is not None)
+        if before is None and self.lost is not None:
+            log.warning("site %s: %s", site, self.lost)
+        if before is not None and self.lost is None:
+            log.info("site %s: its predictions are in scenes again", site)
 
     def add(self, site: str, scene: Decided, now_ms: int) -> None:
         self.last.append(_scene(scene))
@@ -62,14 +83,18 @@ class View:
             self._count(scene, now_ms)
 
     def _count(self, scene: Decided, now_ms: int) -> None:
-        since_ms = now_ms // STEP_MS * STEP_MS
-        if not self.steps or self.steps[-1].since_ms != since_ms:
-            self.steps.append(Step(since_ms))
-        step = self.steps[-1]
+        step = self.step(now_ms)
         step.scenes += 1
         step.complete += scene.closed_by == "complete"
         step.taken += len(scene.taken)
         step.places += len(scene.taken) + len(scene.absent)
+
+    def step(self, now_ms: int) -> Step:
+        """The present step."""
+        since_ms = now_ms // STEP_MS * STEP_MS
+        if not self.steps or self.steps[-1].since_ms != since_ms:
+            self.steps.append(Step(since_ms))
+        return self.steps[-1]
 
 
 class SiteFigures:
@@ -79,15 +104,19 @@ class SiteFigures:
         self._wall_ms = wall_ms
         self._views: dict[str, View] = {}
 
-    def decided(self, site: str, scenes: Sequence[Decided]) -> None:
-        if not scenes:
+    def decided(self, site: str, decisions: Decisions) -> None:
+        if not decisions.scenes and not decisions.refused:
             return
         view = self._views.get(site)
         if view is None:
             view = self._views[site] = View()
         now_ms = self._wall_ms()
-        for scene in scenes:
+        for scene in decisions.scenes:
             view.add(site, scene, now_ms)
+        if decisions.refused:
+            view.step(now_ms).refused.update(each.reason for each in decisions.refused)
+        if decisions.refused or view.lost is not None:
+            view.judge(site, now_ms)
 
     def forget(self, site: str) -> None:
         self._views.pop(site, None)
@@ -98,6 +127,8 @@ class SiteFigures:
     def look(self, site: Site) -> dict[str, Any]:
         """The figures of a site, as a JSON document; times are epoch milliseconds."""
         view, state = self._views.get(site.name) or View(), site.state
+        if view.lost is not None:
+            view.judge(site.name, self._wall_ms())
         return {
             "site": site.name,
             "partition": state.partition,
@@ -113,6 +144,8 @@ class SiteFigures:
             "open": len(state.open),
             "emitted": state.emitted,
             "counts": state.counts,
+            "in_no_scene": sum(state.counts.get(reason, 0) for reason in get_args(Reason)),
+            "lost": view.lost,
             "last": list(reversed(view.last)),
             "completeness": [
                 {

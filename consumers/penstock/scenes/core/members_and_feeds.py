@@ -136,15 +136,15 @@ class Members:
                 found = "members"
         return found
 
-    def event_time(self) -> int | None:
+    def event_time(self) -> float | None:
         """The site's event time: the latest time that at least two members have reached. Two are
         required so that one wrong clock cannot move the event time. If the site has a single
         member, its event time is that member's time.
         """
         said = sorted(
-            member.said
+            member.beat
             for member in self._state.members.values()
-            if member.said is not None and not member.is_evicted
+            if member.beat is not None and not member.is_evicted
         )
         return said[-2] if len(said) > 1 else said[0] if said else None
 
@@ -155,8 +155,8 @@ class Members:
         """
         rules = self._rules
         return any(
-            member.said is not None
-            and time - rules.lease_ms <= member.said < time - rules.tolerance_ms
+            member.beat is not None
+            and time - rules.lease_ms <= member.beat < time
             and not member.is_evicted
             and name not in taken
             for name, member in self._state.members.items()

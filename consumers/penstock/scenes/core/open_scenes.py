@@ -24,13 +24,15 @@ def grid_time(time: int, rules: Rules) -> int | None:
     later one. None: the nearest multiple is farther away than the tolerance.
     """
     slot = (time + rules.period_ms // 2) // rules.period_ms * rules.period_ms
-    return slot if abs(time - slot) <= rules.tolerance_ms else None
+    return slot if abs(time - slot) <= rules.within_ms else None
 
 
-def find(scenes: list[Open], slot: int) -> Open | None:
-    """The open scene of exactly this time."""
+def find(scenes: list[Open], slot: int, gap: int) -> Open | None:
+    """The open scene whose time is nearest to this one, and no farther away than the gap."""
     at = bisect_left(scenes, slot, key=_time)
-    return scenes[at] if at < len(scenes) and scenes[at].time == slot else None
+    near = scenes[max(0, at - 1) : at + 1]
+    scene = min(near, key=lambda each: abs(each.time - slot), default=None)
+    return scene if scene is not None and abs(scene.time - slot) <= gap else None
 
 
 def insert(scenes: list[Open], scene: Open) -> None:
@@ -43,7 +45,7 @@ def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | Non
     smallest with the prediction. If the member has a place in each of them, it is the first of
     them. None: no open scene is within the tolerance.
     """
-    within = [scene for scene in scenes if abs(time - scene.time) <= rules.tolerance_ms]
+    within = [scene for scene in scenes if abs(time - scene.time) <= rules.within_ms]
     free = [scene for scene in within if member not in scene.taken]
     if free:
         return min(free, key=lambda scene: (_span_with(scene, time), scene.time))

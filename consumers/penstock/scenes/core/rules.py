@@ -20,6 +20,7 @@ FORGET_MS: Final = 7 * 24 * 3_600_000
 # must fit into one Kafka record. The names of a site's feeds have the same limit.
 MOST_NAMES_CHARS: Final = 128 << 10
 
+Anchor = Literal["rhythm", "grid", "leader", "smallest"]
 LatePolicy = Literal["topic", "amend", "drop"]
 
 
@@ -32,17 +33,18 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Times are in milliseconds. `is_grid`: True if the times of scenes are multiples of
-    `period_ms`. `leader`: the name of the member whose predictions set the times of scenes.
-    `listed`: for each site that has a list, the names of its members on that list. `model`: the
-    name of the model whose predictions make scenes; None: the predictions of any model do.
-    `forget_ms`: a site or a learned member that is silent for this long is forgotten.
+    """Times are in milliseconds. `anchor`: what the times of scenes follow. `period_ms`: the time
+    between two scenes; 0: it is learned. `tolerance_ms`: None: half a period. `leader`: the name of
+    the member whose predictions set the times of scenes. `listed`: for each site that has a list,
+    the names of its members on that list. `model`: the name of the model whose predictions make
+    scenes; None: the predictions of any model do. `forget_ms`: a site or a learned member that is
+    silent for this long is forgotten.
     """
 
     period_ms: int = 50
-    tolerance_ms: int = 25
+    tolerance_ms: int | None = 25
     offsets_ms: Mapping[str, int] = field(default_factory=dict)
-    is_grid: bool = True
+    anchor: Anchor = "grid"
     leader: str | None = None
     patience_ms: int = 100
     quorum: int = 0
@@ -56,6 +58,12 @@ class Rules:
     max_sites: int = 50_000
     model: str | None = None
     forget_ms: int = FORGET_MS
+
+    @property
+    def within_ms(self) -> int:
+        """How far from a scene's time a prediction may be, unless the anchor is `rhythm`."""
+        half = (self.period_ms + 1) // 2
+        return half if self.tolerance_ms is None else self.tolerance_ms
 
 
 class Streams:

@@ -15,6 +15,7 @@ from penstock.messages.scene import ClosedBy, Status
 from penstock.scenes.core import open_scenes
 from penstock.scenes.core.arrival import Arrival, without_answer
 from penstock.scenes.core.members_and_feeds import FeedProgress, Members
+from penstock.scenes.core.rhythm import Rhythm
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.state import Decided, Open, Reason, Refused, SiteState
 
@@ -41,9 +42,7 @@ class Site:
         self._members = Members(name, rules, self.state)
         self._closing = open_scenes.Closing(rules, self.state, self._members)
         self._feeds = FeedProgress(rules, self.state)
-        # If a prediction is this close to a scene's time (in milliseconds), it belongs to that
-        # scene.
-        self._gap = 0 if rules.is_grid else rules.tolerance_ms
+        self._rhythm = Rhythm(rules, self.state)
         self._scenes: list[Decided] = []
         self._refused: list[Refused] = []
         self._heard = self._looked_at = self.state.now
@@ -179,12 +178,12 @@ class Site:
 
     def _place(self, arrival: Arrival, member: str, time: int) -> None:
         rules, scenes = self._rules, self.state.open
-        slot = open_scenes.grid_time(time, rules) if rules.is_grid else time
+        slot = self._slot(member, time)
         if slot is None:
             self._refuse(arrival, member, "off_grid", None)
             return
-        if rules.is_grid:
-            scene = open_scenes.find(scenes, slot)
+        if rules.anchor in ("rhythm", "grid"):
+            scene = open_scenes.find(scenes, slot, self._gap)
         else:
             scene = open_scenes.near(scenes, member, time, rules)
         if scene is None:
@@ -197,6 +196,23 @@ class Site:
             scene.times[member] = time
             if member == rules.leader:
                 open_scenes.lead(scenes, scene, time, self.state.emitted)
+
+    def _slot(self, member: str, time: int) -> int | None:
+        """The time of the scene to which the prediction belongs, if there is no such scene yet.
+        None: it belongs to none.
+        """
+        if self._rules.anchor == "rhythm":
+            return self._rhythm.instant(self.state.members[member], time)
+        return open_scenes.grid_time(time, self._rules) if self._rules.anchor == "grid" else time
+
+    @property
+    def _gap(self) -> int:
+        """If a prediction's slot is this close to a scene's time (in milliseconds), it belongs to
+        that scene.
+        """
+        if self._rules.anchor == "rhythm":
+            return int(self._rhythm.period_ms / 2)
+        return 0 if self._rules.anchor == "grid" else self._rules.within_ms
 
     def _opened(self, arrival: Arrival, member: str, slot: int, time: int) -> Open | None:
         """A new open scene for the prediction. None: the prediction was refused, or it amended a
@@ -212,7 +228,8 @@ class Site:
                 self._refuse(arrival, member, why, slot if why == "overload" else None)
                 return None
         # If the prediction's time is in the future, patience and deadline begin only then.
-        scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
+        due = self._rhythm.last_due(slot) if self._rules.anchor == "rhythm" else time
+        scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms, due - time))
         open_scenes.insert(self.state.open, scene)
         self._may_be_sooner = True
         return scene

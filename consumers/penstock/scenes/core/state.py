@@ -22,7 +22,7 @@ Scene = TypeVar("Scene", "Open", "Decided")
 Reason = Literal[
     "late",  # the prediction's scene, or a later one, was closed already
     "surplus",  # the member has a place in the prediction's scene already
-    "off_grid",  # its time is more than tolerance_ms away from every time of the grid
+    "off_grid",  # its time is more than tolerance_ms away from the rhythm or the grid
     "ahead",  # its time is ahead of Kafka's clock, or of the other members
     "no_time",
     "other_model",  # it is by another model than scenes.model
@@ -34,12 +34,36 @@ Reason = Literal[
 
 class Member(Struct, array_like=True):
     """`heard`: when the member's last prediction came, by the site's clock. `said`: the last event
-    time that a prediction of the member stated.
+    time that a prediction of the member stated. The others are what its rhythm is learned from:
+    `phase`, by `phased` predictions; `jitter`, their mean distance from it; `period`, by
+    `estimates`; the `intervals` since the last estimate, up to the time `stated` last.
     """
 
     heard: int
     said: int | None = None
     is_evicted: bool = False
+    phase: float = 0
+    phased: int = 0
+    jitter: float = 0
+    stated: int | None = None
+    intervals: list[int] = field(default_factory=list)
+    estimates: int = 0
+    period: float = 0
+
+    @property
+    def beat(self) -> float | None:
+        """`said` less the phase: members that speak of the same instant have about the same."""
+        return None if self.said is None else self.said - self.phase
+
+
+class Beat(Struct, array_like=True):
+    """The time of an instant of the site, and the time between two instants (0: not known), which
+    `pulls` predictions have corrected.
+    """
+
+    at: float = 0
+    period: float = 0
+    pulls: int = 0
 
 
 class Mark(Struct, array_like=True):
@@ -115,6 +139,7 @@ class SiteState(Struct, array_like=True):
     outbox: list[tuple[str, bytes]] = field(default_factory=list)
     partition: int = 0
     batch: int = 0
+    beat: Beat = field(default_factory=Beat)
 
 
 def without_answers(state: SiteState) -> SiteState:

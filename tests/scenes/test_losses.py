@@ -1,0 +1,58 @@
+"""What is told of predictions that are in no scene."""
+
+import logging
+
+import pytest
+
+from penstock.scenes.core.losses import MENDS, losses
+from penstock.scenes.core.rules import Rules
+from penstock.scenes.core.site import Decisions, Site
+from penstock.scenes.core.state import Decided, Reason, Refused
+from penstock.scenes.site_figures import SiteFigures
+from tests.scenes.flows import EPOCH, arrival
+
+
+@pytest.mark.parametrize("reason", MENDS)
+def test_many_are_told_with_the_reason_and_what_mends_it(reason: Reason) -> None:
+    text = losses({reason: 98}, 2, is_told=False)
+    assert text is not None
+    assert f"98 % of the last minute's predictions are in no scene, most {reason}: " in text
+    assert text.endswith(MENDS[reason])
+
+
+@pytest.mark.parametrize(
+    ("refused", "placed", "is_told", "tells"),
+    [
+        (0, 0, False, False),
+        (15, 4, False, False),  # so few are a beginning
+        (5, 95, False, False),
+        (6, 94, False, True),
+        (4, 96, True, True),  # it does not come and go
+        (2, 98, True, False),
+    ],
+)
+def test_a_few_are_not_told(refused: int, placed: int, is_told: bool, tells: bool) -> None:
+    assert (losses({"late": refused}, placed, is_told=is_told) is not None) is tells
+
+
+def test_the_page_and_the_log_tell_it_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    now = EPOCH
+    figures, site = SiteFigures(lambda: now), Site("s", Rules())
+
+    def pass_by(late: int, placed: int) -> str | None:
+        frame = arrival("a", 1, 0, now, now)
+        scene = Decided(now, 1, "complete", {"a": frame}, {"a": now}, {})
+        refused = [Refused(frame, "a", "late", None)] * late
+        figures.decided("s", Decisions([scene] * placed, refused))
+        lost: str | None = figures.look(site)["lost"]
+        return lost
+
+    assert pass_by(50, 0) is None  # the rhythm is being learned
+    now += 10_000
+    assert "98 %" in (pass_by(98, 2) or "")
+    now += 10_000
+    assert pass_by(0, 100) is not None  # of the last minute
+    now += 61_000
+    assert figures.look(site)["lost"] is None
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
