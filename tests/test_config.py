@@ -151,7 +151,7 @@ def test_penstock_config_shows_where_each_value_comes_from(file: Path) -> None:
         ('[scenes]\nsite = "x"\n', "needs the groups (?P<site>...) and (?P<member>...)"),
         (
             '[scenes]\nanchor = "first"\n',
-            "scenes.anchor = 'first' is unknown; write grid, smallest or leader:MEMBER",
+            "scenes.anchor = 'first' is unknown; write rhythm, grid, smallest or leader:MEMBER",
         ),
         ('[output]\nobjects = "/out/{key}.csv"\n', "file:///folder/{key}.csv"),
         ('[[routes]]\nmodel = "v2"\n', "neither [model] nor [[models]] has 'v2'"),
