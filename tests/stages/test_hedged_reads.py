@@ -8,8 +8,9 @@ import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
-from penstock.errors import Poison, Transient
+from penstock.errors import Overloaded, Poison, Transient
 from penstock.ports import Location
+from penstock.process.hedged import Hedged
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.hedged_reads import HedgedObjects
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
@@ -129,15 +130,46 @@ async def test_what_the_store_refuses_is_refused_at_once() -> None:
 
 
 @virtual_time
-async def test_after_a_failure_no_read_is_added() -> None:
+async def test_after_a_refusal_no_read_is_added() -> None:
     store = await Store().learn()
-    store.next = [Transient("SlowDown")]
-    with pytest.raises(Transient):
-        await store.open()
+    store.next = [1.0, Overloaded("SlowDown")]
+    await store.open()
     store.next = [1.0]
     _, took_s = await store.open()
     assert took_s == pytest.approx(1.0)
-    assert not store.told
+    assert store.told == [("objects", "lost")]
+
+
+@virtual_time
+async def test_an_object_that_fails_leaves_late_reads_of_others_sent_again() -> None:
+    store = await Store().learn()
+    for _ in range(5):
+        store.next = [Transient("500")]
+        with pytest.raises(Transient):
+            await store.open()
+    store.next = [1.0]
+    _, took_s = await store.open()
+    assert took_s < 3 * USUAL_S
+
+
+@virtual_time
+async def test_of_two_answers_the_one_that_is_not_used_is_closed() -> None:
+    answers: list[asyncio.Future[_Body]] = []
+    told: list[str] = []
+
+    async def ask() -> _Body:
+        answers.append(asyncio.get_running_loop().create_future())
+        return await answers[-1]
+
+    read = Hedged(ask, ask, lambda _: True, told.append, _Body.aclose)
+    reading = asyncio.create_task(read.answer(USUAL_S))
+    await asyncio.sleep(1.0)
+    first, second = _Body(), _Body()
+    # Both are answered in one turn, and the second one is awake first.
+    answers[1].set_result(second)
+    answers[0].set_result(first)
+    assert await reading is first
+    assert (first.is_closed, second.is_closed, told) == (False, True, ["lost"])
 
 
 @virtual_time
@@ -174,6 +206,13 @@ async def test_of_1000_reads_at_most_5_of_100_more_are_sent() -> None:
 DATA = bytes(range(256)) * 4096 * 3
 
 
+class _Body:
+    is_closed = False
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
 class Stalling(MemoryObjects):
     """The first body stops for a minute after its first chunk."""
 
@@ -188,12 +227,13 @@ class _StallingBody:
     def __init__(self, body: Any, stalls_s: float) -> None:
         self._body, self._stalls_s = body, stalls_s
         self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
-        self.is_closed = False
 
     async def __aiter__(self) -> Any:
+        pause_s = 0.0
         async for chunk in self._body:
+            await asyncio.sleep(pause_s)
             yield chunk
-            await asyncio.sleep(self._stalls_s)
+            pause_s = self._stalls_s
 
     async def aclose(self) -> None:
         await self._body.aclose()
@@ -214,6 +254,32 @@ async def test_a_body_that_stalls_goes_on_by_ranges_of_the_same_version() -> Non
     assert asyncio.get_running_loop().time() - began_s < 5.0
     assert told == [("objects", "resumed")]
     assert memory.opened[1].etag == body.etag
+
+
+@virtual_time
+async def test_a_rest_that_comes_whole_may_take_longer_than_a_chunk_of_a_large_body() -> None:
+    memory, told = Stalling(), []
+    memory.put("b", "small", DATA)
+    memory.put("b", "large", DATA * 4)
+    objects = HedgedObjects(
+        memory, {"objects": Hedging()}, VirtualClock(), lambda *said: told.append(said)
+    )
+
+    async def read(key: str, pause_s: float) -> None:
+        memory.opened.clear()
+        memory.stalls_s = pause_s
+        body = await objects.open(Location("b", key))
+        assert [chunk async for chunk in body]
+        await body.aclose()
+
+    for _ in range(LEAST_ANSWERS):
+        await read("small", 3.0)
+        await read("large", 0.01)
+    assert not told
+    await read("small", 9.0)
+    assert not told
+    await read("large", 1.5)
+    assert told == [("objects", "resumed")]
 
 
 @virtual_time

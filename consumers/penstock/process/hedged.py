@@ -2,6 +2,7 @@
 
 Rule: the caller says when a request is late and whether it may be sent again
 (`core.health.hedging`). The first answer ends the other request: it is cancelled, and waited for.
+If it was answered all the same, its answer is closed.
 An error is no answer while the other request is on its way, unless it says that the request itself
 is wrong. The first request runs in the caller's own task, because nearly all requests are never
 sent twice, and a task for each would cost more than the timer does. Owner: the caller, for one
@@ -9,7 +10,7 @@ request.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from penstock.errors import Transient
@@ -27,12 +28,15 @@ class Hedged(Generic[T]):
     """One request. `ask`: a function that sends it; `again`: one that sends it a second time.
     `may_ask_again`: a function that gives the permission to do so, by the event loop's time.
     `tell`: a function that is told whether the second request was the first to be answered.
+    `close`: a function that closes an answer that is not used.
     """
 
     __slots__ = (
         "_again",
         "_ask",
+        "_close",
         "_is_over",
+        "_is_used",
         "_is_won",
         "_may_ask_again",
         "_second",
@@ -47,13 +51,15 @@ class Hedged(Generic[T]):
         again: Ask[T],
         may_ask_again: Callable[[float], bool],
         tell: Callable[[Literal["won", "lost"]], None],
+        close: Callable[[T], Awaitable[None]] | None = None,
     ) -> None:
         self._ask = ask
         self._again = again
         self._may_ask_again = may_ask_again
         self._tell = tell
+        self._close = close
         self._second: asyncio.Task[T] | None = None
-        self._is_over = self._is_won = False
+        self._is_over = self._is_won = self._is_used = False
 
     async def answer(self, late_s: float) -> T:
         task = asyncio.current_task()
@@ -82,6 +88,7 @@ class Hedged(Generic[T]):
             # cancellation got lost in a library.
             if self._is_won:
                 task.uncancel()
+                self._is_won = False
             return answer
         finally:
             self._is_over = True
@@ -90,6 +97,7 @@ class Hedged(Generic[T]):
 
     def _of_second(self) -> T:
         assert self._second is not None
+        self._is_used = True
         return self._second.result()
 
     def _is_late(self, loop: asyncio.AbstractEventLoop, waited_s: float) -> None:
@@ -114,3 +122,6 @@ class Hedged(Generic[T]):
         if not second.done():
             second.cancel()
             await asyncio.wait([second])
+        is_answered = not second.cancelled() and second.exception() is None
+        if is_answered and not self._is_used and self._close is not None:
+            await self._close(second.result())

@@ -10,13 +10,13 @@ version, the body is waited for. Whether a second read may be sent is decided by
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from penstock.core.health.hedging import Hedging, Outcome, Times
+from penstock.core.health.hedging import Hedging, Outcome, TimesBySize
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.errors import Poison, Transient
+from penstock.errors import NoAnswer, Overloaded, Poison
 from penstock.ports import Body, Clock, Listed, Location, Objects, Part
 from penstock.process.hedged import Ask, Hedged
 
@@ -24,10 +24,13 @@ T = TypeVar("T")
 
 # Bodies up to this size come with the head of the answer, so they do not stall.
 SMALL_BYTES: Final = 64 << 10
-# A body stalls if its next chunk takes this many times as long as 95 of 100 chunks of this store,
-# and at least `LEAST_STALL_S`: a lost packet alone is repaired within a second.
+# A body stalls if its next chunk takes this many times as long as 95 of 100 chunks of this store
+# with as much left to read (a small rest comes whole), and at least `LEAST_STALL_S`: a lost packet
+# alone is repaired within a second.
 STALL_TIMES: Final = 4.0
 LEAST_STALL_S: Final = 1.0
+# As long as that is not known, it stalls after this time.
+FIRST_STALL_S: Final = 4.0
 # The rest of a stalled body is read in ranges of this size, as large as an object that is read
 # whole.
 RANGE_BYTES: Final = 8 << 20
@@ -39,12 +42,11 @@ class _Store:
     def __init__(self, hedging: Hedging, tell: Callable[[Outcome], None]) -> None:
         self.hedging = hedging
         self.tell = tell
-        self.chunks = Times()
+        self.chunks = TimesBySize()
 
-    @property
-    def stall_s(self) -> float:
-        late_s = self.chunks.late_s
-        return LEAST_STALL_S if late_s is None else max(LEAST_STALL_S, STALL_TIMES * late_s)
+    def stall_s(self, left_bytes: int) -> float:
+        late_s = self.chunks.of(left_bytes).late_s
+        return FIRST_STALL_S if late_s is None else max(LEAST_STALL_S, STALL_TIMES * late_s)
 
 
 class HedgedObjects:
@@ -67,7 +69,9 @@ class HedgedObjects:
         store = self._stores.get(location.store)
         if store is None:
             return await self._objects.open(location)
-        body = await self._read(store, lambda: self._objects.open(location), location.size)
+        body = await self._read(
+            store, lambda: self._objects.open(location), location.size, lambda body: body.aclose()
+        )
         if body.size <= SMALL_BYTES or (body.version_id is None and body.etag is None):
             return body
         return _WatchedBody(body, location, store, self, self._clock)
@@ -85,18 +89,32 @@ class HedgedObjects:
     async def aclose(self) -> None:
         await self._objects.aclose()
 
-    async def _read(self, store: _Store, ask: Ask[T], nbytes: int | None) -> T:
+    async def _read(
+        self,
+        store: _Store,
+        ask: Ask[T],
+        nbytes: int | None,
+        close: Callable[[T], Awaitable[None]] | None = None,
+    ) -> T:
         hedging, began_s = store.hedging, self._clock.now()
         hedging.asked()
         late_s = hedging.late_s(nbytes)
+
+        async def watched() -> T:
+            try:
+                return await ask()
+            except Overloaded:
+                hedging.refused(self._clock.now())
+                raise
+
         try:
             if late_s is None:
-                answer = await ask()
+                answer = await watched()
             else:
-                read = Hedged(ask, ask, hedging.may_ask_again, store.tell)
+                read = Hedged(watched, watched, hedging.may_ask_again, store.tell, close)
                 answer = await read.answer(late_s)
-        except Transient:
-            hedging.failed(self._clock.now())
+        except NoAnswer:
+            hedging.unanswered()
             raise
         hedging.answered(nbytes, self._clock.now() - began_s)
         return answer
@@ -122,7 +140,7 @@ class _WatchedBody:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         done, chunks = 0, aiter(self._body)
         try:
-            while (chunk := await self._before_it_stalls(chunks)) is not None:
+            while (chunk := await self._before_it_stalls(chunks, self.size - done)) is not None:
                 done += len(chunk)
                 yield chunk
             return
@@ -144,8 +162,10 @@ class _WatchedBody:
     async def aclose(self) -> None:
         await self._body.aclose()
 
-    async def _before_it_stalls(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        began_s, stall_s = self._clock.now(), self._store.stall_s
+    async def _before_it_stalls(
+        self, chunks: AsyncIterator[bytes], left_bytes: int
+    ) -> bytes | None:
+        began_s, stall_s = self._clock.now(), self._store.stall_s(left_bytes)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as limit:
@@ -160,7 +180,7 @@ class _WatchedBody:
                 raise _Stalled from None
             raise
         if chunk is not None:
-            self._store.chunks.add(self._clock.now() - began_s)
+            self._store.chunks.of(left_bytes).add(self._clock.now() - began_s)
         return chunk
 
 

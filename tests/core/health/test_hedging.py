@@ -83,16 +83,31 @@ def test_a_quiet_hour_saves_up_a_few_only() -> None:
     assert sum(hedging.may_ask_again(0.0) for _ in range(100)) == MOST_SAVED
 
 
-def test_after_a_failure_nothing_is_sent_again_for_a_while() -> None:
+def test_after_a_refusal_nothing_is_sent_again_for_a_while() -> None:
     hedging = learned()
-    hedging.failed(100.0)
+    hedging.refused(100.0)
     assert not hedging.may_ask_again(100.0 + REST_S - 0.1)
     assert hedging.may_ask_again(100.0 + REST_S)
+
+
+@pytest.mark.parametrize(("unanswered", "least", "most"), [(1, 0.04, 0.05), (10, 0.0, 0.001)])
+def test_one_request_in_a_thousand_without_an_answer_stops_nothing_and_ten_do(
+    unanswered: int, least: float, most: float
+) -> None:
+    hedging, again = learned(), 0
+    for number in range(20_000):
+        hedging.asked()
+        if number % (1_000 // unanswered) == 0:
+            hedging.unanswered()
+        again += hedging.may_ask_again(0.0)
+    assert least <= again / 20_000 <= most
 
 
 def test_while_the_limit_shrinks_nothing_is_sent_again() -> None:
     limiter = Limiter(64, 16)
     hedging = Hedging(limiter)
-    limiter.failed(limiter.begin(0.0), 5.0, is_full=True)
-    assert not hedging.may_ask_again(6.0)
+    limiter.failed(limiter.begin(0.0), 5.0, is_full=False)
+    assert not hedging.may_ask_again(60.0)
+    for _ in range(16):
+        limiter.answered(limiter.begin(60.0), 60.0)
     assert hedging.may_ask_again(60.0)

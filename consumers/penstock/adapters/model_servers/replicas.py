@@ -170,15 +170,20 @@ class ReplicatedModel:
     async def _predict(self, number: int, payloads: Sequence[Payload]) -> tuple[int, Answers]:
         """The answers, and the number of the server that gave them."""
 
+        hedging, began_s = self._hedging, _now_s()
+        if hedging is None:
+            return number, await self._endpoints[number].model.predict(payloads)
+
         def at(server: int) -> Ask[tuple[int, Answers]]:
             async def ask() -> tuple[int, Answers]:
-                return server, await self._endpoints[server].model.predict(payloads)
+                try:
+                    return server, await self._endpoints[server].model.predict(payloads)
+                except Overloaded:
+                    hedging.refused(_now_s())
+                    raise
 
             return ask
 
-        hedging, began_s = self._hedging, _now_s()
-        if hedging is None:
-            return await at(number)()
         hedging.asked()
         nbytes = sum(payload.nbytes for payload in payloads)
         late_s = hedging.late_s(nbytes)
@@ -189,8 +194,8 @@ class ReplicatedModel:
                 other = next(other for other in self._standby.well() if other != number)
                 call = Hedged(at(number), at(other), hedging.may_ask_again, self._hedged)
                 answered = await call.answer(late_s)
-        except Transient:
-            hedging.failed(_now_s())
+        except NoAnswer:
+            hedging.unanswered()
             raise
         hedging.answered(nbytes, _now_s() - began_s)
         return answered

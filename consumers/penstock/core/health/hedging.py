@@ -2,9 +2,9 @@
 
 Rule: a request is late when it has waited longer than 95 of 100 requests of its size do. Then the
 same question is asked once more, and the first answer counts. Second requests are at most 5 of 100:
-each request earns a part of one. None are sent while the service is strained, because they would
-add to its load. (Dean and Barroso, "The Tail at Scale", hedge after the 95th percentile for the
-same reason; gRPC's hedging has such a throttle.)
+each request earns a part of one, and a failure costs several. None are sent while the service is
+strained, because they would add to its load. (Dean and Barroso, "The Tail at Scale", hedge after
+the 95th percentile for the same reason; gRPC's hedging has such a throttle.)
 
 The times are kept in classes that grow by a tenth. Old times count less and less, so that the
 percentile follows a service whose times change. All of this is pure: time is an argument. Owner:
@@ -26,7 +26,12 @@ LEAST_ANSWERS: Final = 20
 # A busy worker reads answers some milliseconds late. A request that is late by less than this would
 # be sent again for nothing.
 LEAST_S: Final = 0.020
-# After a failure no second request is sent for this long, as long as a limit grows with caution.
+# A request without an answer costs as many second requests as 100 requests earn. So none are sent
+# while one request in a hundred fails, but one object that fails again and again ends them for
+# nobody else.
+FAILURE_COST: Final = 5.0
+# After a service said that it has too much to do, no second request is sent for this long, as long
+# as a limit grows with caution.
 REST_S: Final = 10.0
 # Classes of times: the first one ends at `SHORTEST_S`, each further one is a tenth longer, and the
 # last one begins at ten minutes.
@@ -91,6 +96,16 @@ class Times:
         return SHORTEST_S * math.exp(place * _GROWTH)
 
 
+class TimesBySize:
+    """How long the last requests took, by how many bytes they asked for. None: not known."""
+
+    def __init__(self) -> None:
+        self._of_size = [Times() for _ in range(2 + len(_SIZES))]
+
+    def of(self, nbytes: int | None) -> Times:
+        return self._of_size[size_class(nbytes)]
+
+
 class Hedging:
     """Call `asked` at each request and `answered` at each answer. A request that has no answer
     `late_s` later may be sent again if `may_ask_again`.
@@ -100,7 +115,7 @@ class Hedging:
         """`limiter`: the limit of requests to the service, if it is known."""
         self._limiter = limiter
         self._all = Times()
-        self._of_size = [Times() for _ in range(2 + len(_SIZES))]
+        self._by_size = TimesBySize()
         self._saved = 1.0
         self._strained_until_s = -math.inf
 
@@ -109,7 +124,7 @@ class Hedging:
 
     def late_s(self, nbytes: int | None) -> float | None:
         """After which time is a request of this size late? None: it is not known yet."""
-        late_s = self._of_size[size_class(nbytes)].late_s
+        late_s = self._by_size.of(nbytes).late_s
         if late_s is None:
             late_s = self._all.late_s
         return None if late_s is None else max(LEAST_S, late_s)
@@ -126,8 +141,11 @@ class Hedging:
     def answered(self, nbytes: int | None, took_s: float) -> None:
         """`nbytes`: the size as it was known before the answer."""
         self._all.add(took_s)
-        self._of_size[size_class(nbytes)].add(took_s)
+        self._by_size.of(nbytes).add(took_s)
 
-    def failed(self, now_s: float) -> None:
-        """The service did not answer, or said that it has too much to do."""
+    def unanswered(self) -> None:
+        self._saved = max(-MOST_SAVED, self._saved - FAILURE_COST)
+
+    def refused(self, now_s: float) -> None:
+        """The service said that it has too much to do."""
         self._strained_until_s = now_s + REST_S

@@ -125,7 +125,7 @@ class Limiter:
         self._steady = self._level
         # Up to this level the limit grows slowly, because the service refused there.
         self._ceiling = 0.0
-        self._refused_s = self._shrank_s = -math.inf
+        self._refused_s = -math.inf
         self._begun = self._at_limit = 0
         self._is_wanted = False
         self._low: Level | None = None
@@ -160,10 +160,10 @@ class Limiter:
         return "service" if self._is_held else None
 
     def is_strained(self, now_s: float) -> bool:
-        """True if the service refused a request or did not answer in time, or the limit shrank, in
-        the last `CAUTION_S`. Then no request may be made that is not needed.
+        """True if the service refused a request in the last `CAUTION_S`, or did not answer in time
+        and the limit is not back yet. Then no request may be made that is not needed.
         """
-        return now_s - max(self._refused_s, self._shrank_s) < CAUTION_S
+        return self._level < self._steady or now_s - self._refused_s < CAUTION_S
 
     @property
     def answer_s(self) -> float | None:
@@ -229,7 +229,6 @@ class Limiter:
         # The requests that are in flight now, or were when it began, were too many.
         place = float(max(request.place, self.in_flight + 1))
         level = min(self._level, place) if is_full else self._level
-        self._shrank_s = now_s
         self._is_held = True
         self._forget()
         self._steady = max(self._level, self._steady)
