@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from penstock.adapters.http.answer_reader import AnswerReader, wanting
-from penstock.adapters.http.connections import AGE_S, IDLE_S, SPREAD, Connection, Host
+from penstock.adapters.http.connections import (
+    AGE_S,
+    IDLE_S,
+    SILENCE_S,
+    SPREAD,
+    Connection,
+    Host,
+)
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.forgetful_way import way_to
 
@@ -169,10 +176,12 @@ class _Wire(asyncio.Transport):
         return
 
 
-async def answered(connection: Connection) -> None:
-    asked = asyncio.create_task(connection.ask(b"GET", reader(), most_s=5.0))
-    await asyncio.sleep(0)
-    connection.data_received(OK)
+async def answered(connection: Connection, after_s: float = 0.0, body_s: float = 0.0) -> None:
+    asked = asyncio.create_task(connection.ask(b"GET", reader(), most_s=60.0))
+    await asyncio.sleep(after_s)
+    connection.data_received(OK[:-1])
+    await asyncio.sleep(body_s)
+    connection.data_received(OK[-1:])
     await asked
 
 
@@ -198,6 +207,26 @@ async def test_a_connection_that_rested_is_not_used_again() -> None:
     assert connection.is_fresh
     await asyncio.sleep(IDLE_S / 2)
     assert not connection.is_fresh
+
+
+@virtual_time
+async def test_a_slow_host_has_the_time_that_it_takes_for_as_long_as_it_is_slow() -> None:
+    host, connection = Host("127.0.0.1", 1, None), Connection(asyncio.get_running_loop())
+    connection.connection_made(_Wire())
+
+    async def asked(after_s: float, body_s: float = 0.0) -> None:
+        await answered(connection, after_s, body_s)
+        host.give(connection)
+
+    await asked(0.1, body_s=8.0)
+    assert host.silence_s == SILENCE_S, "only the wait for its first byte is silence"
+    await asked(6.0)
+    await asked(0.1)
+    assert host.silence_s > 4 * 5.9
+    for _ in range(200):
+        await asked(0.1)
+    assert host.silence_s == SILENCE_S
+    host.close()
 
 
 async def test_the_kernel_looks_after_each_connection(service: Service) -> None:

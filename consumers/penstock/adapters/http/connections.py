@@ -39,8 +39,10 @@ OFTEN_S: Final = 0.5
 # A connection that was used before and brings nothing for this time may be dead, because a way that
 # forgets a connection tells nobody. Its request is sent again on a new one.
 SILENCE_S: Final = 4.0
-# A service that was slow of late has this many times as long as it took.
+# A service that was slow of late has this many times as long as it took to begin its answer.
 SILENT_TIMES: Final = 4
+# Of the time that the slowest answer took, this share is forgotten with each answer that follows.
+FORGOTTEN_SHARE: Final = 0.01
 # The addresses of a name are asked for again after this time: S3 gives them for 5 s.
 ADDRESSES_S: Final = 5.0
 # How long the chosen address may take to accept a connection. Then any address is tried.
@@ -62,6 +64,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_reusable = False
         self.closed: asyncio.Future[None] = loop.create_future()
+        # How long the last answer took to begin.
+        self.began_after_s = 0.0
         self._loop = loop
         self._used_s = self._asked_s = -math.inf
         self._old_s = loop.time() + AGE_S * random.uniform(2 / 3, 4 / 3)
@@ -194,7 +198,10 @@ class Connection(asyncio.Protocol):
             # could take them for its answer.
             self.close()
             return
-        self._heard_s = self._loop.time()
+        now_s = self._loop.time()
+        if self._heard_s == self._asked_s:
+            self.began_after_s = now_s - self._asked_s
+        self._heard_s = now_s
         try:
             answer = reader.feed(data)
         except (Unusable, TooLong) as error:
@@ -245,6 +252,12 @@ class Host:
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._addresses = _Addresses(name, port)
+        self._slowest_s = 0.0
+
+    @property
+    def silence_s(self) -> float:
+        """How long a connection that was used before may bring nothing."""
+        return max(SILENCE_S, SILENT_TIMES * self._slowest_s)
 
     def take(self) -> Connection | None:
         """Take the connection that has been idle for longest, so that all servers get requests.
@@ -307,6 +320,7 @@ class Host:
 
     def give(self, connection: Connection) -> None:
         """Give a connection back after an answer. It is kept if it may be used again."""
+        self._slowest_s = max(connection.began_after_s, self._slowest_s * (1 - FORGOTTEN_SHARE))
         if connection.is_fresh and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:

@@ -29,13 +29,7 @@ from penstock.adapters.http.answer_reader import (
     wanting,
 )
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.http.connections import (
-    SILENCE_S,
-    SILENT_TIMES,
-    SPREAD,
-    Connection,
-    Host,
-)
+from penstock.adapters.http.connections import SPREAD, Connection, Host
 from penstock.adapters.model_servers.refusals import excerpt
 from penstock.ports import outgoing_traceparent
 
@@ -45,8 +39,6 @@ CONNECT_S: Final = 5.0
 # connection was idle for less than `RESTED_S` and then breaks during a request, the request is the
 # cause. Such a request is not sent again.
 RESTED_S: Final = 1.0
-# Of the time that the slowest answer took, this share is forgotten with each answer that follows.
-FORGOTTEN_SHARE: Final = 0.01
 # An answer may have at most this many bytes: ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20
 # How many bytes of an error answer are read: more than a person reads.
@@ -122,7 +114,6 @@ class Exchange:
     ) -> None:
         self._host = Host(name, port, secure, spread)
         self._rested_s = rested_s
-        self._slowest_s = 0.0
 
     async def ask(
         self, head: bytes, body: bytes, timeout_s: float, most_bytes: int = MOST_ANSWER_BYTES
@@ -136,9 +127,8 @@ class Exchange:
         is_rested = connection.rested_s >= self._rested_s
         reader, now_s = _reader(most_bytes), asyncio.get_running_loop().time
         due_s = now_s() + timeout_s
-        silence_s = max(SILENCE_S, SILENT_TIMES * self._slowest_s)
         try:
-            return await self._ask(connection, reader, head, body, timeout_s, silence_s)
+            return await self._ask(connection, reader, head, body, timeout_s, self._host.silence_s)
         except (ConnectionError, TimeoutError) as lost:
             self._host.condemn(connection)
             left_s = due_s - now_s()
@@ -177,11 +167,8 @@ class Exchange:
         most_s: float,
         silence_s: float = math.inf,
     ) -> Answer:
-        now_s = asyncio.get_running_loop().time
-        began_s = now_s()
         answer = await connection.ask(head, reader, body=body, most_s=most_s, silence_s=silence_s)
         self._host.give(connection)
-        self._slowest_s = max(now_s() - began_s, self._slowest_s * (1 - FORGOTTEN_SHARE))
         return answer
 
     async def _connect(self, most_s: float) -> Connection:

@@ -24,7 +24,7 @@ from penstock.adapters.http.answer_reader import (
     wanting,
 )
 from penstock.adapters.http.certificates import trusting
-from penstock.adapters.http.connections import SILENCE_S, Connection, Host
+from penstock.adapters.http.connections import Connection, Host
 from penstock.adapters.s3.buckets import address_of
 from penstock.adapters.s3.signing import Credentials, CredentialSource, Signer
 from penstock.adapters.stores.names import check_bucket, is_for_botocore, pin_of, quoted, wants_etag
@@ -181,7 +181,8 @@ class _Site:
             return None
         reader = _reader()
         try:
-            return await self._over(connection, request, reader, min(SILENCE_S, self._silence_s))
+            silence_s = min(self._host.silence_s, self._silence_s)
+            return await self._over(connection, request, reader, silence_s)
         except (ConnectionError, TimeoutError):
             self._host.condemn(connection)
             if reader.has_begun:

@@ -9,7 +9,9 @@ and its fate. To close one that was alive costs a new connection. aiokafka repea
 answer.
 
 A broker may also just be slow, and would be slow again. So after each silence the next request of
-this kind to this broker may take twice as long, and an answer tells how long an answer takes.
+this kind to this broker may take twice as long, and an answer tells how long an answer takes. If
+the silent connection had been in use, no way has forgotten it. Then quick answers change nothing
+for `KEPT_S`, because one of many answers may be slow.
 Requests that wait for other members of the group, or for the controller, have aiokafka's own limit.
 The time for which a broker leaves a connection unread, because of a quota, does not count.
 
@@ -38,18 +40,24 @@ SILENCE_S: Final = 4.0
 # How long a new connection may take, with TLS and the password. Java's clients have the same
 # (socket.connection.setup.timeout.ms).
 CONNECT_S: Final = 10.0
+# A connection that was heard within this time before it was asked was not forgotten for its
+# idleness.
+IN_USE_S: Final = 10.0
+# How long it is remembered that a broker was slow. One that is slow less often costs `SILENCE_S`.
+KEPT_S: Final = 60.0
 # JoinGroup and SyncGroup, and what the controller does: topics, partitions, records, groups.
 _UNBOUNDED: Final = frozenset({11, 14, 19, 20, 21, 33, 37, 42, 44})
 
 
 class _Ways:
     """What is known about the connections of an event loop. `silence_s`: by the broker's address
-    and the kind of the request, how long an answer may take, if that is not `SILENCE_S`.
+    and the kind of the request, how long an answer may take, if that is not `SILENCE_S`; and until
+    when quick answers do not change it.
     """
 
     def __init__(self) -> None:
         self.connections: WeakSet[_Connection] = WeakSet()
-        self.silence_s: dict[tuple[str, int, int], float] = {}
+        self.silence_s: dict[tuple[str, int, int], tuple[float, float]] = {}
 
 
 # By their event loop, because Faust has clients in two threads.
@@ -101,7 +109,7 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc]
         throttled_ms = getattr(answer.result(), "throttle_time_ms", 0)
         if throttled_ms:
             self._unread_s = self._heard_s + throttled_ms / 1000
-        self._learn(request, self._heard_s - owed_since_s)
+        self._learn(request, self._heard_s - owed_since_s, is_slow=True)
 
     @property
     def _owed_since_s(self) -> float:
@@ -122,21 +130,30 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc]
         if left_s > 0:
             self._watch = self._loop.call_later(min(left_s, SILENCE_S), self._look)
         else:
-            self._learn(request, now_s - since_s)
+            is_slow = self._asked_s - self._heard_s < IN_USE_S
+            self._learn(request, now_s - since_s, is_slow=is_slow)
             self._condemn(since_s)
 
     def _may_take_s(self, request: Any) -> float:
         if request.API_KEY in _UNBOUNDED:
             return float(self._request_timeout)
-        most_s = self._ways.silence_s.get(self._kind(request), SILENCE_S)
+        most_s, _ = self._ways.silence_s.get(self._kind(request), (SILENCE_S, 0.0))
         return most_s + _waits_s(request)
 
-    def _learn(self, request: Any, took_s: float) -> None:
+    def _learn(self, request: Any, took_s: float, *, is_slow: bool) -> None:
+        """`is_slow`: False if the connection may have been forgotten."""
         most_s, learned = 2 * (took_s - _waits_s(request)), self._ways.silence_s
+        if most_s <= SILENCE_S and not learned:
+            return
+        kind, now_s = self._kind(request), self._loop.time()
+        before_s, until_s = learned.get(kind, (0.0, 0.0))
         if most_s > SILENCE_S:
-            learned[self._kind(request)] = min(most_s, self._request_timeout)
-        elif learned:
-            learned.pop(self._kind(request), None)
+            if now_s < until_s:
+                most_s = max(most_s, before_s)
+            until_s = now_s + KEPT_S if is_slow else max(now_s, until_s)
+            learned[kind] = min(most_s, self._request_timeout), until_s
+        elif now_s >= until_s:
+            learned.pop(kind, None)
 
     def _kind(self, request: Any) -> tuple[str, int, int]:
         return self.host, self.port, request.API_KEY
