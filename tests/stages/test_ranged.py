@@ -1,6 +1,7 @@
 """Objects that are read here and there, through the pipeline: order, pin, resume, failures."""
 
 import asyncio
+import bz2
 import io
 import zipfile
 from collections.abc import Sequence
@@ -12,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
-from penstock.errors import Transient
+from penstock.errors import Overloaded, Transient
 from penstock.ports import Answers, Location, Part
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
@@ -196,6 +198,38 @@ def test_who_waits_for_room_gives_its_decoder_to_the_head() -> None:
         async with running(world):
             await until(lambda: world.next_offset() == 2, within_s=600.0)
         assert [record["row"] for record in world.records()] == [*range(6_000)] * 2
+
+    scenario()
+
+
+def test_a_small_object_that_waits_for_a_decoder_holds_no_read() -> None:
+    """One read at a time, and one decoder: its object needs more reads to be done with it."""
+    data = of_columns(4)
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(decoders=DecodersAtHand(most=1))
+        world.with_settings(fetchers=2, begin_fetches={DEFAULT: 2}, inline_bytes=500)
+        has_refused = False
+
+        async def refuse_once(_: Location) -> None:
+            nonlocal has_refused
+            await asyncio.sleep(0.03)
+            if not has_refused:
+                has_refused = True
+                raise Overloaded("SlowDown")
+
+        world.objects.on_open = refuse_once
+        async with running(world) as pipeline:
+            world.announce("refused.csv", csv(1))
+            await until(lambda: world.next_offset() == 1)
+            for number in range(3):
+                world.announce(f"{number}.parquet", data)
+            await asyncio.sleep(0.1)  # until the first two have all seats
+            world.announce("small.csv.bz2", bz2.compress(csv(2)))
+            await until(lambda: world.next_offset() == 5, within_s=60.0)
+            assert pipeline.wiring.reads[DEFAULT].limiter.limit == 1
+        assert len(world.records()) == 1 + 3 * 6_000 + 2
 
     scenario()
 

@@ -142,7 +142,7 @@ async def test_a_way_that_forgets_costs_the_same_wait_each_time(broker: Broker) 
     now_s = asyncio.get_running_loop().time
     for _ in range(2):
         one = await connected(broker)
-        one._heard_s -= IN_USE_S  # type: ignore[attr-defined]
+        one._heard_s -= IN_USE_S
         broker.silent = {len(broker.tasks) - 1}
         began_s = now_s()
         with pytest.raises(RequestTimedOutError):
