@@ -6,8 +6,9 @@ import hashlib
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,7 +16,9 @@ from aiohttp import web
 
 from penstock import config
 from penstock.adapters.memory.model import MemoryModel
+from penstock.adapters.memory.objects import MemoryObjects
 from penstock.calls.outage import FAILS_S
+from penstock.core.diagnosis.steady import HOLD_S
 from penstock.core.diagnosis.streams import NEWS_MS
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.routing.model_routes import Route
@@ -25,10 +28,17 @@ from penstock.ops.flow import OVER_S, SAMPLE_S
 from penstock.ops.health_page import Readiness, serve_health
 from penstock.ops.http_server import serving
 from penstock.ops.page.live_page import DOCUMENT
-from penstock.ops.service_answers import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, ServiceAnswers
+from penstock.ops.service_answers import (
+    ANSWER_S,
+    IDLE_S,
+    LAG_EVERY_S,
+    MODEL_EVERY_S,
+    SILENT_S,
+    ServiceAnswers,
+)
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Answers
+from penstock.ports import Answers, Location
 from penstock.simulation.virtual_time import virtual_time
 from penstock.stages.dead_letters import RECENT
 from tests.support.memory import MemorySource
@@ -312,6 +322,128 @@ async def test_a_worker_whose_work_does_not_move_is_not_ready() -> None:
     assert why_not is not None
     assert "refs/0 has not moved for 1" in why_not
     assert "predict holds offset 0" in why_not
+
+
+class HungObjects(MemoryObjects):
+    """A store that accepts requests, and does not answer those that hang."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs: Callable[[str], bool] = lambda _: True
+        self.works = asyncio.Event()
+        self.works.set()
+        self.asked: list[str] = []
+
+    async def open(self, location: Location) -> Any:
+        self.asked.append(location.key)
+        if self.hangs(location.key):
+            await self.works.wait()
+        return await super().open(location)
+
+
+class HungModel(MemoryModel):
+    """`is_server`: questions without rows are not answered either."""
+
+    def __init__(self, *, is_server: bool) -> None:
+        super().__init__()
+        self.is_server = is_server
+        self.works = asyncio.Event()
+        self.works.set()
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        await self.works.wait()
+        return await super().predict(payloads)
+
+    async def ready(self) -> bool:
+        if self.is_server:
+            await self.works.wait()
+        return True
+
+
+@asynccontextmanager
+async def watched(world: World) -> AsyncIterator[tuple[Status, Readiness]]:
+    """After its first answer."""
+    async with running(world) as pipeline:
+        services = ServiceAnswers(pipeline, world.model)
+        async with services.watching():
+            world.announce("first.csv", csv(1))
+            await until(lambda: world.next_offset() == 1)
+            status = Status(pipeline, world.telemetry, services)
+            yield status, Readiness(pipeline, services, 8.0)
+
+
+def told(status: Status) -> list[tuple[str, str | None]]:
+    return [(one["kind"], one["service"]) for one in status.look()["problems"]]
+
+
+@virtual_time
+async def test_a_store_that_accepts_and_never_answers_is_away_after_five_seconds() -> None:
+    world = World()
+    world.objects = store = HungObjects()
+    async with watched(world) as (status, readiness):
+        store.works.clear()
+        world.announce("a.csv", csv(1))
+        await asyncio.sleep(4.0)
+        assert told(status) == []
+        await asyncio.sleep(SILENT_S)
+        assert told(status) == [("away", "object store")]
+        # It is away since the request, not since this was noticed.
+        assert status.look()["outages"][0]["away_s"] >= SILENT_S
+        assert "the object store has not answered" in str(readiness.why_not())
+        store.works.set()
+        await until(lambda: world.next_offset() == 2)
+        await asyncio.sleep(HOLD_S)
+        assert (told(status), readiness.why_not()) == ([], None)
+
+
+@virtual_time
+async def test_an_idle_worker_asks_its_store_now_and_then() -> None:
+    world = World()
+    world.objects = store = HungObjects()
+    async with watched(world) as (status, readiness):
+        await asyncio.sleep(60.0)
+        assert 4 <= len(store.asked) - 1 <= 6
+        store.works.clear()
+        await asyncio.sleep(IDLE_S + SILENT_S + 2.0)
+        assert told(status) == [("away", "object store")]
+        store.works.set()
+        await asyncio.sleep(SILENT_S + HOLD_S)
+        assert (told(status), readiness.why_not()) == ([], None)
+
+
+@virtual_time
+async def test_one_object_that_does_not_come_is_no_outage() -> None:
+    world = World()
+    world.objects = store = HungObjects()
+    async with watched(world) as (status, readiness):
+        store.hangs = lambda key: key == "a.csv"
+        store.works.clear()
+        world.announce("a.csv", csv(1))
+        for _ in range(20):
+            await asyncio.sleep(1.0)
+            assert ("away", "object store") not in told(status)
+        assert readiness.why_not() is None
+
+
+@virtual_time
+@pytest.mark.parametrize(("is_server", "kind"), [(True, "away"), (False, "unanswered_rows")])
+async def test_a_model_that_accepts_and_never_answers_is_away_after_five_seconds(
+    is_server: bool, kind: str
+) -> None:
+    world = World()
+    world.model = model = HungModel(is_server=is_server)
+    async with watched(world) as (status, readiness):
+        model.works.clear()
+        world.announce("a.csv", csv(1))
+        await asyncio.sleep(4.0)
+        assert told(status) == []
+        await asyncio.sleep(SILENT_S)
+        assert told(status) == [(kind, "model server")]
+        assert readiness.why_not() is not None
+        model.works.set()
+        await until(lambda: world.next_offset() == 2)
+        await asyncio.sleep(MODEL_EVERY_S + HOLD_S)
+        assert (told(status), readiness.why_not()) == ([], None)
 
 
 @virtual_time

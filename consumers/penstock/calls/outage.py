@@ -64,8 +64,10 @@ class Outage:
             return None
         return now_s - self._since_s
 
-    def unreachable(self, error: Transient) -> None:
-        """The service did not answer. Raises `Fatal` when the outage has lasted too long."""
+    def unreachable(self, error: Transient, silent_s: float = 0.0) -> None:
+        """The service did not answer. `silent_s`: for how long it has not. Raises `Fatal` when the
+        outage has lasted too long.
+        """
         if self.away_s is None:
             self._since_s = None  # an earlier failure has ended by itself
         now_s = self._clock.now()
@@ -77,29 +79,30 @@ class Outage:
         if is_news:
             self._worse_quiet_until_s = now_s + QUIET_S
         self._until_s = math.inf
-        self._lasts("does not answer", "did not answer", str(error), is_news=is_news)
+        since_s = now_s - silent_s
+        self._lasts("does not answer", "did not answer", str(error), since_s, is_news=is_news)
 
-    def fails(self, why: str) -> None:
+    def fails(self, why: str, silent_s: float = 0.0) -> None:
         """The service answers, but does not do its work. Raises `Fatal` as `unreachable` does. If
         no further failure is reported, the service counts as healthy again after a while: it may
         have failed at a single row, which was then rejected.
         """
         now_s = self._clock.now()
         if self.away_s is None:
-            self._since_s = now_s
+            self._since_s = now_s - silent_s
         self._until_s = now_s + FAILS_S
         is_news = now_s >= self._quiet_until_s
         if is_news:
             self._quiet_until_s = now_s + QUIET_S
-        self._lasts("fails", "failed", why, is_news=is_news)
+        self._lasts("fails", "failed", why, now_s, is_news=is_news)
 
-    def _lasts(self, verb: str, past: str, why: str, *, is_news: bool) -> None:
+    def _lasts(self, verb: str, past: str, why: str, since_s: float, *, is_news: bool) -> None:
         now_s, self.why = self._clock.now(), why
         if is_news:
             how_long = "" if self._patience_s is None else f" up to {self._patience_s:g} s"
             log.warning("the %s %s, waiting%s: %s", self.service, verb, how_long, why)
         if self._since_s is None:
-            self._since_s = now_s
+            self._since_s = since_s
         elif self._patience_s is not None and now_s - self._since_s >= self._patience_s:
             raise Fatal(
                 f"the {self.service} {past} for {self._patience_s:g} s: {why}",

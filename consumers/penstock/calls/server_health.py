@@ -183,6 +183,15 @@ class ServerHealth:
         if isinstance(error, Unreachable) and not self._fails_at_rows():
             self._outage.unreachable(error)
 
+    def fell_silent(self, silent_s: float, *, answers_questions: bool) -> None:
+        """No call has been answered for this long. Raises `Fatal` if an outage has lasted too
+        long.
+        """
+        if answers_questions:
+            self._outage.fails("no call is answered", silent_s)
+        else:
+            self._outage.unreachable(NoAnswer("no byte of an answer came"), silent_s)
+
     def stopping(self, error: Fatal) -> Fatal:
         """The error that stops the worker. If the model worked before, the settings were right, so
         the error gets another exit code, and a text that says so.

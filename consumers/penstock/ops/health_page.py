@@ -14,6 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock import config
+from penstock.calls.outage import MODEL, STORE
 from penstock.core.order.stall import Stall, Stalled
 from penstock.ops.http_server import (
     NO_PARTITION,
@@ -27,7 +28,7 @@ from penstock.ops.page.actions import Actions
 from penstock.ops.page.live_page import Live, page
 from penstock.ops.page.one_object import sample_pages, way_page
 from penstock.ops.page.whole_group import GroupPartitions, Peers
-from penstock.ops.service_answers import ServiceAnswers
+from penstock.ops.service_answers import SILENT_S, ServiceAnswers
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
@@ -112,9 +113,10 @@ async def serve_health(
 
 
 class Readiness:
-    """Says whether the worker is ready. The worker is ready if a model answers, a partition is
-    assigned, and the worker's work moves. While a service is known to be away, work that waits for
-    that service counts as moving. `watching` must run: it notices work that does not move.
+    """Says whether the worker is ready. The worker is ready if a model and a store answer, a
+    partition is assigned, and the worker's work moves. While a service is known to be away, work
+    that waits for that service counts as moving. `watching` must run: it notices work that does not
+    move.
     """
 
     def __init__(self, pipeline: Pipeline, services: ServiceAnswers, session_s: float) -> None:
@@ -130,6 +132,10 @@ class Readiness:
         # tells whether its model answers.
         if not any(self._services.answers.values()):
             return "the model does not answer\n"
+        for kind in (MODEL, STORE):
+            away = [one for one in self._pipeline.wiring.outages if one.service.startswith(kind)]
+            if away and all((one.away_s or 0.0) >= SILENT_S for one in away):
+                return f"the {kind} has not answered for {away[0].away_s:.0f} s: {away[0].why}\n"
         if not lanes:
             return NO_PARTITION
         if all(lane.stopped for lane in lanes.values()):

@@ -1,18 +1,22 @@
-"""In the background, asks Kafka where the input ends, and asks every model whether it answers. The
-pages show the last answers and their age, so no page waits for a service.
+"""In the background, asks Kafka where the input ends, and asks every model and every store whether
+it answers. The pages show the last answers and their age, so no page waits for a service.
 
 Rule: every question has a deadline, and is followed by a pause, however often the pages are asked.
-A question that fails affects nothing but the answers here. Owner: the worker's page.
+A service that leaves its requests and a question without an answer for some seconds is told to its
+outage, whatever the client does with the requests. Owner: the worker's page.
 """
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 
+from penstock.calls.model_calls import ModelCalls
+from penstock.errors import NoAnswer, Transient, Unreachable
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Model
+from penstock.ports import Location, Model, Objects
 from penstock.process.asyncio_additions import meanwhile
 
 log = logging.getLogger(__name__)
@@ -27,6 +31,18 @@ SILENT_MODEL_EVERY_S = 1.0
 # An answer may take this long, because a busy model answers a question only after the batches that
 # came before it.
 ANSWER_S = 5.0
+# A service that is asked, and sends no byte for this long, is away, however long the client itself
+# goes on trying. A service that usually takes longer gets `SILENT_TIMES` its usual time.
+SILENT_S = 5.0
+SILENT_TIMES = 3.0
+# From this silence on, the service is asked another question, because one slow object or one slow
+# batch is no outage.
+DOUBTED_S = 2.0
+# A store that nobody reads from is asked this often.
+IDLE_S = 10.0
+LOOK_S = 1.0
+# The key of an object that need not exist: whatever the store says about it is an answer.
+PROBE_KEY = "penstock-probe"
 # The growth of the input is a mean over this time.
 GROWTH_OVER_S = 10.0
 
@@ -105,9 +121,10 @@ class ServiceAnswers:
         return None if self._away_since_s is None else self._clock.now() - self._away_since_s
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        """Ask Kafka and the models while the body runs."""
+        """Ask Kafka, the stores and the models while the body runs."""
         models = (self._ask_model_forever(name, model) for name, model in self._models.items())
-        return meanwhile(self._ask_kafka_forever(), *models)
+        stores = (self._watch_store_forever(store) for store in self._pipeline.wiring.reads)
+        return meanwhile(self._ask_kafka_forever(), *models, *stores)
 
     async def _ask_kafka_forever(self) -> None:
         while True:
@@ -138,16 +155,81 @@ class ServiceAnswers:
         # Until the worker has joined its group, the worker's own start asks the model. More
         # questions would only burden a server that is starting.
         await self._pipeline.joined.wait()
+        tracks = {track.name: track for track in self._pipeline.wiring.tracks.values()}
+        calls = tracks[name].calls if name in tracks else None
         while True:
             asked_s = self._clock.now()
-            self.answers[name] = answers = await _answers(model)
+            self.answers[name] = answers = await _answers(model, _left_s(calls, asked_s))
             self._asked_at_s[name] = asked_s
-            await asyncio.sleep(MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)
+            if calls is not None:
+                _tell_silence(calls, self._clock.now(), answers=answers)
+            until_s = self._clock.now() + (MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)
+            while (left_s := until_s - self._clock.now()) > 0:
+                await asyncio.sleep(min(LOOK_S, left_s))
+                if calls is not None and calls.limiter.silent_s(self._clock.now()) >= DOUBTED_S:
+                    break
+
+    async def _watch_store_forever(self, store: str) -> None:
+        wiring = self._pipeline.wiring
+        reads, outage = wiring.reads[store], wiring.store_outages[store]
+        asked_s = -math.inf
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now_s = self._clock.now()
+            silent_s = reads.limiter.silent_s(now_s)
+            waits = silent_s >= DOUBTED_S
+            is_idle = reads.limiter.idle_s(now_s) >= IDLE_S
+            is_away = outage.away_s is not None
+            due_s = 0.0 if is_away else IDLE_S if is_idle else SILENT_S
+            if reads.bucket is None or not (waits or is_idle or is_away) or now_s - asked_s < due_s:
+                continue
+            asked_s = now_s
+            location = Location(reads.bucket, PROBE_KEY, store=store)
+            usual_s = SILENT_TIMES * (reads.limiter.usual_s or 0.0)
+            left_s = max(LOOK_S, max(SILENT_S, usual_s) - silent_s)
+            error = await _silence(wiring.adapters.objects, location, left_s)
+            if error is None:
+                outage.answered()
+            else:
+                waited_s = self._clock.now() - asked_s
+                outage.unreachable(error, max(reads.limiter.silent_s(self._clock.now()), waited_s))
 
 
-async def _answers(model: Model) -> bool:
+def _left_s(calls: ModelCalls | None, now_s: float) -> float:
+    """How long the model may take to answer a question."""
+    if calls is None:
+        return ANSWER_S
+    return max(LOOK_S, ANSWER_S - calls.limiter.silent_s(now_s))
+
+
+def _tell_silence(calls: ModelCalls, now_s: float, *, answers: bool) -> None:
+    """Tell the health of the model's server if its calls are not answered."""
+    silent_s, slowest_s = calls.limiter.silent_s(now_s), calls.slowest_s
+    if not answers and silent_s >= DOUBTED_S:
+        calls.health.fell_silent(silent_s, answers_questions=False)
+    elif slowest_s is not None and silent_s >= max(SILENT_S, SILENT_TIMES * slowest_s):
+        calls.health.fell_silent(silent_s, answers_questions=True)
+
+
+async def _silence(objects: Objects, location: Location, within_s: float) -> Transient | None:
+    """None if the store answers, whatever it says."""
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(within_s):
+            body = await objects.open(location)
+            await body.aclose()
+    except Unreachable as error:
+        return error
+    except TimeoutError:
+        return NoAnswer(f"no byte of an answer came within {within_s:.0f} s")
+    # Every other error is the store's answer, or says nothing about it.
+    except Exception as error:
+        log.debug("the store was asked whether it answers: %r", error)
+    return None
+
+
+async def _answers(model: Model, within_s: float) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
             return await model.ready()
     except Exception as error:
         log.debug("the model was asked whether it answers: %r", error)

@@ -92,6 +92,10 @@ class Wiring:
         self.hedgings = {
             store: Hedging(self.reads[store].limiter) for store in settings.objects.hedged
         }
+        self.store_outages = {
+            store: self._outage(_service(store), clock, settings.times.patience_s)
+            for store in settings.objects.stores
+        }
         self.tracks = self._tracks(decoders, dedupe)
         self._fetchers = {model: track.download for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
@@ -204,10 +208,7 @@ class Wiring:
             self.budget,
             self.telemetry,
             dedupe,
-            {
-                store: self._outage(_service(store), clock, patience_s)
-                for store in settings.objects.stores
-            },
+            self.store_outages,
             decoders,
             Seats(self.reads),
             self.jitter,

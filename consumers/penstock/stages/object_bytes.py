@@ -93,6 +93,8 @@ class Versions:
         to be answered; False if this version of the object was answered before.
         """
         self._outages[ticket.store].answered()
+        if ticket.reference is not None:
+            self.reads[ticket.store].bucket = ticket.reference.bucket
         ticket.pin = (body.version_id, body.etag)
         ticket.fetched_s = self._clock.now()
         if not ticket.resumes(from_first_row=self.from_first_row):
@@ -234,7 +236,7 @@ class Supply:
         if len(part.data) <= self._versions.inline_bytes:
             self._reads.answered(request)
         else:
-            self._reads.dropped(request)
+            self._reads.dropped(request, is_answered=True)
         return part
 
     async def aclose(self) -> None:

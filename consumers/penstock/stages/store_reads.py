@@ -19,12 +19,15 @@ from penstock.telemetry.metric_types import Used
 
 class StoreReads:
     """Call `begin` before a request, and then exactly one of `answered`, `broke` and `dropped`.
-    `used`: the share of the allowed reads that is in flight, over time.
+    `used`: the share of the allowed reads that is in flight, over time. `is_answered`, where it is
+    an argument: the store answered, but the time of this answer says nothing about others.
     """
 
     def __init__(self, limiter: Limiter, clock: Clock) -> None:
         self.limiter = limiter
         self.used = Used(clock.now())
+        # The bucket that was read last.
+        self.bucket: str | None = None
         self._clock = clock
         self._least = limiter.limit
         self._waiting: deque[asyncio.Future[Request]] = deque()
@@ -72,10 +75,13 @@ class StoreReads:
             self.limiter.dropped(request)
         self._ended(now_s)
 
-    def dropped(self, request: Request) -> None:
-        """The request ended without telling anything about the store."""
+    def dropped(self, request: Request, *, is_answered: bool = False) -> None:
+        """The request ended without telling how fast the store is."""
+        now_s = self._clock.now()
         self.limiter.dropped(request)
-        self._ended(self._clock.now())
+        if is_answered:
+            self.limiter.heard(now_s)
+        self._ended(now_s)
 
     def _ended(self, now_s: float) -> None:
         while self._waiting and self.limiter.has_room:

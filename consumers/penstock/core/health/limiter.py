@@ -142,6 +142,8 @@ class Limiter:
         self._recent: float | None = None
         self._long_run: float | None = None
         self._answered_s = -math.inf
+        # While requests are in flight: since when the service has not answered any.
+        self._silent_since_s = -math.inf
 
     def __repr__(self) -> str:
         return f"{self.in_flight} of {self.limit} requests in flight"
@@ -182,7 +184,17 @@ class Limiter:
             return False
         return recent - long_run > math.log(SLOWER)
 
+    def silent_s(self, now_s: float) -> float:
+        """How long requests have waited since the service last answered one; 0 if none waits."""
+        return now_s - self._silent_since_s if self.in_flight else 0.0
+
+    def idle_s(self, now_s: float) -> float:
+        """How long the service has not been asked."""
+        return 0.0 if self.in_flight else now_s - self._silent_since_s
+
     def begin(self, now_s: float) -> Request:
+        if not self.in_flight:
+            self._silent_since_s = now_s
         self.in_flight += 1
         place, level = self.in_flight, None
         self._begun += 1
@@ -202,9 +214,14 @@ class Limiter:
         """The request ended without telling anything about the service."""
         self.in_flight -= 1
 
+    def heard(self, now_s: float) -> None:
+        """The service answered a request whose time is not compared."""
+        self._silent_since_s = now_s
+
     def answered(self, request: Request, now_s: float) -> None:
         """The service answered. A refusal of what was asked counts as an answer."""
         self.in_flight -= 1
+        self._silent_since_s = now_s
         took_s = max(now_s - request.began_s, 1e-6)
         self._note_time(math.log(took_s), now_s)
         if self._level < self._steady:
@@ -223,6 +240,8 @@ class Limiter:
     def failed(self, request: Request, now_s: float, *, is_full: bool) -> None:
         """The service failed. `is_full`: it said that it has too much to do."""
         self.in_flight -= 1
+        if is_full:
+            self._silent_since_s = now_s
         if request.round != self._round:
             return
         self._round += 1
