@@ -1,7 +1,10 @@
 """What a decoder that was taken over may say: the worker believes none of it."""
 
+import fcntl
+import os
+import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +12,12 @@ import pytest
 
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Kept, Matrix
 from penstock.decoders.packing import _ENCODER, _Head, packed, unpacked
+from penstock.decoders.socket_messages import receive
 from penstock.formats.base.runs import Run
 
 # Any `ValueError` makes an end of the decoder; what it says is for the log.
 REFUSED = "."
+ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 def heard(*runs: Run) -> list[Run]:
@@ -175,3 +180,39 @@ def test_arrow_streams_that_break_off_are_refused(cut: int) -> None:
     message = start + bytes(-len(start) % 64) + body + bytes(-len(body) % 64)
     with pytest.raises(ValueError, match=REFUSED):
         unpacked(memoryview(message))
+
+
+def memory(nbytes: int, seals: int = ALL_SEALS, written: bytes = b"") -> int:
+    number = os.memfd_create("rows", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(number, written)
+    os.ftruncate(number, nbytes)
+    fcntl.fcntl(number, fcntl.F_ADD_SEALS, seals)
+    return number
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: memory(100, fcntl.F_SEAL_WRITE, bytes(100)), "may change"),
+        (lambda: memory(100, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW, bytes(100)), "may change"),
+        (lambda: memory(0), "of 0 bytes"),
+        (lambda: memory(1 << 30), "of 1073741824 bytes"),
+        (lambda: memory(1 << 20), "not written"),
+        (lambda: memory(1 << 20, written=bytes(4096)), "not written"),
+        (lambda: os.open("/dev/null", os.O_RDONLY), "no memory"),
+    ],
+)
+def test_memory_that_may_change_or_grow_ours_is_refused(made: Callable[[], int], why: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    number = made()
+    with ours, theirs:
+        socket.send_fds(theirs, [b"R"], [number])
+        with pytest.raises(ValueError, match=why):
+            receive(ours)
+    os.close(number)
+
+
+def test_bytes_that_belong_to_no_row_are_refused() -> None:
+    message = b"".join(packed([Run(1, Matrix(np.ones((1, 2), np.float32)))]))
+    with pytest.raises(ValueError, match="no row"):
+        unpacked(memoryview(message + bytes(64)))

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import io
 import os
+import platform
 import signal
 import socket
 import sys
@@ -12,12 +13,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from select import select
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.rows.payload import Form, Matrix
-from penstock.decoders.pool import Pool
+from penstock.decoders.pool import Pool, Reuse
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Poison, Unforeseen
@@ -39,9 +41,9 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def pool(most: int = 2) -> AsyncIterator[Pool]:
+async def pool(most: int = 2, reuse: Reuse = "stream") -> AsyncIterator[Pool]:
     DEATHS.clear()
-    decoders = Pool(most, 4_000, DEATHS.append, least_s=LONG_S)
+    decoders = Pool(most, 4_000, DEATHS.append, reuse=reuse, least_s=LONG_S)
     try:
         yield decoders
     finally:
@@ -51,7 +53,7 @@ async def pool(most: int = 2) -> AsyncIterator[Pool]:
 def may_take(decoders: Pool, least_s: float) -> None:
     """From now on, in the decoders that are there and in those to come."""
     decoders._times = (decoders._times[0], least_s)
-    for decoder in decoders._idle:
+    for _, decoder in decoders._idle:
         decoder._least_s = least_s
 
 
@@ -84,7 +86,7 @@ async def read(
     *,
     new: bool = False,
 ) -> list[Run]:
-    async with decoders.lent(lambda: False, lambda: None, new=new) as decoder:
+    async with decoders.lent("s", lambda: False, lambda: None, new=new) as decoder:
         return await lent_read(decoder, data, key, options or RowOptions())
 
 
@@ -167,7 +169,7 @@ async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_take
     async with pool(most=1) as decoders:
         await read(decoders, b"1,2\n", "a.csv")
         may_take(decoders, -1.0)  # over, whatever is granted for its bytes
-        async with decoders.lent(lambda: False, lambda: None) as decoder:
+        async with decoders.lent("s", lambda: False, lambda: None) as decoder:
             task = Task(RowOptions(), claim_of("a.csv"), 4, 0, None)
             answering = asyncio.create_task(decoder.turn(task))
             await asyncio.sleep(0)  # it is asked
@@ -217,12 +219,18 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("limits", "PermissionError"),
         ("outlive", "PermissionError"),
         ("process", "PermissionError"),
+        ("process of a thread's flags", "PermissionError"),
+        ("signal by a request", "Inappropriate ioctl"),
+        ("huge pages", "PermissionError"),
         ("foreign file", "PermissionError"),
         ("folder", "PermissionError"),
         ("memory of others", "PermissionError"),
         ("secrets of others", "PermissionError"),
         ("own limits", r"\(0, 0\)"),
         ("capabilities", r"\(0, 0, 0, 0, 0, 0\)"),
+        ("its own signal", "done"),
+        ("name service", r"\d"),
+        ("terminal", "False"),
         ("thread", "done"),
         ("newer open", "Function not implemented"),
         ("secrets", "False"),
@@ -237,6 +245,87 @@ async def test_a_decoder_comes_to_nothing(
             await read(decoders, b"try " + what.encode(), "a.deadly")
 
 
+# keyctl, ptrace, bpf, shmget and one of the x32 convention; and on aarch64
+OTHER_CALLS = {"x86_64": (250, 101, 321, 29, 0x40000001), "aarch64": (219, 117, 280, 194)}
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("call", OTHER_CALLS[platform.machine()])
+async def test_a_call_that_no_library_makes_ends_the_decoder_and_is_told(call: int) -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match=f"the system call {call} of") as died:
+            await read(decoders, b"call %d" % call, "a.deadly", new=True)
+        assert died.value.by_object
+        assert died.value.poison.code == "bad_format"
+        assert DEATHS == ["SIGSYS"]
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("asked", ["0 1099511627776 1", "3 2 1", "-5 2 1", "0 0 1", "0 1000000 99"])
+async def test_a_decoder_that_asks_for_more_than_an_object_has_is_ended(asked: str) -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match="says nonsense: it asks for bytes"):
+            await read(decoders, f"ask {asked}".ljust(1_000_000).encode(), "a.deadly")
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_decoder_cannot_take_the_memory_of_its_inbox_away() -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Poison, match="done"):
+            await read(decoders, b"try inbox", "a.deadly")
+        assert len(values(await read(decoders, LONG, "a.csv"))) == 400_000
+
+
+@pytest.mark.parametrize(
+    ("reuse", "streams", "ends"),
+    [
+        ("any", "abcab", 0),
+        ("stream", "aaaa", 0),
+        ("stream", "ababab", 0),
+        ("stream", "abcabc", 4),
+        ("object", "aab", 3),
+    ],
+)
+async def test_whose_objects_a_decoder_decodes(reuse: Reuse, streams: str, ends: int) -> None:
+    """`ends`: how many decoders have made room for others."""
+    async with pool(most=2, reuse=reuse) as decoders:
+        seen: dict[int, set[str]] = {}
+        for stream in streams:
+            async with decoders.lent(stream, lambda: False, lambda: None) as decoder:
+                await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
+                seen.setdefault(decoder._number, set()).add(stream)
+        if reuse != "any":
+            assert all(len(each) == 1 for each in seen.values())
+        assert len(seen) - len(decoders._idle) == ends
+
+
+async def test_a_decoder_that_is_made_ahead_and_dies_is_no_fault_of_the_next_object() -> None:
+    async with pool(most=1, reuse="object") as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        assert decoders._spare is not None
+        spare = await decoders._spare.number
+        os.kill(spare, signal.SIGKILL)
+        await decoders._zygote.ended(spare)  # type: ignore[union-attr]
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+    assert not DEATHS
+
+
+async def test_what_a_decoder_has_loaded_late_the_next_has_from_the_start() -> None:
+    out = io.BytesIO()
+    fastavro.writer(out, AVRO, [{"a": 1.0}])
+    async with pool(most=1, reuse="object") as decoders:
+        for _ in range(3):  # of those, the second was made before the first had ended
+            async with decoders.lent("s", lambda: False, lambda: None) as decoder:
+                assert values(await lent_read(decoder, out.getvalue(), "a.avro", RowOptions()))
+        assert decoder.libraries == frozenset()
+        assert decoders._libraries >= {"fastavro"}
+
+
+AVRO = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "double"}]}
+
+
 def stolen_line(process: int) -> socket.socket:
     """The decoder's end of its socket, as a process that it left behind would have it."""
     folder = Path(f"/proc/{process}/fd")
@@ -249,7 +338,7 @@ def stolen_line(process: int) -> socket.socket:
 async def test_the_end_of_a_decoder_is_seen_though_another_process_has_its_socket() -> None:
     async with pool(most=1) as decoders:
         await read(decoders, b"1,2\n", "a.csv")
-        (decoder,) = decoders._idle
+        ((_, decoder),) = decoders._idle
         with stolen_line(decoder._number):
             hanging = asyncio.create_task(read(decoders, b"loop", "a.deadly"))
             while decoder._answer is None:  # noqa: ASYNC110
@@ -265,14 +354,14 @@ async def test_the_end_of_a_decoder_is_seen_though_another_process_has_its_socke
 async def test_a_decoder_that_speaks_out_of_turn_is_ended() -> None:
     async with pool(most=1) as decoders:
         await read(decoders, b"1,2\n", "a.csv")
-        (decoder,) = decoders._idle
+        ((_, decoder),) = decoders._idle
         with stolen_line(decoder._number) as line:
             line.send(b"R" + bytes(100))
             while decoder.is_idle:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        assert await decoders._zygote.ended(decoder._number) == -signal.SIGKILL  # type: ignore[union-attr]
+        assert await decoders._zygote.ended(decoder._number) == (-signal.SIGKILL, None)  # type: ignore[union-attr]
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
-        assert decoders._idle != [decoder]
+        assert decoders._idle != [("s", decoder)]
 
 
 async def test_all_decoders_end_with_the_zygote_and_another_one_is_started() -> None:
@@ -298,7 +387,7 @@ async def test_a_decoder_of_tables_holds_no_pandas() -> None:
     pq.write_table(pa.table({"a": [1.0, 2.0]}), out)
     async with pool(most=1) as decoders:
         assert values(await read(decoders, out.getvalue(), "a.parquet")) == [[1], [2]]
-        (decoder,) = decoders._idle
+        ((_, decoder),) = decoders._idle
         assert "/pandas/" not in mapped(decoder._number)
 
 
@@ -306,14 +395,14 @@ async def test_who_waits_for_a_decoder_gets_one_in_turn_and_heads_before_others(
     order: list[str] = []
 
     async def one(decoders: Pool, name: str, *, is_head: bool) -> None:
-        async with decoders.lent(lambda: is_head, lambda: None) as decoder:
+        async with decoders.lent("s", lambda: is_head, lambda: None) as decoder:
             order.append(name)
             await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
 
     async with (
         pool(most=1) as decoders,
         asyncio.TaskGroup() as tasks,
-        decoders.lent(lambda: False, lambda: None),
+        decoders.lent("s", lambda: False, lambda: None),
     ):
         for name in ("a", "b"):
             tasks.create_task(one(decoders, name, is_head=False))

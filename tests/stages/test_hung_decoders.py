@@ -57,7 +57,12 @@ class HungDecoders:
 
     @asynccontextmanager
     async def lent(
-        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
     ) -> AsyncIterator[Decoder]:
         async with self._places.one(is_head, review):
             yield _Hung()

@@ -38,9 +38,14 @@ class DecodersBehind:
 
     @asynccontextmanager
     async def lent(
-        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
     ) -> AsyncIterator[Decoder]:
-        lent = self._pool.lent(lambda: False, lambda: None, new=new)
+        lent = self._pool.lent(stream, lambda: False, lambda: None, new=new)
         decoder = _Behind(self._wait(lent.__aenter__()), self._wait)
         try:
             yield decoder

@@ -262,6 +262,8 @@ class Limits(Section, frozen=True):
     pixels: Positive = 89_478_485
     # The number of decoder processes. None: one per core, but at least two and at most four.
     decoders: Positive | None = None
+    # For which objects a decoder is used again: those of the same stream, none, or any.
+    decoder_reuse: Literal["stream", "object", "any"] = "stream"
     # This is twice the time of the slowest known objects: videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
     # An object up to this size is decoded in the worker. Its decoding takes at most 8 ms of the

@@ -13,17 +13,25 @@ import logging
 import os
 import pickle
 import selectors
+import signal
 import socket
 import struct
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NoReturn
 
 import msgspec
 
-from penstock.decoders.bounds import MOST_MEMORY_BYTES, bound, end_with_parent
+from penstock.decoders import late_libraries
+from penstock.decoders.bounds import (
+    MOST_MEMORY_BYTES,
+    bound,
+    end_with_parent,
+    readable_files,
+)
 from penstock.decoders.packing import packed
 from penstock.decoders.protocol import Task, decode
 from penstock.decoders.socket_messages import (
@@ -43,9 +51,11 @@ from penstock.decoders.socket_messages import (
     heard,
     send,
 )
+from penstock.decoders.system_calls import call_told, prepare
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.runs import Notices
 from penstock.formats.base.source import Need
+from penstock.formats.registry import formats
 from penstock.process.small_memory import without_pandas
 
 RANGE = struct.Struct("<qq")
@@ -146,10 +156,13 @@ def serve(end: socket.socket, memory: int) -> None:
     os.close(memory)
     line, notes = _Line(end, inbox), _Notes()
     logging.getLogger().handlers = [notes]
+    had = late_libraries.loaded()
     try:
         while True:
             task: Task = pickle.loads(line.hear(TASK))
-            line.tell(ENDED, [msgspec.msgpack.encode(_decoded(task, line, notes))])
+            done = _decoded(task, line, notes)
+            done.libraries = sorted(late_libraries.loaded() - had)
+            line.tell(ENDED, [msgspec.msgpack.encode(done)])
     except _HungUp:
         return
     except _Failed as failed:
@@ -174,73 +187,139 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
 
 FORK, KILL = b"F", b"K"  # sent to the zygote
 FORKED, EXITED = b"P", b"X"  # sent from the zygote
-_MESSAGE_BYTES: Final = 64
+MESSAGE_BYTES: Final = 256
+
+
+class _Child:
+    """A decoder as the zygote knows it. `told`: tells of a call that is not allowed; before it is
+    known, the socket on which the decoder hands it over. `call`: the number of such a call.
+    """
+
+    def __init__(self, number: int, told: socket.socket) -> None:
+        self.number = number
+        self.ended = os.pidfd_open(number)  # is ready when the process has ended
+        self.told = told.detach()
+        self.call: int | None = None
+
+    def close(self) -> None:
+        os.close(self.ended)
+        os.close(self.told)
 
 
 class _Zygote:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        # For each decoder's process id: a descriptor that is ready when the process has ended.
-        self._decoders: dict[int, int] = {}
+        self._files: int | None = None
+        self._prepare()
+        self._children: dict[int, _Child] = {}
         self._waiting = selectors.DefaultSelector()
-        self._waiting.register(end, selectors.EVENT_READ)
 
     def run(self) -> None:
+        """Returns when the worker has closed its end."""
+        self._waiting.register(self._end, selectors.EVENT_READ)
         while True:
             for key, _ in self._waiting.select():
-                if key.fileobj is self._end:
+                if key.data is None:
                     if not self._hear():
                         return
-                else:
-                    self._ended(key.data)
+                # What came before in this round may have ended what this tells of.
+                elif self._waiting.get_map().get(key.fileobj) is key:
+                    key.data()
 
     def _hear(self) -> bool:
-        message, received, _, _ = socket.recv_fds(self._end, _MESSAGE_BYTES, 2)
+        message, received, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES, 2)
         if message[:1] == FORK:
+            self._load(message[1:].decode().split())
             self._fork(*received)
-        elif message[:1] == KILL and int(message[1:]) in self._decoders:
-            os.kill(int(message[1:]), 9)
+        elif message[:1] == KILL and int(message[1:]) in self._children:
+            os.kill(int(message[1:]), signal.SIGKILL)
         return bool(message)
+
+    def _load(self, libraries: Sequence[str]) -> None:
+        fresh = frozenset(libraries) - late_libraries.loaded()
+        if fresh:
+            late_libraries.load(fresh)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Make ready for forks what is loaded."""
+        # Without this call the garbage collector would write to all objects, and the decoders could
+        # not share the zygote's memory.
+        gc.freeze()
+        if self._files is not None:
+            os.close(self._files)
+        self._files = readable_files()
 
     def _fork(self, line: int, memory: int) -> None:
         zygote = os.getpid()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         number = os.fork()
         if not number:
-            self._become_decoder(zygote, line, memory)
+            ours.close()
+            self._become_decoder(zygote, line, memory, theirs)
+        theirs.close()
         os.close(line)
         os.close(memory)
-        self._decoders[number] = os.pidfd_open(number)
-        self._waiting.register(self._decoders[number], selectors.EVENT_READ, number)
+        child = self._children[number] = _Child(number, ours)
+        self._register(child.ended, self._ended, child)
+        self._register(child.told, self._take_over, child)
         self._end.send(FORKED + b"%d" % number)
 
-    def _become_decoder(self, zygote: int, line: int, memory: int) -> NoReturn:
+    def _become_decoder(self, zygote: int, line: int, memory: int, told: socket.socket) -> NoReturn:
         code = 1
         try:
             end_with_parent(zygote)
             self._waiting.close()
-            for other in self._decoders.values():
-                os.close(other)
-            bound(MOST_BYTES)
+            for other in self._children.values():
+                other.close()
             self._end.close()
+            notices = bound(MOST_BYTES, self._files)
+            if notices is not None:
+                socket.send_fds(told, [b"N"], [notices])
+                os.close(notices)
+            told.close()
             serve(socket.socket(fileno=line), memory)
             code = 0
         finally:
             os._exit(code)
 
-    def _ended(self, number: int) -> None:
-        told = self._decoders.pop(number)
-        self._waiting.unregister(told)
-        os.close(told)
-        _, status = os.waitpid(number, 0)
-        self._end.send(EXITED + b"%d %d" % (number, os.waitstatus_to_exitcode(status)))
+    def _register(self, what: int, act: Callable[[_Child], object], child: _Child) -> None:
+        self._waiting.register(what, selectors.EVENT_READ, partial(act, child))
+
+    def _take_over(self, child: _Child) -> None:
+        """Take what tells of the decoder's calls."""
+        self._waiting.unregister(child.told)
+        with socket.socket(fileno=os.dup(child.told)) as end:
+            _, received, _, _ = socket.recv_fds(end, 1, 1)
+        for notices in received:
+            os.dup2(notices, child.told, inheritable=False)
+            os.close(notices)
+            self._register(child.told, self._end_for_call, child)
+
+    def _end_for_call(self, child: _Child) -> None:
+        self._waiting.unregister(child.told)
+        child.call = call_told(child.told)
+        if child.call is not None:
+            os.kill(child.number, signal.SIGKILL)
+
+    def _ended(self, child: _Child) -> None:
+        del self._children[child.number]
+        for what in (child.ended, child.told):
+            if what in self._waiting.get_map():
+                self._waiting.unregister(what)
+        child.close()
+        _, status = os.waitpid(child.number, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if child.call is not None:
+            code = -signal.SIGSYS
+        self._end.send(EXITED + b"%d %d %d" % (child.number, code, child.call or -1))
 
 
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
     without_pandas()
-    # Without this call the garbage collector would write to all objects, and the decoders could not
-    # share the zygote's memory.
-    gc.freeze()
+    formats()  # those of users' packages, too
+    prepare()
     try:
         _Zygote(end).run()
     except OSError:

@@ -134,7 +134,10 @@ def unpacked(message: memoryview) -> list[Run]:
         at += nbytes + -nbytes % _ALIGNED_BYTES
         return found
 
-    return [_run(head, take) for head in heads]
+    runs = [_run(head, take) for head in heads]
+    if at != len(message):
+        raise ValueError("bytes that belong to no row")
+    return runs
 
 
 def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:

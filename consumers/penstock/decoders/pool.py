@@ -2,9 +2,10 @@
 messages with it, and ends it.
 
 Rule: there are at most `most` decoders at a time. Each is started when it is first needed, and then
-reused. The time that a decoder may take grows with the bytes that it has received and sent. A
-decoder that takes longer, or that did not finish its object, is ended and never gets another
-object. Owner: the worker; used from its event loop only.
+reused, by default for objects of the same stream only: an object that takes over its decoder sees
+and forges no rows of other streams. The time that a decoder may take grows with the bytes that it
+has received and sent. A decoder that takes longer, or that did not finish its object, is ended and
+never gets another object. Owner: the worker; used from its event loop only.
 """
 
 import asyncio
@@ -12,17 +13,17 @@ import logging
 import os
 import pickle
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from penstock.decoders import late_libraries
 from penstock.decoders.bounds import missing
 from penstock.decoders.decoder_process import RANGE
 from penstock.decoders.packing import unpacked
-from penstock.decoders.protocol import SIZE_BYTES, TAIL, Died, Said, Task
+from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
@@ -42,10 +43,11 @@ from penstock.decoders.socket_messages import (
     receive,
     said,
 )
-from penstock.decoders.zygote_client import Zygote
+from penstock.decoders.system_calls import how_ended
+from penstock.decoders.zygote_client import Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
 from penstock.formats.base.runs import RowOptions, most_rows, shown
-from penstock.formats.base.source import Need
+from penstock.formats.base.source import MOST_NEED_BYTES, Need
 from penstock.process.asyncio_additions import Places
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,11 @@ KILLED_S: Final = 5.0
 # An honest object causes a few lines in the log.
 _MOST_NOTES: Final = 20
 _MIB: Final = 1 << 20
+# By ranges, a decoder may read an object so many times over: readers go back, and read ahead what
+# they then do not need. Small objects may be read more often.
+_MOST_READ: Final = 16
+_FREE_BYTES: Final = 64 << 20
+_LEAST_READ_BYTES: Final = 4 << 10  # what a request counts at least, since each is one to the store
 
 
 class InDecoder(Exception):
@@ -70,20 +77,14 @@ class InDecoder(Exception):
 
 class Decoder:
     """The worker's end of one decoder. `is_idle`: True if the decoder may be given a task.
-    `is_new`: True if it has had no task yet.
+    `is_new`: True if it has had no task yet. `libraries`: what it says it has loaded late.
     """
 
-    def __init__(
-        self,
-        zygote: Zygote,
-        number: int,
-        end: socket.socket,
-        memory: int,
-        s_per_mib: float,
-        least_s: float,
-    ) -> None:
+    def __init__(self, zygote: Zygote, fork: Fork, s_per_mib: float, least_s: float) -> None:
+        number, end, memory = fork.number.result(), fork.end, fork.memory
         end.setblocking(False)
         self.is_idle = self.is_new = self._is_alone = True
+        self.libraries: frozenset[str] = frozenset()
         self._zygote = zygote
         self._number = number
         self._end = end
@@ -93,6 +94,8 @@ class Decoder:
         self._left_s = 0.0
         self._overran = False
         self._options, self._size, self._rows = RowOptions(), -1, 0
+        # How many bytes of the object it was given, and has asked for by ranges.
+        self._given_bytes = self._asked_bytes = 0
         self._is_asked_size = False
         self._answer: asyncio.Future[Message] | None = None
         asyncio.get_running_loop().add_reader(end, self._hear)
@@ -122,6 +125,7 @@ class Decoder:
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
         self._options, self._size, self._rows = task.options, task.size, 0
+        self._given_bytes = self._asked_bytes = 0
         self._left_s = self._least_s
 
     def _understood(self, message: Message) -> Said:
@@ -130,6 +134,8 @@ class Decoder:
         if letter == NEED:
             need = Need(*RANGE.unpack(body))
             self._is_asked_size = need == TAIL
+            if need not in (NEXT, TAIL):
+                self._check_part(need)
             return need
         if letter == ROWS:
             runs = unpacked(body)
@@ -144,12 +150,20 @@ class Decoder:
             raise ValueError(f"{letter!r}")
         end = msgspec.msgpack.decode(body, type=End)
         self._note(end.notes)
+        self.libraries = late_libraries.known(end.libraries)
         self.is_idle = not self._process.done()  # it may have been killed behind its last word
         if end.code is None:
             return None
         if end.trace:
             raise Unforeseen(end.code, end.message) from InDecoder(end.trace)
         raise Poison(end.code, end.message)
+
+    def _check_part(self, need: Need) -> None:
+        nbytes = need.stop - need.start
+        self._asked_bytes += max(nbytes, _LEAST_READ_BYTES)
+        is_part = 0 <= need.start < need.stop <= self._size and nbytes <= MOST_NEED_BYTES
+        if not is_part or self._asked_bytes > max(_FREE_BYTES, self._size * _MOST_READ):
+            raise ValueError(f"it asks for bytes {need.start} to {need.stop} of {self._size}")
 
     def _most_rows(self) -> int:
         most = self._options.rows
@@ -164,8 +178,19 @@ class Decoder:
         if len(notes) > _MOST_NOTES:
             log.warning("%d more lines about the same object", len(notes) - _MOST_NOTES)
 
+    def _buy(self, nbytes: int) -> None:
+        """Time for bytes, up to the time that all bytes of the object buy: a decoder must not save
+        up time by what it gives or asks for again.
+        """
+        most_s = self._least_s + self._given_bytes * self._s_per_byte
+        self._left_s = min(self._left_s + nbytes * self._s_per_byte, max(most_s, self._left_s))
+
     async def _say(self, letter: bytes, data: bytes) -> Message:
-        self._left_s += len(data) * self._s_per_byte
+        if letter == DATA:
+            self._given_bytes += len(data)
+            if self._size >= 0:
+                self._given_bytes = min(self._given_bytes, self._size)
+        self._buy(len(data))
         if len(data) <= SHORT_BYTES:
             return await self._exchange(said(letter, data))
         view = memoryview(data)
@@ -198,7 +223,7 @@ class Decoder:
         # If an answer is here although the decoder's time is over, the answer came in time and only
         # our event loop was blocked.
         self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
-        self._left_s += len(found.body) * self._s_per_byte
+        self._buy(len(found.body))
         return found
 
     def _hear(self) -> None:
@@ -222,7 +247,7 @@ class Decoder:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
 
-    def _process_ended(self, _: asyncio.Future[int]) -> None:
+    def _process_ended(self, _: asyncio.Future[Exit]) -> None:
         # What it said last counts. Then nothing more is waited for, even if another process has the
         # decoder's end of the socket.
         if self._end.fileno() >= 0:
@@ -240,11 +265,13 @@ class Decoder:
 
     async def _ended(self) -> Died:
         await asyncio.wait([self._process], timeout=KILLED_S)
-        code = self._process.result() if self._process.done() else -signal.SIGKILL
+        code, call = self._process.result() if self._process.done() else Exit(-signal.SIGKILL)
         if self._overran:
             return self._died(
                 "took too long and was ended (limits.decode_ms_per_mib)", "too_large", code
             )
+        if (refused := how_ended(code, call)) is not None:
+            return self._died(refused, "bad_format", code)
         if code >= 0:  # it ended by itself, and not over the object: nothing killed it
             return self._died(f"ended with exit code {code}", "bad_format", is_excused=True)
         name = signal.Signals(-code).name
@@ -267,11 +294,15 @@ def default_decoders() -> int:
     return min(max(2, len(os.sched_getaffinity(0))), MOST_BY_DEFAULT)
 
 
+Reuse = Literal["stream", "object", "any"]
+
+
 class Pool(Places):
     """`most`: how many decoders there may be; None: as many as fit this machine. A decoder may work
     on an object for `least_s`, and for `ms_per_mib` more with each MiB that it receives or sends.
     `died`: a function that is called for each decoder that died over an object, with the name of
-    the signal.
+    the signal. `reuse`: for which objects a decoder may be used again: those of the same stream,
+    none, or any.
     """
 
     def __init__(
@@ -280,53 +311,91 @@ class Pool(Places):
         ms_per_mib: float,
         died: Callable[[str], object] = lambda signal: None,
         *,
+        reuse: Reuse = "stream",
         least_s: float = LEAST_S,
     ) -> None:
         super().__init__(most or default_decoders())
         self._times = (ms_per_mib / 1000, least_s)
         self._died = died
+        self._reuse = reuse
         self._zygote: Zygote | None = None
-        self._idle: list[Decoder] = []
+        # The idle decoders, each with the stream of its objects; the one that was used last is the
+        # last.
+        self._idle: list[tuple[str, Decoder]] = []
+        # If decoders are used up, the next one is made while others work.
+        self._spare: Fork | None = None
+        self._libraries: frozenset[str] = frozenset()
         for what in missing():
             log.warning("this system does not keep decoders from %s", what)
 
     @asynccontextmanager
     async def lent(
-        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
     ) -> AsyncIterator[Decoder]:
+        of = "" if self._reuse == "any" else stream
         async with self.one(is_head, review):
-            decoder = await self._decoder(new=new)
+            decoder = (None if new else self._known(of)) or await self._fresh()
             try:
                 yield decoder
             except Died as died:
                 self._died(signal.Signals(died.signal).name if died.signal else "none")
                 raise
             finally:
-                self._take_back(decoder)
+                self._libraries |= decoder.libraries
+                if decoder.is_idle and self._reuse != "object":
+                    self._idle.append((of, decoder))
+                else:
+                    decoder.close()
 
     async def aclose(self) -> None:
-        for decoder in self._idle:
+        for _, decoder in self._idle:
             decoder.close()
         self._idle.clear()
+        self._drop_spare()
         if self._zygote is not None:
             self._zygote.close()
 
-    async def _decoder(self, *, new: bool) -> Decoder:
-        while self._idle and not new:
-            decoder = self._idle.pop()
-            if decoder.is_idle:
+    def _known(self, of: str) -> Decoder | None:
+        """An idle decoder that has decoded objects of this stream and no other."""
+        for place in reversed(range(len(self._idle))):
+            stream, decoder = self._idle[place]
+            if not decoder.is_idle:  # it died while it was idle
+                decoder.close()
+                del self._idle[place]
+            elif stream == of:
+                del self._idle[place]
                 return decoder
-            decoder.close()  # it died while it was idle
-        if new and self._idle:  # otherwise there would be more decoders than `most`
-            self._idle.pop().close()
-        if self._zygote is None or not self._zygote.is_alive:
-            self._zygote = Zygote()
-        zygote = self._zygote
-        number, end, memory = await zygote.fork()
-        return Decoder(zygote, number, end, memory, *self._times)
+        return None
 
-    def _take_back(self, decoder: Decoder) -> None:
-        if decoder.is_idle:
-            self._idle.append(decoder)
-        else:
-            decoder.close()
+    async def _fresh(self) -> Decoder:
+        wears_out = self._reuse == "object"
+        # Otherwise there would be more decoders than `most`.
+        while self._idle and len(self._idle) + self._taken > self.most:
+            self._idle.pop(0)[1].close()
+            wears_out = True
+        if self._zygote is None or not self._zygote.is_alive:
+            self._drop_spare()
+            self._zygote = Zygote()
+        zygote, fork, self._spare = self._zygote, self._spare, None
+        if fork is not None and zygote.has_lost(fork):
+            zygote.discard(fork)
+            fork = None
+        fork = fork or zygote.fork(self._libraries)
+        if wears_out:
+            self._spare = zygote.fork(self._libraries)
+        try:
+            await fork.number
+        except BaseException:
+            zygote.discard(fork)
+            raise
+        return Decoder(zygote, fork, *self._times)
+
+    def _drop_spare(self) -> None:
+        if self._zygote is not None and self._spare is not None:
+            self._zygote.discard(self._spare)
+            self._spare = None

@@ -72,14 +72,15 @@ class Decoder(Protocol):
 class Decoders(Protocol):
     def lent(
         self,
+        stream: str,
         is_head: Callable[[], bool],
         review: Callable[[], object],
         *,
         new: bool = False,
     ) -> AbstractAsyncContextManager[Decoder]:
-        """A decoder for one task, as soon as one is free. `is_head`: does this object hold up
-        everything behind it? `review`: a function that is called when the wait begins. `new`: True
-        if the decoder must not have had a task before.
+        """A decoder for one task, as soon as one is free. `stream`: that of the object.
+        `is_head`: does this object hold up everything behind it? `review`: a function that is
+        called when the wait begins. `new`: True if the decoder must not have had a task before.
         """
         ...
 

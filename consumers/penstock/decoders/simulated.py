@@ -60,7 +60,12 @@ class _Threaded:
 class DecodersAtHand(Places):
     @asynccontextmanager
     async def lent(
-        self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
     ) -> AsyncIterator[Decoder]:
         async with self.one(is_head, review):
             decoder = _Threaded()

@@ -30,7 +30,10 @@ SHORT_BYTES: Final = 32 << 10
 # The largest message: several times as much as the largest row together with the bytes that are
 # read ahead.
 MOST_BYTES: Final = 512 << 20
-_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+# The inbox keeps its size: the kernel would end a worker that writes where memory was cut off.
+_SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_SEALS: Final = _SIZE_SEALS | fcntl.F_SEAL_WRITE
+_BLOCK_BYTES: Final = 512  # as stat(2) counts
 # One call writes at most this many parts. Linux takes 1,024 (IOV_MAX).
 _PARTS: Final = 512
 
@@ -45,15 +48,17 @@ class Note(msgspec.Struct, frozen=True):
     about: str = ""
 
 
-class End(msgspec.Struct, frozen=True):
+class End(msgspec.Struct):
     """The end of an object. `code` and `message`: why the rest of the object cannot be read; `code`
-    is None if all of it was read. `trace`: the traceback of an unforeseen exception.
+    is None if all of it was read. `trace`: the traceback of an unforeseen exception. `libraries`:
+    the late libraries that the decoder has loaded.
     """
 
     notes: list[Note]
     code: ErrorCode | None = None
     message: str = ""
     trace: str = ""
+    libraries: list[str] = []
 
 
 class Message(NamedTuple):
@@ -108,16 +113,27 @@ def receive(end: socket.socket) -> Message:
 
 
 def _mapped(memory: int) -> memoryview:
-    nbytes = os.fstat(memory).st_size
-    if not 0 < nbytes <= MOST_BYTES:
-        raise ValueError(f"a message of {nbytes} bytes")
     try:
         seals = fcntl.fcntl(memory, fcntl.F_GET_SEALS)
     except OSError as error:
         raise ValueError(f"no memory: {error}") from error
     if seals & _SEALS != _SEALS:
         raise ValueError("memory that may change")
+    state = os.fstat(memory)  # behind the seals, or the size could still change
+    nbytes = state.st_size
+    if not 0 < nbytes <= MOST_BYTES:
+        raise ValueError(f"a message of {nbytes} bytes")
+    if state.st_blocks * _BLOCK_BYTES < nbytes:  # to read the rest would take our memory
+        raise ValueError("memory that was not written")
     return memoryview(mmap.mmap(memory, nbytes, prot=mmap.PROT_READ))
+
+
+def new_inbox() -> int:
+    """Memory of the inbox of one decoder."""
+    memory = os.memfd_create("inbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, INBOX_BYTES)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SIZE_SEALS | fcntl.F_SEAL_SEAL)
+    return memory
 
 
 class Inbox:

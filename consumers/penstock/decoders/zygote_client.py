@@ -11,10 +11,12 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from typing import Final
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from penstock.decoders.decoder_process import EXITED, FORK, FORKED, KILL
-from penstock.decoders.socket_messages import INBOX_BYTES
+from penstock.decoders.decoder_process import EXITED, FORK, FORKED, KILL, MESSAGE_BYTES
+from penstock.decoders.socket_messages import new_inbox
 from penstock.errors import Transient
 
 _MAIN: Final = "penstock.decoders.decoder_process"
@@ -23,7 +25,26 @@ _MAIN: Final = "penstock.decoders.decoder_process"
 _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 # There are as many decoders as cores, so libraries get only one thread in each decoder.
 _SET: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
-_MESSAGE_BYTES: Final = 64
+
+
+class Exit(NamedTuple):
+    """The end of a decoder. `code`: its exit code; a negative number names the signal that ended
+    it. `call`: the number of the system call that it was ended for, if that is known.
+    """
+
+    code: int
+    call: int | None = None
+
+
+class Fork:
+    """A decoder that is being made. `number`: a future of its process id. `end` and `memory`: our
+    end of its socket, and its inbox.
+    """
+
+    def __init__(self, end: socket.socket, memory: int) -> None:
+        self.number: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.end = end
+        self.memory = memory
 
 
 class Zygote:
@@ -31,14 +52,14 @@ class Zygote:
 
     def __init__(self) -> None:
         self.is_alive = True
-        self._forks: deque[asyncio.Future[int]] = deque()
-        self._ends: dict[int, asyncio.Future[int]] = {}
+        self._forks: deque[Fork] = deque()
+        self._ends: dict[int, asyncio.Future[Exit]] = {}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environ = {name: os.environ[name] for name in _ENVIRON if name in os.environ}
-        environ |= {"PYTHONPATH": os.pathsep.join(sys.path), **_SET}
+        environ |= {"PYTHONPATH": os.pathsep.join(_paths()), **_SET}
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _MAIN, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", _MAIN, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -55,33 +76,39 @@ class Zygote:
         self._end = ours
         asyncio.get_running_loop().add_reader(ours, self._hear)
 
-    async def fork(self) -> tuple[int, socket.socket, int]:
-        """Start a decoder. Returns its process id, our end of its socket, and the memory of its
-        inbox.
-        """
-        forked = asyncio.get_running_loop().create_future()
+    def fork(self, libraries: Iterable[str]) -> Fork:
+        """Start a decoder that has these late libraries."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        memory = os.memfd_create("inbox", os.MFD_CLOEXEC)
+        fork = Fork(ours, new_inbox())
         try:
-            os.ftruncate(memory, INBOX_BYTES)
-            socket.send_fds(self._end, [FORK], [theirs.fileno(), memory])
-            self._forks.append(forked)
-            number = await forked
-        except BaseException as error:
-            ours.close()
-            os.close(memory)
-            if isinstance(error, OSError):
-                raise Transient(f"no process to decode objects in: {error}") from error
-            raise
+            message = FORK + " ".join(libraries).encode()
+            socket.send_fds(self._end, [message], [theirs.fileno(), fork.memory])
+        except OSError as error:
+            self.discard(fork)
+            raise Transient(f"no process to decode objects in: {error}") from error
         finally:
             theirs.close()
-        return number, ours, memory
+        self._forks.append(fork)
+        return fork
 
-    def ended(self, number: int) -> asyncio.Future[int]:
-        """A future of the decoder's exit code. A negative number names the signal that ended the
-        decoder.
-        """
+    def ended(self, number: int) -> asyncio.Future[Exit]:
+        """A future of the decoder's end."""
         return self._ends[number]
+
+    def has_lost(self, fork: Fork) -> bool:
+        """True if the decoder was made, and has ended since."""
+        number = fork.number
+        if not number.done():
+            return False
+        return number.exception() is not None or self._ends[number.result()].done()
+
+    def discard(self, fork: Fork) -> None:
+        """The decoder is not wanted. It ends, because its socket is closed."""
+        number = fork.number
+        if not number.cancel() and not number.cancelled() and number.exception() is None:
+            self.drop(number.result())
+        fork.end.close()
+        os.close(fork.memory)
 
     def kill(self, number: int) -> None:
         if self.is_alive and not self._ends[number].done():
@@ -101,7 +128,7 @@ class Zygote:
 
     def _hear(self) -> None:
         try:
-            message = self._end.recv(_MESSAGE_BYTES)
+            message = self._end.recv(MESSAGE_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -111,23 +138,33 @@ class Zygote:
         elif message[:1] == FORKED:
             number = int(message[1:])
             self._ends[number] = asyncio.get_running_loop().create_future()
-            forked = self._forks.popleft()
-            if forked.cancelled():
+            fork = self._forks.popleft()
+            if fork.number.cancelled():
                 self.drop(number)
             else:
-                forked.set_result(number)
+                fork.number.set_result(number)
         elif message[:1] == EXITED:
-            number, code = map(int, message[1:].split())
+            number, code, call = map(int, message[1:].split())
             if number in self._ends:
-                self._ends[number].set_result(code)
+                self._ends[number].set_result(Exit(code, call if call >= 0 else None))
 
     def _gone(self) -> None:
         self.is_alive = False
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
-        for forked in self._forks:
-            if not forked.done():
-                forked.set_exception(Transient("the process that starts decoders was ended"))
+        for fork in self._forks:
+            if not fork.number.done():
+                gone = Transient("the process that starts decoders was ended")
+                fork.number.set_exception(gone)
+                fork.number.exception()  # a spare one may never be awaited
         for ended in self._ends.values():
             if not ended.done():
-                ended.set_result(-signal.SIGKILL)
+                ended.set_result(Exit(-signal.SIGKILL))
+
+
+def _paths() -> list[str]:
+    """Where decoders find libraries: not in the current folder if only `python -m` or an
+    interactive Python has put it in the first place, because they may read what is there.
+    """
+    is_current = sys.path[:1] in ([""], [str(Path.cwd())])
+    return sys.path[1:] if is_current and not sys.flags.safe_path else sys.path

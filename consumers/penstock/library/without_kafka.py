@@ -123,7 +123,12 @@ def _call(
     model = open_model(cfg)
     opened.push_async_callback(model.aclose)
     telemetry, limits = Telemetry(), cfg.limits
-    decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
+    decoders = Pool(
+        limits.decoders,
+        limits.decode_ms_per_mib,
+        telemetry.decoder_died,
+        reuse=limits.decoder_reuse,
+    )
     opened.push_async_callback(decoders.aclose)
 
     settings = settings_for_call(cfg, model_name, model.version, results=plan)

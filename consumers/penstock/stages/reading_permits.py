@@ -105,7 +105,9 @@ class Admission:
         """
         began_s = self.clock.now()
         must_go_on = partial(ticket.owner.may_overdraw, ticket)
-        async with self.decoders.lent(must_go_on, self.budget.review, new=new) as decoder:
+        async with self.decoders.lent(
+            ticket.stream, must_go_on, self.budget.review, new=new
+        ) as decoder:
             tries.kept_waiting(self.clock.now() - began_s)
             self._check_share()
             yield decoder

@@ -89,7 +89,12 @@ async def open_worker(
     }
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     limits = cfg.limits
-    decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
+    decoders = Pool(
+        limits.decoders,
+        limits.decode_ms_per_mib,
+        telemetry.decoder_died,
+        reuse=limits.decoder_reuse,
+    )
     regions: KafkaRegions | None = None
     _tell_region(cfg, telemetry)
     guest = _guest(cfg, clock)

@@ -26,6 +26,9 @@ SMALL_BYTES: Final = 256 << 10
 # such gaps are read ahead, too, which is cheaper than another request.
 GAP_BYTES: Final = 64 << 10
 
+# One request asks for at most this many bytes, so the worker never holds a whole large object.
+MOST_NEED_BYTES: Final = 16 << 20
+
 # A function of two row numbers. It returns True if any row from the first number up to, but not
 # including, the second number is wanted.
 Wanted = Callable[[int, int], bool]
@@ -98,8 +101,17 @@ class Ranges:
         if start >= at:
             return tail[start - at : stop - at]
         if stop > at:
-            return self._ask(Need(start, at)) + tail[: stop - at]
-        return self._ask(Need(start, stop))
+            return self._asked(start, at) + tail[: stop - at]
+        return self._asked(start, stop)
+
+    def _asked(self, start: int, stop: int) -> bytes:
+        pieces = []
+        while True:
+            data = self._ask(Need(start, min(stop, start + MOST_NEED_BYTES)))
+            start += len(data)
+            pieces.append(data)
+            if start >= stop or not data:
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 class AtHand:
