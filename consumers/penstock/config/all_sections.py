@@ -21,6 +21,7 @@ from penstock.config.sections import (
     Objects,
     Output,
     Region,
+    Results,
     Rows,
     Scenes,
     Section,
@@ -43,6 +44,7 @@ class Config(Section, frozen=True):
     window: Window = field(default_factory=Window)
     model: Model = field(default_factory=Model)
     output: Output = field(default_factory=Output)
+    results: Results = field(default_factory=Results)
     delivery: Delivery = field(default_factory=Delivery)
     limits: Limits = field(default_factory=Limits)
     scenes: Scenes = field(default_factory=Scenes)

@@ -227,6 +227,10 @@ class Output(Section, frozen=True):
         return f"{self.topic}.shadow"
 
 
+class Results(Section, frozen=True):
+    nested: Literal["columns", "json"] = "json"
+
+
 class Delivery(Section, frozen=True):
     guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
     commit_interval_ms: Positive = 500

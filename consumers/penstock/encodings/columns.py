@@ -2,7 +2,8 @@
 in Parquet.
 
 Rule: the columns are the same for every object and every model. `prediction` is JSON text, so that
-no row can contradict the types of an earlier one. Of a Parquet file at most one row group is in
+no row can contradict the types of an earlier one. Typed columns come beside these columns, if they
+are asked for (`typed_columns`). Of a Parquet file at most one row group is in
 memory, and its rows and bytes are limited. Of the earlier groups only the entries for the footer
 stay in memory. Where a group ends depends on its rows alone, and not on how many rows were added at
 a time. Owner: the writer of one result object.
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 
 from penstock.core.rows.blocks import Block
 from penstock.encodings.base import Rows, columns_of, rows_of, times_of
+from penstock.encodings.typed_columns import AS_JSON, layout_of
 from penstock.messages.prediction import encodable, printable
 
 # A group has at most this many rows, which are some 2 MB of predictions. Readers want groups of
@@ -82,15 +84,13 @@ def batch_of_blocks(blocks: Iterable[Block]) -> pa.RecordBatch:
 
 
 class ParquetRows:
-    def __init__(self) -> None:
+    """`nested`: "columns" for typed columns, or "json"."""
+
+    def __init__(self, nested: str = "json") -> None:
+        self._nested = nested
         self._file = io.BytesIO()
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._file, mode="w"),
-            SCHEMA,
-            compression="zstd",
-            use_dictionary=["member", "error_code", "error_message"],
-            write_statistics=["row", "event_time"],
-        )
+        self._writer: pq.ParquetWriter | None = None
+        self._layout = AS_JSON
         self._full: list[pa.Table] = []
         self._open: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -123,8 +123,10 @@ class ParquetRows:
         self._rows = self._bytes = 0
 
     def take(self) -> bytes:
-        for group in self._full:
-            self._writer.write_table(group.combine_chunks())
+        for table in self._full:
+            group = table.combine_chunks()
+            writer = self._opened(group)
+            writer.write_table(self._layout.table_of(group))
         self._full.clear()
         self.waiting_bytes = self._bytes
         return self._written()
@@ -133,8 +135,27 @@ class ParquetRows:
         if self._rows:
             self._end_group()
         data = self.take()
-        self._writer.close()
+        self._opened(SCHEMA.empty_table()).close()
         return data + self._written()
+
+    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+        """The writer. `first`: the first group, which decides the columns."""
+        if self._writer is None:
+            if self._nested == "columns":
+                self._layout = layout_of(first)
+            typed = [field for shape in self._layout for field in shape.columns]
+            texts = [field.column for field in typed if field.kind == "text"]
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._file, mode="w"),
+                self._layout.schema_of(SCHEMA),
+                compression="zstd",
+                use_dictionary=["member", "error_code", "error_message", *texts],
+                write_statistics=[
+                    *("row", "event_time"),
+                    *(field.column for field in typed if field.kind != "numbers"),
+                ],
+            )
+        return self._writer
 
     def _written(self) -> bytes:
         data = self._file.getvalue()

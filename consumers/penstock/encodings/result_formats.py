@@ -10,6 +10,7 @@ for. Owner: the writer of one result object.
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from penstock.encodings.base import STEP_BYTES, Encoding, Rows, columns_of, times_of
@@ -25,14 +26,14 @@ _GZIP: Final = 31
 _LEVEL: Final = 3
 
 
-def find(name: str) -> Callable[[], Encoding]:
+def find(name: str, nested: str = "json") -> Callable[[], Encoding]:
     """A function that makes the encoding of this format. `name`: one of
-    `core.records.result_template.FORMATS`.
+    `core.records.result_template.FORMATS`. `nested`: how Parquet holds answers that are objects.
     """
     if name == "parquet":
         from penstock.encodings.columns import ParquetRows  # noqa: PLC0415 (loads pyarrow)
 
-        return ParquetRows
+        return partial(ParquetRows, nested)
     if name == "csv":
         return CsvLines
     return Lines if name == "jsonl" else lambda: Gzip(Lines())

@@ -61,7 +61,7 @@ async def predict_lines(
             "--skip-existing needs --output URL: a result object is the proof that an object is "
             "answered"
         )
-    plan = None if output is None else _plan(urls, output, model_name, share)
+    plan = None if output is None else _plan(urls, output, model_name, cfg.results.nested, share)
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
@@ -91,10 +91,13 @@ class _Call(NamedTuple):
     ended: asyncio.Event
 
 
-def _plan(urls: Sequence[str], output: str, model_name: str, share: Share) -> ResultPlan:
+def _plan(
+    urls: Sequence[str], output: str, model_name: str, nested: str, share: Share
+) -> ResultPlan:
     return results_for_call(
         output,
         model_name,
+        nested,
         by_key=share != ALL,
         is_one_bucket=len(set(map(_bucket_of, urls))) == 1,
         is_one_object=len(urls) == 1 and not has_magic(urls[0]),

@@ -182,7 +182,7 @@ class Pairing:
         self._plan = plan
         # Without --model, each model's new answers are compared with the same model's former ones.
         self._by_model = plan.options.model is None
-        self._agreement = agreement
+        self._agreement, self._exactly = agreement, Agreement()
         self._pairs: Pairs[_Answer] = Pairs(AHEAD_BYTES)
         # The rows that both predicted; and, for each stream, those that one of both predicted.
         self._both = NOTHING
@@ -264,7 +264,7 @@ class Pairing:
             agrees = then.error == now.error
             self._failed[bool(then.error), bool(now.error), agrees] += 1
         else:
-            self._equal += then.text == now.text
+            self._equal += self._exactly.same(then.text, now.text)
             agrees = self._agreement.same(then.text, now.text)
             self._both = self._both.plus(1, int(agrees))
         if not (then.error and now.error):

@@ -66,7 +66,7 @@ def lines(found: Difference) -> list[str]:
             f"{found.agreed:,} of {found.rows:,} rows that were predicted then and now agree: "
             f"{_percent(found.agreement)} "
             f"({_percent(found.low)} to {_percent(found.high)} in 95 of 100 cases); "
-            f"{_percent(found.equal / found.rows)} are equal byte by byte."
+            f"{_percent(found.equal / found.rows)} are equal to the last digit."
         )
     failed = {
         "failed now only": found.failed_now,

@@ -21,6 +21,7 @@ from penstock.stages.result_objects import ResultPlan
 def results_for_call(
     template: str,
     model: str,
+    nested: str,
     *,
     is_one_bucket: bool,
     is_one_object: bool,
@@ -33,7 +34,7 @@ def results_for_call(
     """
     scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
-    plan = replace(_plan(names, "--output", "objects"), only_whole=True)
+    plan = replace(_plan(names, "--output", "objects", nested), only_whole=True)
     passing = parsed(template).fields & {"date", "partition", "offset"}
     if by_key and passing:
         raise usage(
@@ -63,7 +64,7 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
         are_several_models=bool(cfg.with_each_live_model()),
     )
     names = partial(ResultNames, output.objects, cfg.model.name, scope)
-    return _plan(names, "output.objects", output.records)
+    return _plan(names, "output.objects", output.records, cfg.results.nested)
 
 
 def _is_one_bucket(allow: list[str] | None) -> bool:
@@ -77,14 +78,14 @@ def blocks(output: config.Output) -> Blocks | None:
     return Blocks(output.block_rows, output.block_form)
 
 
-def _plan(make: Callable[[], ResultNames], key: str, records: str) -> ResultPlan:
+def _plan(make: Callable[[], ResultNames], key: str, records: str, nested: str) -> ResultPlan:
     try:
         names = make()
     except ValueError as error:
         raise usage(f"{key}: {error}") from None
     return ResultPlan(
         names,
-        result_formats.find(names.format),
+        result_formats.find(names.format, nested),
         of_rows=records != "objects",
         of_objects=records != "rows",
     )

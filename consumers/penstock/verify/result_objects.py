@@ -226,9 +226,16 @@ def _csv(file: IO[bytes]) -> Iterator[ResultRow]:
 def _parquet(file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
     from pyarrow import parquet  # noqa: PLC0415 (large, and rarely needed)
 
+    from penstock.encodings.typed_columns import layout_in, texts_of  # noqa: PLC0415
+
     table: Any = parquet.ParquetFile(file)
-    names = ["row", "error_code", *(["prediction", "columns"] if predictions else [])]
+    layout = layout_in(table.schema_arrow)
+    names = None if predictions else ["row", "error_code"]
     for batch in table.iter_batches(PARQUET_ROWS, columns=names):
-        columns = (batch.column(name).to_pylist() for name in names)
-        for row, code, *texts in zip(*columns, strict=True):
-            yield ResultRow(row, code, *(text.encode() if text else NULL for text in texts))
+        rows, codes = (batch.column(name).to_pylist() for name in ("row", "error_code"))
+        if not predictions:
+            yield from map(ResultRow, rows, codes)
+            continue
+        texts = (texts_of(batch, shape, name) for name, shape in layout._asdict().items())
+        for row, code, answer, kept in zip(rows, codes, *texts, strict=True):
+            yield ResultRow(row, code, NULL if code is not None else answer, kept)
