@@ -83,10 +83,10 @@ class Difference(Struct, frozen=True):
     then and now. `agreement`: the share of them that agree; with 95 % confidence the true share is
     between `low` and `high`. `equal` rows have the same JSON values. Of the other rows,
     `same_error` and `other_error` failed both times, with the same code or another one;
-    `failed_then` and `failed_now` only once. `only_then` and `only_now` rows have no counterpart. `repeated` rows
-    came more than once, and each counts once. `unseen` rows could not be compared, because their
-    counterparts were too far away on the other topic. `worst`: its `rows` have a prediction then or
-    now.
+    `failed_then` and `failed_now` only once. `only_then` and `only_now` rows have no counterpart.
+    `repeated` rows came more than once, and each counts once. `unseen` rows could not be compared,
+    because their counterparts were too far away on the other topic. `worst`: its `rows` have a
+    prediction then or now.
     """
 
     rows: Count

@@ -41,7 +41,7 @@ def test_a_template_names_the_object_of_a_reference() -> None:
 
 def test_a_folder_of_this_machine() -> None:
     name = ResultNames("file:///out/{key}.csv", "rows", ONE_BUCKET).of(ticket())
-    assert (name.bucket, name.key, name.url) == ("", "/out/a/b.csv.csv", "file:///out/a/b.csv.csv")
+    assert (name.bucket, name.key, name.url) == ("", "/out/a/b.csv", "file:///out/a/b.csv")
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,21 @@ def test_the_date_is_the_reference_s_own_never_today(
 ) -> None:
     assert ResultNames("s3://out/{date}/{key}.csv", "rows", ONE_BUCKET).of(
         ticket(event_time=event_time)
-    ).key == (f"{date}/a/b.csv.csv")
+    ).key == (f"{date}/a/b.csv")
 
 
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        ("../../etc/passwd", "%2E%2E/%2E%2E/etc/passwd.jsonl"),
-        ("a//b", "a/%/b.jsonl"),
-        ("/a", "%/a.jsonl"),
-        ("a/./b", "a/%2E/b.jsonl"),
-        ("100%", "100%25.jsonl"),
-        ("%2E%2E", "%252E%252E.jsonl"),
-        ("a\nb\\c", "a%0Ab%5Cc.jsonl"),
-        ("ü +&?#*", "ü +&?#*.jsonl"),
-        ("{key}", "{key}.jsonl"),
+        ("../../etc/passwd.txt", "%2E%2E/%2E%2E/etc/passwd.txt.jsonl"),
+        ("a//b.csv", "a/%/b.csv.jsonl"),
+        ("/a.csv", "%/a.csv.jsonl"),
+        ("a/./b.csv", "a/%2E/b.csv.jsonl"),
+        ("100%.csv", "100%25.csv.jsonl"),
+        ("%2E%2E.csv", "%252E%252E.csv.jsonl"),
+        ("a\nb\\c.csv", "a%0Ab%5Cc.csv.jsonl"),
+        ("ü +&?#*.csv", "ü +&?#*.csv.jsonl"),
+        ("{key}.csv", "{key}.csv.jsonl"),
     ],
 )
 def test_no_key_leaves_its_folder_and_two_keys_never_become_one_name(key: str, name: str) -> None:
@@ -89,6 +89,46 @@ def test_a_long_name_is_cut_and_stays_unique() -> None:
         assert all(len(part.encode()) <= 220 for name in names for part in name.split("/"))
 
 
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("part.parquet", "part.parquet"),
+        ("d=1/part-0-9e.c000.snappy.parquet", "d=1/part-0-9e.c000.snappy.parquet"),
+        ("part", "part%.parquet"),
+        ("part.csv", "part.csv.parquet"),
+        ("part.csv.gz", "part.csv.gz.parquet"),
+        ("part.csv.parquet", "part.csv.parquet.parquet"),
+        ("part.parquet.parquet", "part.parquet.parquet.parquet"),
+        (".parquet.parquet", ".parquet.parquet.parquet"),
+        ("a/.parquet", "a/.parquet.parquet"),
+    ],
+)
+def test_a_name_ends_once_and_stays_its_own(key: str, name: str) -> None:
+    assert key_of(key, "s3://out/{key}.parquet") == name
+
+
+@pytest.mark.parametrize(
+    ("template", "key"),
+    [
+        ("s3://in/{key}.parquet", "a.parquet"),
+        ("s3://{bucket}/{key}.parquet", "a.parquet"),
+        ("file:///store/{bucket}/{key}.parquet", "/store/in/a.parquet"),
+    ],
+)
+def test_a_result_does_not_replace_its_own_object(template: str, key: str) -> None:
+    assert key_of("a.parquet", template) == f"{key}.parquet"
+
+
+def test_a_file_is_not_replaced_by_its_result() -> None:
+    file = ticket()
+    file.reference = Reference(bucket="file://", key="/data/a.parquet")
+    for template, path in (
+        ("file:///{key}.parquet", "/data/a.parquet.parquet"),
+        ("file:///out/{key}.parquet", "/out/data/a.parquet"),
+    ):
+        assert ResultNames(template, "rows", ONE_BUCKET).of(file).key == path
+
+
 def test_a_result_of_some_rows_does_not_replace_the_result_of_all() -> None:
     names = ResultNames("s3://out/{key}.jsonl", "rows", ONE_BUCKET)
     redriven = ticket(rows=((17, 18),))
@@ -98,7 +138,7 @@ def test_a_result_of_some_rows_does_not_replace_the_result_of_all() -> None:
 def test_a_key_that_looks_like_the_result_of_some_rows_is_escaped() -> None:
     names = ResultNames("s3://out/{key}.jsonl", "rows", ONE_BUCKET)
     whole, part = ticket("x.rows-refs-0-42-0"), ticket("x", rows=((1, 2),))
-    assert names.of(whole).key == "x%2Erows-refs-0-42-0.jsonl"
+    assert names.of(whole).key == "x%2Erows-refs-0-42-0%.jsonl"
     assert names.of(part).key == "x.rows-refs-0-42-0.jsonl"
     assert names.of(ticket("x%2Erows-refs-0-42-0")) != names.of(whole)
 
@@ -109,7 +149,7 @@ def test_inline_rows_and_a_bucket_named_inline_have_two_results() -> None:
     inline.reference = None
     stored.reference = Reference(bucket="inline", key="refs/0/42")
     assert names.of(inline).key == "inline/refs/0/42.jsonl"
-    assert names.of(stored).key == "inline/%72efs/0/42.jsonl"
+    assert names.of(stored).key == "inline/%72efs/0/42%.jsonl"
 
 
 def test_objects_of_one_name_in_two_stores_have_two_results() -> None:
@@ -174,6 +214,7 @@ def test_two_objects_never_have_one_name(template: str) -> None:
     """Whatever they are called, and whatever is asked of them."""
     names = ResultNames(template, "rows", Scope())
     texts = ("a", "a/b", "a.1", "a-1", "a-1/2", "a.1.2", "1", "..", "%2F", "a%object-1", "a%in-s")
+    texts += ("a.jsonl", "a%", "a.csv", "a.csv.jsonl", "a.jsonl.jsonl", ".jsonl", "a.1.jsonl")
     seen: dict[ResultName, tuple[object, ...]] = {}
     for bucket, key, stream, offset, index in product(("a", "a.1"), texts, texts, (1, 11), (0, 1)):
         asked = Ticket(
@@ -207,9 +248,9 @@ def test_in_one_bucket_alone_an_object_does_not_take_the_name_of_inline_rows() -
 def test_no_folder_has_the_name_of_a_result() -> None:
     """A file system, and MinIO, cannot have both."""
     names = ResultNames("file:///all.csv/{bucket}/{key}.csv", "rows", Scope())
-    assert names.of(ticket("a")).key == "/all.csv/in/a.csv"
+    assert names.of(ticket("a")).key == "/all.csv/in/a%.csv"
     assert names.of(ticket("a.csv/b.csv")).key == "/all.csv/in/a%2Ecsv/b.csv.csv"
-    assert names.of(ticket("a%2Ecsv/b.csv")).key == "/all.csv/in/a%252Ecsv/b.csv.csv"
+    assert names.of(ticket("a%2Ecsv/b.csv")).key == "/all.csv/in/a%252Ecsv/b.csv"
 
 
 def test_a_name_that_was_cut_equals_no_other_name() -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.core.records.result_template import Template, parsed
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
-from penstock.messages.reference import day_of
+from penstock.messages.reference import Reference, day_of
 
 # S3 takes keys of 1,024 bytes, and a file system takes segments of 255. While a file is being
 # written, its name also has `.`, a random part and `.part`.
@@ -27,6 +27,10 @@ _DIGEST_CHARS = 16
 # others: so two names never become one.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
 _LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
+# The ending of a name with an extension: `.csv`, or `.csv.gz`. What Spark writes before the ending,
+# as in `part-0001.c000.snappy.parquet`, is none.
+_PACKING = re.compile(r"(?:\.(?:snappy|gz|zst|zstd|lz4|bz2|xz|br|brotli|lzo|c\d+))+$")
+_EXTENSION = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")
 # What `{bucket}` becomes for inline rows, and the form of their `{key}`: topic, partition, offset.
 INLINE = "inline"
 _INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
@@ -69,6 +73,7 @@ class ResultNames:
         self._model = model
         self.format, self._suffix = found.format, f".{found.format}"
         self.scheme, self.bucket, self._key = found.scheme, found.bucket, found.key
+        self._ends_in_key = found.key.endswith("{key}")
         self._own_folders = found.key.partition("{")[0].count("/")
         self._names_records = found.names_records(is_one_input=scope.is_one_input)
         self._names_stores = "store" in found.fields
@@ -85,11 +90,37 @@ class ResultNames:
         for name in self._folded:
             safe[name] = safe[name].replace("/", "%2F")
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
+        own, mark = self._own(ticket), ""
+        if self._ends_in_key and not own and ticket.reference is not None:
+            key, mark = self._ended_once(bucket, key, ticket.reference)
         # A name ends with `.rows-...` only if it is of a result of a part of an object: in all
         # other names the dot before `rows-` is escaped.
         key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
-        key = _short(key + self._own(ticket)) + self._suffix
+        key = _short(key + mark + own) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
+
+    def _ended_once(self, bucket: str, key: str, reference: Reference) -> tuple[str, str]:
+        """The key without the ending that its result gets; and what distinguishes the result's
+        name: `a.parquet` has the result `a.parquet`, so the result of `a` is `a%.parquet`, but the
+        result of `a.csv` is `a.csv.parquet`, and that of `a.csv.parquet` ends twice.
+        """
+        stem = key.removesuffix(self._suffix)
+        if _EXTENSION.search(_PACKING.sub("", stem)):
+            return key, ""
+        if stem == key:
+            return key, "%"
+        is_itself = self._may_replace(bucket, key, reference)
+        return (key, "") if is_itself or stem.endswith("/") or not stem else (stem, "")
+
+    def _may_replace(self, bucket: str, key: str, reference: Reference) -> bool:
+        """True if an object of this name may be the object of the reference. We do not know which
+        folder of this machine a bucket is, so the end of the path has to do.
+        """
+        if self.scheme != "file":
+            return (bucket, key) == (reference.bucket, reference.key)
+        if reference.bucket.endswith("://"):
+            return f"/{key}" == reference.key
+        return f"/{key}".endswith(f"/{reference.bucket}/{reference.key}")
 
     def _with_folders(self, key: str) -> str:
         """Rename each folder whose name could also be the name of a result, because neither a file
