@@ -213,7 +213,19 @@ TEMPLATES = [
 def test_two_objects_never_have_one_name(template: str) -> None:
     """Whatever they are called, and whatever is asked of them."""
     names = ResultNames(template, "rows", Scope())
-    texts = ("a", "a/b", "a.1", "a-1", "a-1/2", "a.1.2", "1", "..", "%2F", "a%object-1", "a%in-s")
+    texts: tuple[str, ...] = (
+        "a",
+        "a/b",
+        "a.1",
+        "a-1",
+        "a-1/2",
+        "a.1.2",
+        "1",
+        "..",
+        "%2F",
+        "a%object-1",
+        "a%in-s",
+    )
     texts += ("a.jsonl", "a%", "a.csv", "a.csv.jsonl", "a.jsonl.jsonl", ".jsonl", "a.1.jsonl")
     seen: dict[ResultName, tuple[object, ...]] = {}
     for bucket, key, stream, offset, index in product(("a", "a.1"), texts, texts, (1, 11), (0, 1)):
