@@ -145,6 +145,10 @@ def test_penstock_config_shows_where_each_value_comes_from(file: Path) -> None:
     ("text", "words"),
     [
         ('[kafka]\nstream_from = "("\n', "kafka.stream_from = '(' is no regular expression"),
+        (
+            '[kafka]\ntime_from = "[0-9]+"\n',
+            r"kafka.time_from = '[0-9]+' needs the group (?P<time>",
+        ),
         ('[kafka]\ninput_pattern = "["\n', "kafka.input_pattern = '[' is no regular expression"),
         ('[rows]\nimage_scale = "0-255"\n', "rows.image_scale = '0-255' is not known; write none"),
         ('[scenes]\nsite = "("\n', "scenes.site = '(' is no regular expression"),

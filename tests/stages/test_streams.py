@@ -78,6 +78,17 @@ async def test_a_notification_goes_by_what_was_configured_else_by_its_folder() -
 
 
 @virtual_time
+async def test_the_time_in_the_key_is_the_time_of_the_answers() -> None:
+    world = World(time_from="(?P<time>[0-9]+)[.]csv$")
+    world.source.append(event("cam-7/1795208217412.csv"))
+    world.source.append(orjson.dumps({"bucket": BUCKET, "key": "x/1795208217.csv"}))
+    world.source.append(orjson.dumps({"bucket": BUCKET, "key": "x/y.csv"}))
+    await run_to_end(world, 3)
+    times = [record.get("event_time") for record in world.records()]
+    assert times == [1_795_208_217_412, 1_795_208_217_000, None]
+
+
+@virtual_time
 async def test_rows_in_the_message_go_by_the_kafka_key() -> None:
     world = World(stream_from=BY_CAMERA)
     rows = b'{"inline":[[1,2]]}'

@@ -108,6 +108,7 @@ class World:
     partitions: int = 1
     allow: Sequence[str] | None = None
     stream_from: str | None = None
+    time_from: str | None = None
     exactly_once: bool = False
     forgives: bool = False  # what nobody foresaw is answered, not raised
     offload: Offload = inline
@@ -178,6 +179,7 @@ class World:
         settings = changed(
             self.settings,
             stream_from=self.stream_from,
+            time_from=self.time_from,
             allow=self.allow,
             partition_of=self.partition_of,
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from msgspec.structs import replace
 from rich.console import Console
 
 from penstock import config, logs
@@ -83,6 +84,24 @@ def common(command: Any) -> Any:
         callback=_store("debug"),
         help="Show tracebacks.",
     )(command)
+
+
+time_from_key = click.option(
+    "--time-from",
+    metavar="REGEX",
+    help="A pattern on the keys with (?P<time>...): when each object was captured; as "
+    "kafka.time_from.",
+)
+
+
+def timed(cfg: config.Config, pattern: str | None) -> config.Config:
+    """The configuration with the pattern of `--time-from`, if there is one."""
+    from penstock.settings.inputs import time_from
+
+    if pattern is not None:
+        cfg = replace(cfg, kafka=replace(cfg.kafka, time_from=pattern))
+    time_from(cfg.kafka.time_from)
+    return cfg
 
 
 @contextmanager

@@ -28,6 +28,8 @@ from penstock.commands.common_options import (
     common,
     run_async,
     say,
+    time_from_key,
+    timed,
 )
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNREACHABLE, EXIT_USAGE, usage
 from penstock.messages.prediction import Failure, ObjectId, Result
@@ -58,6 +60,7 @@ REQUEST_HELP = (
     "--skip-existing", is_flag=True, help="Not those whose result is at --output URL already."
 )
 @click.option("--allow-errors", is_flag=True, help="Exit with 0 though rows were rejected.")
+@time_from_key
 @common
 def predict(
     context: Context,
@@ -69,6 +72,7 @@ def predict(
     shard: str | None,
     skip_existing: bool,
     allow_errors: bool,
+    time_from: str | None,
 ) -> None:
     """Predict the rows of objects without Kafka: results in order, as JSON lines.
 
@@ -79,7 +83,7 @@ def predict(
     from penstock.library.without_kafka import predict_lines
     from penstock.terminal_text import predict_bar
 
-    cfg, name = chosen(context.load(quiet=True), model, protocol, request)
+    cfg, name = chosen(timed(context.load(quiet=True), time_from), model, protocol, request)
     template = output if output is not None and "://" in output else None
     path = Path(output) if output is not None and template is None else None
     tally = Tally(time.monotonic)

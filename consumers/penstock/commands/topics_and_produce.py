@@ -17,6 +17,8 @@ from penstock.commands.common_options import (
     common,
     run_async,
     say,
+    time_from_key,
+    timed,
 )
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.terminal_text import bar
@@ -95,6 +97,7 @@ MOST_LINES = 20
     help="Stream of all of them, or a pattern on the keys with (?P<stream>...); default: as "
     "kafka.stream_from says, else the folder of each.",
 )
+@time_from_key
 @common
 def produce(
     context: Context,
@@ -103,6 +106,7 @@ def produce(
     resume: bool,
     anew: bool,
     stream: str | None,
+    time_from: str | None,
 ) -> None:
     """Announce objects that are in the store, by one reference each. URLs and globs name the
     objects, or the rows of a list do. Prints the objects' streams, and the model that will answer
@@ -120,7 +124,7 @@ def produce(
     from penstock.settings.inputs import stream_from
     from penstock.settings.routes import routes_of
 
-    cfg = with_clouds(context.load())
+    cfg = timed(with_clouds(context.load()), time_from)
     stream_from(cfg.kafka.stream_from)
     routes = routes_of(cfg)
     wanted = Wanted(urls, manifest, stream, resume, anew)

@@ -18,7 +18,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0085\u2028\u2029]")
 _AWS: Final = "AWS_"
 # Sections and keys of names of columns, patterns and templates.
 _AS_WRITTEN: Final = frozenset({"rows", "scenes", "output", "routes"})
-_BLANKS_COUNT: Final = frozenset({"stream_from", "input_pattern", "allow", "route"})
+_BLANKS_COUNT: Final = frozenset({"stream_from", "time_from", "input_pattern", "allow", "route"})
 _BLANK_IN_HOST: Final = re.compile(r"[^/]*//[^/]*\s")
 
 

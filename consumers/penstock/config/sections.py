@@ -36,6 +36,7 @@ class Kafka(Section, frozen=True):
     # The client that joins the group and reads. aiokafka always writes.
     client: Literal["aiokafka", "confluent"] = "aiokafka"
     stream_from: str | None = None
+    time_from: str | None = None
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     sasl_username: str | None = None

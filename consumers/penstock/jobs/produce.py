@@ -25,6 +25,7 @@ from penstock.adapters.kafka.topics import no_topic
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
 from penstock.calls.outage import until_answered
+from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_keys import StreamNames
@@ -131,7 +132,8 @@ async def produce(
         async with _position(cfg, wanted, listing, topic, partitions) as position:
             if position is not None and position.is_done:
                 return Produced(0, {}, position.before)
-            made = _Announcing(sink, topic, partitions, position, wanted, routes, named)
+            times = KeyTimes(cfg.kafka.time_from)
+            made = _Announcing(sink, topic, partitions, position, wanted, routes, named, times)
             return await made.run(listing, on_sent)
 
 
@@ -147,6 +149,7 @@ class _Announcing:
         wanted: Wanted,
         routes: Routes,
         named: Callable[[Reference], str],
+        times: KeyTimes,
     ) -> None:
         count = partitions if position is None else position.partitions
         self._sending = Sending(sink, topic, count, position)
@@ -155,6 +158,7 @@ class _Announcing:
         self._said_stream = wanted.stream is not None
         self._routes = routes
         self._named = named
+        self._times = times
         self._streams: dict[str, Stream] = {}
 
     async def run(self, listing: Listing, on_sent: Callable[[int], None]) -> Produced:
@@ -198,7 +202,7 @@ class _Announcing:
             # The stream is also written into the reference, because a worker's kafka.stream_from
             # overrides the Kafka key, but not this field.
             reference = structs.replace(reference, stream=name)
-        value = encode_reference(reference)
+        value = encode_reference(self._times.timed(reference))
         if self._sending.add(partition, name.encode(), value, at):
             await self._sending.send(partition)
         return True

@@ -25,7 +25,7 @@ from penstock.errors import Fatal, usage
 from penstock.lint.contradictions import contradictions
 from penstock.lint.toml_lines import Path, line_of, lines_of
 from penstock.scenes import settings as scenes
-from penstock.settings.inputs import check_inputs, stream_from
+from penstock.settings.inputs import check_inputs, stream_from, time_from
 from penstock.settings.results import results_for_worker
 from penstock.settings.routes import each_route, shadow_of
 from penstock.settings.worker import settings_for_worker
@@ -163,6 +163,7 @@ def refused(cfg: config.Config) -> Iterator[Fatal]:
     checks: list[Callable[[], object]] = [
         lambda: check_inputs(cfg),
         lambda: stream_from(cfg.kafka.stream_from),
+        lambda: time_from(cfg.kafka.time_from),
         lambda: results_for_worker(cfg),
         lambda: shadow_of(cfg),
         lambda: scenes.check(cfg.scenes),

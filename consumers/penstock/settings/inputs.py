@@ -79,13 +79,21 @@ def stream_from(pattern: str | None) -> str | None:
     """The pattern of stream names, checked. A wrong pattern raises `Fatal` here, at the start, and
     not at the first object.
     """
+    return _with_group("stream_from", pattern, "stream")
+
+
+def time_from(pattern: str | None) -> str | None:
+    """The pattern of capture times, checked as that of stream names."""
+    return _with_group("time_from", pattern, "time")
+
+
+def _with_group(key: str, pattern: str | None, group: str) -> str | None:
     try:
-        is_good = pattern is None or "stream" in re.compile(pattern).groupindex
+        is_good = pattern is None or group in re.compile(pattern).groupindex
     except re.error as error:
-        raise _no_expression("kafka.stream_from", pattern, error) from None
+        raise _no_expression(f"kafka.{key}", pattern, error) from None
     if not is_good:
-        said = f"kafka.stream_from = {pattern!r} needs the group (?P<stream>...)"
-        raise usage(said)
+        raise usage(f"kafka.{key} = {pattern!r} needs the group (?P<{group}>...)")
     return pattern
 
 

@@ -33,6 +33,7 @@ from penstock.settings.inputs import (
     places_near,
     row_options,
     stream_from,
+    time_from,
 )
 from penstock.settings.results import blocks, results_for_worker
 from penstock.settings.routes import routes_of, shadow_of
@@ -78,6 +79,7 @@ def settings_for_worker(
         _settings(cfg, labels),
         intake=IntakeTerms(
             stream_from=stream_from(cfg.kafka.stream_from),
+            time_from=time_from(cfg.kafka.time_from),
             allow=_allow(cfg),
             places=places_near(cfg, cfg.region),
             near=near_of_topics(cfg),
@@ -131,6 +133,7 @@ def settings_for_call(
         _settings(cfg, labels),
         intake=IntakeTerms(
             stream_from=stream_from(cfg.kafka.stream_from),
+            time_from=time_from(cfg.kafka.time_from),
             places=StoreChoice(places_of_caller(cfg)),
         ),
         results=results,

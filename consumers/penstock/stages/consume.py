@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from penstock.calls.unexpected_errors import Guards, works_on
+from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.routing.store_choice import StoreChoice, compiled
 from penstock.core.routing.stream_keys import StreamNames, fallback, streams_of
@@ -94,6 +95,7 @@ class IntakeTerms:
     """
 
     stream_from: str | None = None
+    time_from: str | None = None
     allow: Sequence[str] | None = None
     streams: Sequence[str] | None = None
     places: StoreChoice = field(default_factory=StoreChoice.one)
@@ -118,6 +120,7 @@ class Intake:
         self.routes = routes
         self._clock = clock
         self._naming = StreamNames(terms.stream_from)
+        self._times = KeyTimes(terms.time_from)
         self._allow = list(map(_allowed_by, terms.allow or ()))
         self._allow_all = terms.allow is None
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in terms.streams or ()]
@@ -179,7 +182,9 @@ class Intake:
         return [
             ticket
             for index, (reference, stream) in enumerate(named)
-            for ticket in self._routed(lane, record, index, stream, reference, None)
+            for ticket in self._routed(
+                lane, record, index, stream, self._times.timed(reference), None
+            )
         ]
 
     def _count_ignored(self, kind: str) -> None:

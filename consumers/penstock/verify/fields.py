@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 
+from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
 from penstock.messages.codec import Inline, References
 from penstock.messages.prediction import ObjectId, encodable
@@ -44,7 +45,7 @@ def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
 
 
 def asked_of(
-    message: Message, key: bytes | None, partition: int, naming: StreamNames
+    message: Message, key: bytes | None, partition: int, naming: StreamNames, times: KeyTimes
 ) -> Iterator[Fields]:
     """For each object of a message: the fields that the answers about it must have."""
     if message is None:
@@ -57,7 +58,7 @@ def asked_of(
         for one in message.items:
             about = (encodable(one.bucket), encodable(one.key), one.store)
             stream = encodable(naming.of(one, name))
-            yield Fields(about, stream, one.event_time, one.attributes, one.model)
+            yield Fields(about, stream, times.timed(one).event_time, one.attributes, one.model)
 
 
 class AskedFields:

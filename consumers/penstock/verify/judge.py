@@ -72,7 +72,9 @@ class Judge:
         self, partition: int, offset: int, key: bytes | None, value: bytes | None
     ) -> None:
         message = message_of(value)
-        self._fields[partition].add(offset, asked_of(message, key, partition, self._scope.naming))
+        self._fields[partition].add(
+            offset, asked_of(message, key, partition, self._scope.naming, self._scope.times)
+        )
         self.ask(partition, offset, wants(message))
 
     def asks_at(self, source: Source, object_index: int) -> bool:

@@ -16,6 +16,7 @@ from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
+from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_keys import StreamNames
 from penstock.ports import Commit
@@ -153,6 +154,7 @@ def scope_of(
         times_of_rows=cfg.rows.time is not None,
         models=frozenset(routes_of(cfg).models),
         naming=StreamNames(cfg.kafka.stream_from),
+        times=KeyTimes(cfg.kafka.time_from),
     )
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.core.progress.ranges import Ranges
+from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.stream_keys import StreamNames
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.prediction import Source
@@ -56,6 +57,7 @@ class Scope:
     times_of_rows: bool = False
     models: frozenset[str] = frozenset()
     naming: StreamNames = field(default_factory=lambda: StreamNames(None))
+    times: KeyTimes = field(default_factory=lambda: KeyTimes(None))
     # A function from an object's index in its message to the object's place in the ledger.
     place_of: Callable[[int], int] = int
     topic_id: str | None = None

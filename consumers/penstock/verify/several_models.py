@@ -48,7 +48,7 @@ class SeveralJudges:
 
     def __init__(self, scope: Scope, routes: Routes) -> None:
         self._routes = routes
-        self._naming = scope.naming
+        self._naming, self._times = scope.naming, scope.times
         self._fields = AskedFields.of(scope)
         self._references = self._ignored = 0
         names = [model for one in routes.routes if len(one.models) > 1 for model in one.models]
@@ -69,7 +69,9 @@ class SeveralJudges:
         wanted = wants(message)
         self._references += bool(wanted)
         self._ignored += not wanted
-        self._fields[partition].add(offset, asked_of(message, key, partition, self._naming))
+        self._fields[partition].add(
+            offset, asked_of(message, key, partition, self._naming, self._times)
+        )
         asked = self._models(partition, key, message) if wanted else []
         for name, judge in self._of.items():
             judge.ask(partition, offset, _ours(wanted, [name in models for models in asked]))
@@ -79,7 +81,7 @@ class SeveralJudges:
         """For each object of the message: the models that answer it if there are several, else an
         empty tuple.
         """
-        asked = asked_of(message, key, partition, self._naming)
+        asked = asked_of(message, key, partition, self._naming, self._times)
         return [() if message is None or one.model else self._several(one) for one in asked]
 
     def _several(self, one: Fields) -> tuple[str, ...]:

@@ -1,0 +1,66 @@
+"""The time of capture in an object's key."""
+
+from datetime import datetime
+
+import pytest
+
+from penstock.core.routing.key_times import KeyTimes
+from penstock.messages.reference import Reference
+
+NAME = KeyTimes("cam-[^/]+/(?P<time>[^/].*)[.]jpg$")
+# 2026-11-29 10:02:03.417 UTC.
+MS = 1_795_946_523_417
+SECOND = MS // 1000 * 1000
+
+
+def test_the_moment_is_what_python_makes_of_it() -> None:
+    assert datetime.fromisoformat("2026-11-29T10:02:03.417Z").timestamp() * 1000 == MS
+
+
+@pytest.mark.parametrize(
+    ("name", "time"),
+    [
+        ("1795946523", SECOND),
+        ("1795946523.417", MS),
+        ("1795946523417", MS),
+        ("1795946523417000", MS),
+        ("1795946523417000000", MS),
+        ("2026-11-29T10:02:03.417Z", MS),
+        ("2026-11-29T12:02:03.417+02:00", MS),
+        ("20261129T100203Z", SECOND),
+        ("20261129T100203.417", MS),
+        ("20261129T120203.417+0200", MS),
+        ("20261129_100203", SECOND),
+        ("20261129_100203_417", MS),
+        ("20261129_100203.417123", MS),
+        ("20261129-100203-417", MS),
+        ("20261129100203", SECOND),
+        ("20261129100203417", MS),
+        ("2026-11-29_10-02-03", SECOND),
+        ("2026-11-29T10-02-03.417Z", MS),
+        ("2026/11/29/10/02/03", SECOND),
+        ("2026-11-29 10.02.03,417", MS),
+    ],
+)
+def test_times_as_cameras_write_them(name: str, time: int) -> None:
+    reference = Reference(bucket="b", key=f"site/cam-3/{name}.jpg")
+    assert NAME.timed(reference).event_time == time
+
+
+@pytest.mark.parametrize("name", ["000042", "20261329_100203", "frame", "20261129_1002"])
+def test_what_is_no_time_leaves_the_reference_as_it_is(name: str) -> None:
+    reference = Reference(bucket="b", key=f"site/cam-3/{name}.jpg", event_time=7)
+    assert NAME.timed(reference) is reference
+
+
+def test_the_key_says_when_a_frame_was_captured_the_message_when_it_was_sent() -> None:
+    sent = Reference(bucket="b", key="cam-3/20261129_100203.jpg", event_time=MS + 90_000)
+    assert NAME.timed(sent).event_time == SECOND
+
+
+def test_a_key_or_a_configuration_without_a_time() -> None:
+    reference = Reference(bucket="b", key="other/20261129_100203.jpg")
+    assert NAME.timed(reference) is reference
+    assert KeyTimes(None).timed(reference) is reference
+    optional = KeyTimes("(?P<time>[0-9]{10})?")
+    assert optional.timed(reference) is reference
