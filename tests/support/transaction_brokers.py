@@ -136,9 +136,9 @@ class Brokers:
         return 0 if place in self._added else UNVERIFIED
 
     def _written(self, built: Any) -> Any:
-        topics = []
+        topics: list[Any] = []
         for topic, partitions, _ in built.topics:
-            answers = []
+            answers: list[Any] = []
             for number, data, _ in partitions:
                 code = self._append(TopicPartition(topic, number), bytes(data))
                 answers.append((number, code, 0, -1, 0, [], None, {}))
@@ -203,6 +203,7 @@ def _places(built: Any) -> set[TopicPartition]:
 def _answer(built: Any, code: int, id: int = -1, epoch: int = -1) -> Any:
     """An answer that says the code everywhere."""
     topics: Sequence[Any] = getattr(built, "topics", None) or ()
+    placed: list[Any]
     match built.API_KEY:
         case 0:
             placed = [
@@ -229,7 +230,7 @@ class Cluster:
     unauthorized_topics: frozenset[str] = frozenset()
 
     def leader_for_partition(self, where: TopicPartition) -> int:
-        return where.partition % 2
+        return int(where.partition % 2)
 
 
 class Client:
