@@ -55,6 +55,12 @@ def bound(by: str) -> Series:
     return {f"penstock_bound_by{{by='{by}'}}": level(0, f"1x{REST}")}
 
 
+def problem(kind: str, service: str = "", stream: str = "") -> Series:
+    """What the worker's page says in its first line."""
+    labels = f"kind='{kind}',service='{service}',stream='{stream}'"
+    return {f"penstock_problem{{{labels}}}": f"_x{FAIL} 1x{REST}"}
+
+
 # All objects are late, as whenever something is the limit.
 LATE: Final[Series] = {"penstock_objects_over_bound_total": counter(0.2, 60)}
 _STANDS: Final[Series] = {
@@ -90,6 +96,17 @@ FAILURES: Final[Mapping[str, Series]] = {
     "PenstockObjectsLate": {**LATE, **bound("worker"), "penstock_lag_records": level(5, "9x159")},
     "PenstockModelBound": {**LATE, **_GROWING, **bound("model")},
     "PenstockSkewed": {**LATE, **_GROWING, **bound("skew")},
+    "PenstockServiceAway": {
+        **_STANDS,
+        **_GROWING,
+        **bound("kafka"),
+        **problem("away", service="Kafka broker"),
+        "penstock_owed_objects": level(3, f"64x{REST}"),
+        "penstock_lag_age_seconds": level(1, f"0+15x{REST}"),
+    },
+    "PenstockStarved": {**LATE, **_GROWING, **bound("worker"), **problem("starved")},
+    "PenstockClockOff": {**LATE, **problem("clock")},
+    "PenstockStreamsSilent": problem("silent", stream="cam-3"),
     "PenstockLineStopped": {
         **_STANDS,
         "penstock_rejected_total{code='bad_row'}": f"0+0.5x{FAIL} 140x{REST}",

@@ -41,6 +41,8 @@ DOUBTED_S = 2.0
 # A store that nobody reads from is asked this often.
 IDLE_S = 10.0
 LOOK_S = 1.0
+# The store's clock is asked for this often, by a request of its own.
+CLOCK_EVERY_S = 10.0
 # The key of an object that need not exist: whatever the store says about it is an answer.
 PROBE_KEY = "penstock-probe"
 # The growth of the input is a mean over this time.
@@ -84,6 +86,8 @@ class ServiceAnswers:
         self._asked_at_s: dict[str, float] = {}
         self._ends: Mapping[int, int] = {}
         self.growth = Growth()
+        # By how much our clock is ahead of the store's; None: not known.
+        self.clock_ahead_s: float | None = None
         self._known_s = self._clock.now()
         self._away_since_s: float | None = None
         # The client's error if Kafka did not answer the last question.
@@ -139,7 +143,7 @@ class ServiceAnswers:
         """Ask Kafka, the stores and the models while the body runs."""
         models = (self._ask_model_forever(name, model) for name, model in self._models.items())
         stores = (self._watch_store_forever(store) for store in self._pipeline.wiring.reads)
-        return meanwhile(self._ask_kafka_forever(), *models, *stores)
+        return meanwhile(self._ask_kafka_forever(), self._ask_for_time_forever(), *models, *stores)
 
     async def _ask_kafka_forever(self) -> None:
         while True:
@@ -183,6 +187,17 @@ class ServiceAnswers:
                 await asyncio.sleep(min(LOOK_S, left_s))
                 if calls is not None and calls.limiter.silent_s(self._clock.now()) >= DOUBTED_S:
                     break
+
+    async def _ask_for_time_forever(self) -> None:
+        ask = self._pipeline.wiring.adapters.store_time
+        while ask is not None:
+            began_ms = self._clock.wall_ms()
+            theirs = await ask()
+            # The answer tells whole seconds, and was made somewhere between question and answer.
+            ours_s = (began_ms + self._clock.wall_ms()) / 2000
+            ahead_s = None if theirs is None else ours_s - theirs.timestamp() - 0.5
+            self.clock_ahead_s = None if ahead_s is None else round(ahead_s, 1)
+            await asyncio.sleep(CLOCK_EVERY_S)
 
     async def _watch_store_forever(self, store: str) -> None:
         wiring = self._pipeline.wiring

@@ -19,6 +19,7 @@ from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
 from penstock.core.diagnosis.steady import SteadyProblems
 from penstock.core.order.stall import holder
 from penstock.lane.lane import Lane
+from penstock.ops.cause_log import CauseLog
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.packages import DISTRIBUTION
@@ -28,6 +29,8 @@ from penstock.telemetry.worker import Telemetry
 # This many streams are shown with a shadow: those whose answers agree least with the shadow's
 # answers.
 WORST = 5
+# The diagnosis is written to the log this often, if it changes.
+LOG_EVERY_S = 2.0
 
 
 class Status:
@@ -50,6 +53,8 @@ class Status:
         self._began_s = self._now_s()
         self.flow = Flow(pipeline, telemetry, services)
         self._problems = SteadyProblems()
+        self._log = CauseLog()
+        self._log_s = self._began_s
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -61,8 +66,11 @@ class Status:
             self._timer.cancel()
 
     def _sample(self) -> None:
-        self.flow.sample()
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
+        self.flow.sample()
+        if self._now_s() >= self._log_s:
+            self._log_s = self._now_s() + LOG_EVERY_S
+            self._log.note(self.look(), self._now_s())
 
     def look(self) -> dict[str, Any]:
         """The figures with the diagnosis: what is wrong, what limits the worker, and the state of
@@ -91,6 +99,7 @@ class Status:
                 _assignment(lane, lags.get(number), figures.committed_per_s.get(number))
                 for number, lane in sorted(pipeline.wiring.lanes.items())
             ],
+            "clock_ahead_s": self._services.clock_ahead_s,
             "backlog_s": round(pipeline.backlog.age_s, 1),
             "lag_age_s": round(self._services.lag_age_s, 1),
             "window": pipeline.waiting._asdict(),

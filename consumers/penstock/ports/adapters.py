@@ -8,9 +8,10 @@ receiver is away or slow, spans are lost, but never rows. All parts of the pipel
 for the time, never the system. Owner: the application.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 from penstock.core.rows.payload import Payload
@@ -151,7 +152,8 @@ class Adapters:
     """One adapter for each port. `transactions`: given for exactly-once delivery. `results`: given
     if answers are written as objects. `models`: the models besides the default one, by name.
     `neighbours`: the regions that may be helped. `shadow`: the model that gets copies of the
-    default model's requests. `spans`: gets the spans of sampled objects.
+    default model's requests. `spans`: gets the spans of sampled objects. `store_time`: asks the
+    default store for its time, where it tells one.
     """
 
     source: Source
@@ -165,3 +167,4 @@ class Adapters:
     neighbours: Neighbours | None = None
     shadow: Guest | None = None
     spans: Spans | None = None
+    store_time: Callable[[], Awaitable[datetime | None]] | None = None

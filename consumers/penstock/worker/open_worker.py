@@ -11,10 +11,12 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
 from penstock import config
+from penstock.adapters.http.server_time import server_time
 from penstock.adapters.inputs.kafka_sources import KafkaRegions, open_source
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.group.membership import MemberSource
@@ -126,6 +128,7 @@ async def open_worker(
                 regions,
                 guest,
                 spans,
+                _store_time(cfg),
             )
             settings = variant.settings(await _settings(cfg, adapters))
             kept_s = [await sink.retention_s(topic) for topic in cfg.kafka.inputs]
@@ -145,6 +148,11 @@ async def open_worker(
             await regions.aclose()
         if spans is not None:
             await spans.aclose()
+
+
+def _store_time(cfg: config.Config) -> Callable[[], Awaitable[datetime | None]] | None:
+    url = cfg.objects.endpoint_url
+    return partial(server_time, url) if url is not None and url.startswith("http") else None
 
 
 def _tell_region(cfg: config.Config, telemetry: Telemetry) -> None:

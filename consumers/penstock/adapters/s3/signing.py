@@ -15,10 +15,8 @@ import hmac
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
-import aiohttp
 from botocore.exceptions import BotoCoreError
 from botocore.session import Session
 
@@ -34,7 +32,6 @@ GOOD_FOR_S: Final = 60.0
 PAUSE_S: Final = 1.0
 # Sent instead of the body's hash, because a GET has no body.
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
-CLOCK_WAIT: Final = aiohttp.ClientTimeout(total=5)
 
 
 class Credentials(NamedTuple):
@@ -217,19 +214,3 @@ class Signer:
             f"authorization: AWS4-HMAC-SHA256 Credential={self._credentials.key}/{scope}, "
             f"SignedHeaders={';'.join(self._headers)}, Signature="
         )
-
-
-async def server_time(url: str) -> datetime | None:
-    """The server's time, exact to a second, as the header `Date` of its answer tells it. None if no
-    answer comes, or if the answer does not have this header. A store refuses a signature if our
-    clock is far from the store's clock.
-    """
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=CLOCK_WAIT) as session,
-            session.head(url, allow_redirects=False) as response,
-        ):
-            text = response.headers.get("Date")
-            return parsedate_to_datetime(text) if text else None
-    except (aiohttp.ClientError, TimeoutError, ValueError):
-        return None

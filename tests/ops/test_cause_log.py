@@ -1,0 +1,44 @@
+"""Which causes the log tells of, and how often; by virtual time."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
+from penstock.ops.cause_log import QUIET_S, CauseLog
+from tests.support.status_documents import document
+from tests.support.troubles import TROUBLES, troubled
+
+
+def seen(whole: dict[str, Any]) -> dict[str, Any]:
+    return with_diagnosis(whole, diagnose(whole))
+
+
+@pytest.mark.parametrize("cause", TROUBLES)
+def test_a_cause_is_written_once_unless_an_event_tells_of_it(
+    cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = CauseLog()
+    for second in range(0, 300, 2):
+        log.note(seen(troubled(cause)), float(second))
+    lines = [one.getMessage().lower() for one in caplog.records]
+    if TROUBLES[cause].kind in ("stopped", "refused", "away", "unanswered_rows"):
+        assert lines == []
+    else:
+        [line] = lines
+        assert line.startswith(TROUBLES[cause].line.lower())
+
+
+def test_the_end_of_a_cause_is_written_and_one_that_comes_and_goes_is_not_written_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    log, ill = CauseLog(), seen(troubled("model too slow"))
+    for second in range(0, 50, 10):
+        log.note(ill, float(second))
+        log.note(seen(document()), second + 4.0)
+    began, ended = (one.getMessage() for one in caplog.records)
+    assert began.startswith("the model is the limit")
+    assert ended.startswith("over after 4 s: the model is the limit")
+    log.note(ill, QUIET_S)
+    assert len(caplog.records) == 3
