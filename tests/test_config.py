@@ -12,7 +12,7 @@ from penstock.commands.root import cli
 from penstock.commands.run_rekey_scenes import say_start
 from penstock.config import MASK, load, resolve
 from penstock.config.marks import Secret
-from penstock.config.secrets import masked, secrets
+from penstock.config.secrets import mask, secrets
 from penstock.config.sections import Section
 from penstock.errors import EXIT_USAGE, Fatal
 
@@ -416,17 +416,22 @@ def test_an_error_of_one_of_several_models_or_routes_names_it(
 
 
 def test_a_key_is_a_secret_by_its_mark_and_not_by_its_name() -> None:
-    class Plain(Section, frozen=True):
+    class Inner(Section, frozen=True):
+        word: Secret
+
+    class Table(Section, frozen=True):
         headers: list[str]
         token: str
-
-    class Marked(Section, frozen=True):
         shiny: list[Secret]
+        inner: Inner | None
 
-    assert masked(Plain, {"headers": ["a"], "token": "t"}) == {}
-    assert secrets(Plain, {"headers": ["a"], "token": "t"}) == set()
-    assert masked(Marked, {"shiny": ["a", "b"]}) == {"shiny": [MASK, MASK]}
-    assert secrets(Marked, {"shiny": ["a", "b"]}) == {"a", "b"}
+    keys = {"headers": ["a"], "token": "t", "shiny": ["b", "c"], "inner": {"word": "d"}}
+    assert secrets(Table, keys) == {"b", "c", "d"}
+    mask(Table, keys)
+    assert keys["headers"] == ["a"]
+    assert keys["token"] == "t"
+    assert keys["shiny"] == [MASK, MASK]
+    assert keys["inner"] == {"word": MASK}
 
 
 @pytest.mark.parametrize("key", ["key", "region", "profile", "endpoint_url", "ssl_cafile"])

@@ -18,7 +18,7 @@ from prometheus_client import generate_latest
 from penstock import config
 from penstock.commands.root import cli
 from penstock.config.all_sections import NAMED, SECTIONS, TABLES
-from penstock.config.marks import marks
+from penstock.config.marks import marks, nested
 from penstock.errors import ErrorCode
 from penstock.messages.codec import decode
 from penstock.messages.dead_letter import decode_dead_letter
@@ -136,9 +136,14 @@ def test_every_key_of_a_table_is_documented() -> None:
     assert documented == keys - of_model | {"model"}
 
 
-def test_every_key_of_a_shadow_is_documented_with_its_default() -> None:
-    rows = table(section(DOCS / "configuration.md", "`model.shadow`"))
-    keys = msgspec.structs.fields(config.Shadow)
+@pytest.mark.parametrize(
+    ("title", "kind"), [("model.shadow", config.Shadow), ("kafka.oauth", config.OAuth)]
+)
+def test_every_key_of_a_nested_table_is_documented_with_its_default(
+    title: str, kind: type[config.Section]
+) -> None:
+    rows = table(section(DOCS / "configuration.md", f"`{title}`"))
+    keys = msgspec.structs.fields(kind)
     told = {key.name: "needed" if key.required else shown(_of(key)) for key in keys}
     assert {key: default for key, default, *_ in rows} == told
 
@@ -174,7 +179,13 @@ def test_keys_and_variables_that_are_mentioned_exist(page: Path) -> None:
     variables = re.findall(r"PENSTOCK_([A-Z]+)__([A-Z0-9_]+)", text)
     ours = {"SECTION", *(name.upper() for name in NAMED)}
     keys += [f"{name}.{key}".lower() for name, key in variables if name not in ours]
-    assert set(keys) <= defaults().keys()
+    inner = {
+        f"{name}.{key}__{one}"
+        for name, kind in SECTIONS.items()
+        for key, table_of in nested(kind).items()
+        for one in table_of.__struct_fields__
+    }
+    assert set(keys) <= defaults().keys() | inner
 
 
 def test_secrets_are_named_as_such() -> None:

@@ -24,6 +24,7 @@ from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.secured import PASSWORD, STORE_KEY, STORE_SECRET, USER, Authority
 from tests.support.services import Services, Topics
+from tests.support.token_server import Signer
 from tests.support.topic_tools import Broker, Message
 from tests.support.worker import Ended, environment, penstock, running_worker
 
@@ -52,10 +53,20 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
+    """The broker takes its tokens."""
+    return Signer(tmp_path_factory.mktemp("signer"))
+
+
+@pytest.fixture(scope="module")
 def kafka(
-    cleanup: ExitStack, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+    cleanup: ExitStack,
+    authority: Authority,
+    signer: Signer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, str]:
-    return cleanup.enter_context(secured.kafka(authority, tmp_path_factory.mktemp("kafka")))
+    folder = tmp_path_factory.mktemp("kafka")
+    return cleanup.enter_context(secured.kafka(authority, folder, signer.keys))
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ from realstack.model_servers import TorchServe
 # Each takes a few seconds on idle cores, and twenty times that while all tests begin at once.
 READY_S = 180.0
 LOOK_S = 0.1
+# After this time the broker asks who we are again.
+SESSION_MS = 3_000
 USER, PASSWORD = "penstock", "a-password-nobody-may-see"
 STORE_KEY, STORE_SECRET = "a-key-nobody-may-see", "a-secret-nobody-may-see"
 
@@ -33,11 +35,11 @@ KAFKA = Template("""\
 process.roles=broker,controller
 node.id=1
 listeners=PLAIN://127.0.0.1:$plain,SASL://127.0.0.1:$sasl,SECURE://127.0.0.1:$secure,\
-MUTUAL://127.0.0.1:$mutual,CONTROLLER://127.0.0.1:$controller
+MUTUAL://127.0.0.1:$mutual,OAUTH://127.0.0.1:$oauth,CONTROLLER://127.0.0.1:$controller
 advertised.listeners=PLAIN://127.0.0.1:$plain,SASL://127.0.0.1:$sasl,SECURE://127.0.0.1:$secure,\
-MUTUAL://127.0.0.1:$mutual
+MUTUAL://127.0.0.1:$mutual,OAUTH://127.0.0.1:$oauth
 listener.security.protocol.map=PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,SECURE:SASL_SSL,MUTUAL:SSL,\
-CONTROLLER:PLAINTEXT
+OAUTH:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAIN
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:$controller
@@ -56,6 +58,16 @@ listener.name.sasl.scram-sha-256.sasl.jaas.config=$scram_module
 listener.name.sasl.scram-sha-512.sasl.jaas.config=$scram_module
 listener.name.secure.scram-sha-256.sasl.jaas.config=$scram_module
 listener.name.secure.scram-sha-512.sasl.jaas.config=$scram_module
+listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.oauth.oauthbearer.sasl.jaas.config=$oauth_module
+listener.name.oauth.oauthbearer.sasl.server.callback.handler.class=\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler
+listener.name.oauth.oauthbearer.sasl.oauthbearer.jwks.endpoint.url=$keys
+listener.name.oauth.oauthbearer.sasl.oauthbearer.expected.audience=kafka
+listener.name.oauth.oauthbearer.sasl.oauthbearer.expected.issuer=tests
+listener.name.oauth.oauthbearer.sasl.oauthbearer.clock.skew.seconds=0
+listener.name.oauth.oauthbearer.connections.max.reauth.ms=$session_ms
+sasl.oauthbearer.jwt.validator.class=org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator
 listener.name.mutual.ssl.client.auth=required
 ssl.keystore.type=PEM
 ssl.keystore.location=$folder/server.pem
@@ -65,6 +77,7 @@ ssl.truststore.location=$ca
 PLAIN_MODULE = (
     f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 )
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
@@ -122,14 +135,16 @@ def listens(port: int) -> bool:
 
 
 @contextmanager
-def kafka(authority: Authority, folder: Path) -> Iterator[dict[str, str]]:
-    """Addresses by listener: `plain`, `sasl`, `secure` (SASL over TLS), `mutual`."""
+def kafka(authority: Authority, folder: Path, keys: Path) -> Iterator[dict[str, str]]:
+    """Addresses by listener: `plain`, `sasl`, `secure` (SASL over TLS), `mutual`, `oauth`. `keys`:
+    the file of the public keys by which it knows the tokens of `oauth`.
+    """
     server = Kafka()
     server.build()
     certificate, key = authority.sign("kafka")
     (folder / "server.pem").write_text(key.read_text() + certificate.read_text())
     (folder / "log4j2.properties").write_text(LOGGING)
-    chosen = ports("plain", "sasl", "secure", "mutual", "controller")
+    chosen = ports("plain", "sasl", "secure", "mutual", "oauth", "controller")
     properties = folder / "server.properties"
     properties.write_text(
         KAFKA.substitute(
@@ -138,11 +153,15 @@ def kafka(authority: Authority, folder: Path) -> Iterator[dict[str, str]]:
             ca=authority.cafile,
             plain_module=PLAIN_MODULE,
             scram_module=SCRAM_MODULE,
+            oauth_module=OAUTH_MODULE,
+            keys=keys.as_uri(),
+            session_ms=SESSION_MS,
         )
     )
     # Compiled lightly: it carries little, and not for long.
     java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     java += ["-cp", f"{server.jars}/libs/*"]
+    java.append(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}")
     java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
     format_storage = ["kafka.tools.StorageTool", "format", "--standalone", "-c", str(properties)]
     format_storage += ["-t", "aaaaaaaaaaaaaaaaaaaaaA"]

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.config.all_sections import Config, kind_of, sections_of
-from penstock.config.marks import marks
+from penstock.config.marks import marked
 from penstock.config.secrets import shown_url
 from penstock.config.unknown_keys import section_shown
 from penstock.errors import usage
@@ -118,14 +118,14 @@ def check_files(cfg: Config, sources: Mapping[str, str]) -> None:
     and the place where its value was written. `sources`: as in `Resolved`.
     """
     for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
-        for key, mark in marks(kind_of(section)).items():
-            if mark != "file" or keys[key] is None:
+        for holder, key, mark in marked(kind_of(section), keys):
+            if mark != "file":
                 continue
             try:
-                Path(keys[key]).open("rb").close()
+                Path(holder[key]).open("rb").close()
             except OSError as error:
                 source = sources.get(f"{section}.{key}", "configuration")
-                setting = f"{section_shown(section, keys)}{key} = {keys[key]!r}"
+                setting = f"{section_shown(section, keys)}{key} = {holder[key]!r}"
                 raise usage(
                     f"{source}: {setting} cannot be read: {error.strerror}; correct the path, or "
                     "leave the key out"

@@ -11,7 +11,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from penstock.config.model_sections import Model, NamedModel, Route
-from penstock.config.secrets import masked, secrets
+from penstock.config.secrets import mask, secrets
 from penstock.config.sections import (
     Delivery,
     Http,
@@ -135,7 +135,7 @@ class Config(Section, frozen=True):
         """The configuration as nested dictionaries for printing, with secrets masked."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for name, keys in sections_of(plain).items():
-            keys.update(masked(kind_of(name), keys))
+            mask(kind_of(name), keys)
         return plain
 
     def secrets(self) -> set[str]:

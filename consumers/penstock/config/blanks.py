@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from penstock.config.all_sections import kind_of
-from penstock.config.marks import marks
+from penstock.config.marks import marks, nested
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0085\u2028\u2029]")
 _AWS: Final = "AWS_"
@@ -31,11 +33,18 @@ class Wrong(NamedTuple):
 
 def trim(section: str, keys: dict[str, Any]) -> Iterator[Wrong]:
     """Trim the texts of a section, in its own dictionary. Yields those that are refused."""
-    of_key = marks(kind_of(section))
+    yield from _trim(kind_of(section), section, keys)
+
+
+def _trim(kind: type[Struct], section: str, keys: dict[str, Any]) -> Iterator[Wrong]:
+    of_key, tables = marks(kind), nested(kind)
     as_written = re.split(r"[.\[]", section)[0] in _AS_WRITTEN
     for key, value in keys.items():
         mark = of_key.get(key)
         if mark == "options" or key == "canary":
+            continue
+        if key in tables and isinstance(value, dict):
+            yield from _trim(tables[key], section, value)
             continue
         # The id of an access key (`key`) is a secret, but has no blanks.
         keep = as_written or (mark == "secret" and key != "key") or key in _BLANKS_COUNT

@@ -28,6 +28,35 @@ def marks(section: type[Struct]) -> Mapping[str, Mark]:
     return {key: mark for key, hint in hints.items() for mark in _marks_in(hint)}
 
 
+@cache
+def nested(section: type[Struct]) -> Mapping[str, type[Struct]]:
+    """A mapping from each key of the section that is a table of keys of its own, such as
+    `kafka.oauth`, to the class of that table.
+    """
+    hints = get_type_hints(section)
+    tables = {key: _struct_in(hint) for key, hint in hints.items()}
+    return {key: table for key, table in tables.items() if table is not None}
+
+
+def marked(
+    section: type[Struct], keys: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], str, Mark]]:
+    """The marked keys of a section and of its nested tables that are set: each with the dictionary
+    that holds it.
+    """
+    for key, mark in marks(section).items():
+        if keys.get(key) is not None:
+            yield keys, key, mark
+    for key, table in nested(section).items():
+        if isinstance(keys.get(key), dict):
+            yield from marked(table, keys[key])
+
+
+def _struct_in(hint: Any) -> type[Struct] | None:
+    kinds = (hint, *get_args(hint))
+    return next((one for one in kinds if isinstance(one, type) and issubclass(one, Struct)), None)
+
+
 def _marks_in(hint: Any) -> Iterator[Mark]:
     if get_origin(hint) is Annotated:
         for meta in hint.__metadata__:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from penstock.config.marks import Mark, marks
+from penstock.config.marks import Mark, marked
 
 MASK = "********"
 # Options of fsspec's packages that say where a store is and how to read it, and never hold
@@ -34,23 +34,20 @@ HARMLESS_OPTIONS: Final = frozenset(
 _PART: Final = re.compile(r"[^\s;=&]{8,}=*")
 
 
-def masked(section: type[Struct], keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The marked keys of a section for printing."""
-    return {key: _masked(mark, keys[key]) for key, mark in marks(section).items() if key in keys}
+def mask(section: type[Struct], keys: dict[str, Any]) -> None:
+    """Mask the secrets of a section for printing, in its own dictionary."""
+    for holder, key, mark in marked(section, keys):
+        holder[key] = _masked(mark, holder[key])
 
 
-def secrets(section: type[Struct], keys: Mapping[str, Any]) -> set[str]:
+def secrets(section: type[Struct], keys: dict[str, Any]) -> set[str]:
     """The secrets among the values of a section, and the credentials in its addresses."""
-    return {
-        secret
-        for key, mark in marks(section).items()
-        for secret in _secrets_of(mark, keys.get(key))
-        if secret
-    }
+    values = ((mark, holder[key]) for holder, key, mark in marked(section, keys))
+    return {secret for mark, value in values for secret in _secrets_of(mark, value) if secret}
 
 
 def _masked(mark: Mark, value: Any) -> Any:
-    if value is None or mark == "file":
+    if mark == "file":
         return value
     if mark == "options":
         return shown_options(value)
@@ -62,7 +59,7 @@ def _masked(mark: Mark, value: Any) -> Any:
 
 
 def _secrets_of(mark: Mark, value: Any) -> Iterator[str]:
-    if value is None or mark == "file":
+    if mark == "file":
         return
     if mark == "options":
         yield from option_secrets(value)

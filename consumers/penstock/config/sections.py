@@ -20,6 +20,27 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of all sections: immutable, strict, keyword only."""
 
 
+class OAuth(Section, frozen=True):
+    """Where the tokens of `kafka.sasl_mechanism = "OAUTHBEARER"` come from."""
+
+    provider: Literal["oidc", "aws-msk-iam", "azure", "gcp", "file"]
+    # The token endpoint of "oidc", and how it knows us: by a secret, or by a signature with a
+    # private key (RFC 7523).
+    token_url: Address | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    client_key_file: File | None = None
+    ssl_cafile: File | None = None
+    scope: str | None = None
+    audience: str | None = None
+    # What the broker is told beside the token, such as `logicalCluster` of Confluent Cloud.
+    extensions: dict[str, str] = field(default_factory=dict)
+    # The file of "file", which somebody else writes anew before the token ends.
+    token_file: File | None = None
+    # The region of "aws-msk-iam". None: the one in the brokers' names.
+    region: str | None = None
+
+
 class Kafka(Section, frozen=True):
     bootstrap_servers: str = "localhost:9092"
     input_topic: str = "refs"
@@ -38,9 +59,16 @@ class Kafka(Section, frozen=True):
     stream_from: str | None = None
     time_from: str | None = None
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_mechanism: (
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None
+    ) = None
     sasl_username: str | None = None
     sasl_password: Secret | None = None
+    # Read for each new connection, so that a password may change without a restart.
+    sasl_password_file: File | None = None
+    oauth: OAuth | None = None
+    # GSSAPI: tickets are fetched by this keytab, and renewed. None: those of the ticket cache.
+    kerberos_keytab: File | None = None
     ssl_cafile: File | None = None
     ssl_certfile: File | None = None
     ssl_keyfile: File | None = None

@@ -8,8 +8,9 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from penstock.config.all_sections import NAMED, SECTIONS, SHARING, TABLES
-from penstock.config.sections import Section
 
 
 class Wrong(NamedTuple):
@@ -80,7 +81,7 @@ def section_shown(section: str, keys: Mapping[str, Any]) -> str:
 
 
 def unknown(
-    section: str, key: str, sections: Mapping[str, type[Section]], label: str | None = None
+    section: str, key: str, sections: Mapping[str, type[Struct]], label: str | None = None
 ) -> str:
     """The error text for a section or key that is not declared; empty if it is declared. `label`:
     the text that the message puts before the key if several tables share a section, for example
@@ -99,5 +100,5 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def keys_of(section: type[Section]) -> tuple[str, ...]:
+def keys_of(section: type[Struct]) -> tuple[str, ...]:
     return section.__struct_fields__

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from penstock.config.all_sections import NAMED, SECTIONS, SHARING
 from penstock.config.blanks import wrong_variable
+from penstock.config.marks import nested
 from penstock.config.unknown_keys import keys_of, nearest, unknown
 from penstock.errors import usage
 
@@ -66,7 +67,11 @@ def variables(
                 example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
                 raise usage(f"{said} is no key; write {example}")
             table, label = f"{section}.{one}", f"{section}.{one}."
-        kinds = SECTIONS | NAMED
+        kinds: dict[str, type[Struct]] = {**SECTIONS, **NAMED}
+        inner, separator, rest = key.partition("__")
+        if section in kinds and separator and inner in nested(kinds[section]):
+            kinds |= {f"{section}.{inner}": nested(kinds[section])[inner]}
+            section, table, key = f"{section}.{inner}", f"{table}.{inner}", rest
         if wrong := unknown(section, key, kinds, label):
             raise usage(f"{said}: {wrong}")
         hint = get_type_hints(kinds[section])[key]

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 
 from penstock import config
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
+from penstock.adapters.kafka.identity.identity import identity_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import usage
 
@@ -120,10 +121,31 @@ def _connection(settings: config.Kafka) -> dict[str, Any]:
         options["ssl.certificate.location"] = settings.ssl_certfile
         options["ssl.key.location"] = settings.ssl_keyfile
     if settings.security_protocol.startswith("SASL"):
-        options["sasl.mechanism"] = settings.sasl_mechanism or "PLAIN"
-        options["sasl.username"] = settings.sasl_username
-        options["sasl.password"] = settings.sasl_password
+        options |= _credentials(settings)
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _credentials(settings: config.Kafka) -> dict[str, Any]:
+    """The options of SASL. Raises `Fatal` if librdkafka has no such mechanism."""
+    identity = identity_of(settings)
+    if identity.mechanism == "GSSAPI":
+        raise usage(
+            'kafka.client = "confluent" has no Kerberos: its package is built without; set '
+            'kafka.client = "aiokafka"'
+        )
+    if identity.mechanism != "OAUTHBEARER":
+        return {
+            "sasl.mechanism": identity.mechanism,
+            "sasl.username": identity.username,
+            "sasl.password": identity.password,
+        }
+
+    def token(_: str) -> tuple[str, float, str, dict[str, str]]:
+        """librdkafka calls this in the thread that polls, when four fifths of a token are over."""
+        current = identity.current_token()
+        return current.text, current.ends_s, current.principal, identity.extensions()
+
+    return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": token}
 
 
 def _protocol(settings: config.Kafka) -> dict[str, Any]:

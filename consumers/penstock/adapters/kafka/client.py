@@ -17,12 +17,13 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import AIOKafkaConnection, collect_hosts
-from aiokafka.helpers import create_ssl_context
 
 from penstock import config
 from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.kafka.error_codes import BROKER, CODES, MENDS, RECORD, RIGHTS, TOPIC, about
 from penstock.adapters.kafka.group.membership import LASTING, refusal
+from penstock.adapters.kafka.identity.identity import identity_of
+from penstock.adapters.kafka.inside.authentication import AuthenticatedConnection
 from penstock.adapters.kafka.inside.silent_connections import watch_connections
 from penstock.errors import (
     EXIT_UNREACHABLE,
@@ -42,6 +43,9 @@ Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClie
 REQUEST_TIMEOUT_MS = 40_000
 # A running broker accepts a connection and lists its API versions within milliseconds.
 REACH_TIMEOUT_MS = 5_000
+# A broker that does not know the key of a token fetches its keys anew, and takes the next token.
+TOKENS_TRIED = 3
+NEXT_TOKEN_S = 1.0
 # The supervisor and Kubernetes give a stopping worker 10 s beyond its drain. These 10 s are divided
 # as follows: 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
 COMMIT_S = 5.0
@@ -64,24 +68,18 @@ def connection(settings: config.Kafka) -> dict[str, Any]:
         "request_timeout_ms": REQUEST_TIMEOUT_MS,
         "connections_max_idle_ms": settings.idle_ms,
     }
-    if settings.security_protocol.endswith("SSL"):
-        arguments["ssl_context"] = _ssl_context(settings)
-    if settings.security_protocol.startswith("SASL"):
-        arguments["sasl_mechanism"] = settings.sasl_mechanism or "PLAIN"
-        arguments["sasl_plain_username"] = settings.sasl_username
-        arguments["sasl_plain_password"] = settings.sasl_password
+    if settings.security_protocol == "PLAINTEXT":
+        return arguments
+    identity = identity_of(settings)
+    arguments["ssl_context"] = identity.tls
+    # Our connections ask it whatever the mechanism is.
+    arguments["sasl_oauth_token_provider"] = identity
+    if identity.mechanism is not None:
+        arguments["sasl_mechanism"] = identity.mechanism
+        # aiokafka looks whether they are set. Each connection has the password of its time.
+        arguments["sasl_plain_username"] = identity.username or ""
+        arguments["sasl_plain_password"] = ""
     return arguments
-
-
-def _ssl_context(settings: config.Kafka) -> Any:
-    try:
-        return create_ssl_context(
-            cafile=settings.ssl_cafile, certfile=settings.ssl_certfile, keyfile=settings.ssl_keyfile
-        )
-    except OSError as error:
-        raise usage(
-            f"kafka.ssl_cafile, ssl_certfile or ssl_keyfile cannot be used: {error}"
-        ) from error
 
 
 @contextmanager
@@ -128,6 +126,8 @@ def _of_ours(what: str, error: Exception) -> PenstockError:
         return by_code(what, error.errno, repr(error))
     if isinstance(error, kafka_errors.AuthenticationFailedError):
         return _refused(what, error)
+    if isinstance(error.__cause__, PenstockError):  # of the provider of our tokens
+        return error.__cause__
     if isinstance(error, _NOBODY_ANSWERED):
         if _is_about_certificates(error) or _is_about_certificates(error.__cause__):
             return _refused(what, error.__cause__ or error)
@@ -174,7 +174,10 @@ def _remedy(error: BaseException) -> str:
                 "the broker asks for a certificate of ours."
             )
         case kafka_errors.SaslAuthenticationFailed():
-            return "Correct kafka.sasl_username, kafka.sasl_password or kafka.sasl_mechanism."
+            return (
+                "Correct kafka.sasl_username, kafka.sasl_password or kafka.sasl_mechanism; with "
+                "OAUTHBEARER, [kafka.oauth] and what the broker asks of a token."
+            )
         case _:
             return CHECK_RIGHTS
 
@@ -222,8 +225,20 @@ async def reach(settings: config.Kafka) -> None:
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
     del arguments["connections_max_idle_ms"]  # the connection is closed at once
+    has_tokens = arguments.get("sasl_mechanism") == "OAUTHBEARER"
+    for left in reversed(range(TOKENS_TRIED if has_tokens else 1)):
+        try:
+            await _reach(arguments)
+            return
+        except Fatal:
+            if not left:
+                raise
+        await asyncio.sleep(NEXT_TOKEN_S)
+
+
+async def _reach(arguments: dict[str, Any]) -> None:
     failure: PenstockError | None = None
-    for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
+    for host, port, _ in collect_hosts(arguments["bootstrap_servers"]):
         try:
             with translated(f"a connection to {host}:{port}"):
                 await _greet(host, port, arguments)
@@ -240,7 +255,8 @@ async def _greet(host: str, port: int, arguments: dict[str, Any]) -> None:
     """
     closing: list[AIOKafkaConnection] = []
     arguments = arguments | {"on_close": lambda one, _: closing.append(one)}
-    connection = AIOKafkaConnection(host, port, **arguments)
+    del arguments["bootstrap_servers"]
+    connection = AuthenticatedConnection(host, port, **arguments)
     try:
         await connection.connect()
     finally:

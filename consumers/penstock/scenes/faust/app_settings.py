@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import faust
-from faust.auth import SASLCredentials, SSLCredentials
+from faust.auth import OAuthCredentials, SSLCredentials
 from faust.transport.drivers import aiokafka as driver
 
 from penstock import config
@@ -52,16 +52,13 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
 
 
 def _credentials(kafka: config.Kafka) -> Any:
-    arguments = connection(kafka)
-    context = arguments.get("ssl_context")
-    if kafka.security_protocol.startswith("SASL"):
-        return SASLCredentials(
-            username=kafka.sasl_username,
-            password=kafka.sasl_password,
-            mechanism=arguments["sasl_mechanism"],
-            ssl_context=context,
-        )
-    return None if context is None else SSLCredentials(context)
+    arguments = connection(kafka)  # from now on each connection knows its mechanism itself
+    identity = arguments.get("sasl_oauth_token_provider")
+    if identity is None:
+        return None
+    if identity.mechanism is None:
+        return SSLCredentials(identity.tls)
+    return OAuthCredentials(oauth_cb=identity, ssl_context=identity.tls)
 
 
 # The default of `kafka.fetch_wait_ms`, which the worker's own consumer uses.

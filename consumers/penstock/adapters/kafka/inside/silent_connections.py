@@ -27,10 +27,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from aiokafka import client
-from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.conn import CloseReason
 from aiokafka.errors import RequestTimedOutError
 
 from penstock.adapters.http.kept_alive import keep_alive
+from penstock.adapters.kafka.inside.authentication import AuthenticatedConnection
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class _Ways:
 _ways: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ways] = WeakKeyDictionary()
 
 
-class _Connection(AIOKafkaConnection):  # type: ignore[misc]
+class _Connection(AuthenticatedConnection):
     def __init__(self, *where: Any, **options: Any) -> None:
         super().__init__(*where, **options)
         self._ways = _ways.setdefault(self._loop, _Ways())

@@ -1,0 +1,160 @@
+"""Who we are to the brokers: one value for all clients of a process, of aiokafka, librdkafka and
+Faust alike.
+
+Rule: what may change on disk (a password, a certificate, a token) is read for each new connection,
+so nothing that is renewed asks for a restart.
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.helpers import create_ssl_context
+
+from penstock import config
+from penstock.adapters.kafka.identity.providers import fetcher
+from penstock.adapters.kafka.identity.tokens import Token, Tokens
+from penstock.errors import PenstockError, usage
+from penstock.packages import missing_extra
+
+log = logging.getLogger(__name__)
+
+# MIT's library fetches and renews tickets by itself if this variable names a keytab, and keeps them
+# in the cache that the other names.
+_KEYTAB, _CACHE = "KRB5_CLIENT_KTNAME", "KRB5CCNAME"
+_identities: dict[bytes, "Identity"] = {}
+
+
+class Identity(AbstractTokenProvider):  # type: ignore[misc]
+    """Get it from `identity_of`. `mechanism`: None without SASL."""
+
+    def __init__(self, kafka: config.Kafka) -> None:
+        self._kafka = kafka
+        self.protocol: Final = kafka.security_protocol
+        has_sasl = self.protocol.startswith("SASL")
+        self.mechanism: Final = (kafka.sasl_mechanism or "PLAIN") if has_sasl else None
+        self.username: Final = kafka.sasl_username
+        self._read_at: tuple[float, ...] = ()
+        if self.mechanism == "OAUTHBEARER":
+            self._tokens = Tokens(fetcher(kafka))
+        elif self.mechanism == "GSSAPI":
+            _check_kerberos(kafka)
+        elif self.mechanism is not None:
+            _check_password(kafka)
+
+    @property
+    def password(self) -> str:
+        """Raises `Fatal` if the file cannot be read."""
+        path = self._kafka.sasl_password_file
+        if path is None:
+            return self._kafka.sasl_password or ""
+        try:
+            return Path(path).read_text().strip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise usage(f"kafka.sasl_password_file {path} cannot be read: {error}") from error
+
+    def current_token(self) -> Token:
+        """For threads, because it may ask the provider. Raises `PenstockError`."""
+        return self._tokens.current()
+
+    def forget_token(self, text: str) -> None:
+        """A broker refused it: a key may have been changed, and a new token may do."""
+        self._tokens.forget(text)
+
+    async def token(self) -> str:
+        """Raises `KafkaConnectionError`, whose cause is ours: at any other error aiokafka would
+        stop asking the brokers, for ever.
+        """
+        try:
+            return (await asyncio.to_thread(self.current_token)).text
+        except PenstockError as error:
+            raise KafkaConnectionError(str(error)) from error
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._kafka.oauth.extensions) if self._kafka.oauth else {}
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext | None:
+        if not self.protocol.endswith("SSL"):
+            return None
+        kafka = self._kafka
+        try:
+            context: ssl.SSLContext = create_ssl_context(
+                cafile=kafka.ssl_cafile, certfile=kafka.ssl_certfile, keyfile=kafka.ssl_keyfile
+            )
+        except OSError as error:
+            raise usage(
+                f"kafka.ssl_cafile, ssl_certfile or ssl_keyfile cannot be used: {error}"
+            ) from error
+        self._read_at = self._written_at()
+        return context
+
+    def renew_certificates(self) -> None:
+        """Read the files again if they were written anew. Connections that are open stay as they
+        are. Files that do not fit together yet are read at the next connection.
+        """
+        context, kafka = self.tls, self._kafka
+        if context is None or (written_at := self._written_at()) == self._read_at:
+            return
+        try:
+            if kafka.ssl_cafile:
+                context.load_verify_locations(kafka.ssl_cafile)
+            if kafka.ssl_certfile:
+                context.load_cert_chain(kafka.ssl_certfile, kafka.ssl_keyfile)
+        except OSError as error:
+            log.warning("the certificates for Kafka were written anew but do not fit: %s", error)
+            return
+        self._read_at = written_at
+        log.info("the certificates for Kafka were read anew")
+
+    def _written_at(self) -> tuple[float, ...]:
+        kafka = self._kafka
+        files = (kafka.ssl_cafile, kafka.ssl_certfile, kafka.ssl_keyfile)
+        try:
+            return tuple(Path(file).stat().st_mtime for file in files if file)
+        except OSError:
+            return self._read_at  # it is being replaced
+
+
+def identity_of(kafka: config.Kafka) -> Identity:
+    """One for each different configuration of a process. Raises `Fatal` if a key, a file or an
+    extra is missing.
+    """
+    keys = (
+        "bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_username",
+        "sasl_password", "sasl_password_file", "oauth", "kerberos_keytab",
+        "ssl_cafile", "ssl_certfile", "ssl_keyfile",
+    )  # fmt: skip
+    key = msgspec.json.encode([getattr(kafka, key) for key in keys])
+    if key not in _identities:
+        _identities[key] = Identity(kafka)
+    return _identities[key]
+
+
+def _check_password(kafka: config.Kafka) -> None:
+    if kafka.sasl_password is not None and kafka.sasl_password_file is not None:
+        raise usage(
+            "kafka.sasl_password and sasl_password_file are both set; leave one of them out"
+        )
+    if kafka.sasl_username is None or (kafka.sasl_password or kafka.sasl_password_file) is None:
+        raise usage(
+            f"kafka.security_protocol = {kafka.security_protocol!r} needs kafka.sasl_username, and "
+            "kafka.sasl_password or sasl_password_file"
+        )
+
+
+def _check_kerberos(kafka: config.Kafka) -> None:
+    try:
+        import gssapi  # noqa: F401, PLC0415 (an extra)
+    except ImportError as error:
+        raise missing_extra('kafka.sasl_mechanism = "GSSAPI"', "kerberos", error) from error
+    if kafka.kerberos_keytab is not None:
+        os.environ[_KEYTAB] = kafka.kerberos_keytab
+        os.environ.setdefault(_CACHE, "MEMORY:penstock")

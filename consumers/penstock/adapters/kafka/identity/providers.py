@@ -1,0 +1,305 @@
+"""Asks a provider for a token: an OpenID Connect server, AWS, Azure, Google, or a file.
+
+Rule: what is fetched here may block, because `Tokens` calls it in a thread. A provider that does
+not answer, or answers with 429 or 5xx, is `Transient`. One that knows us and refuses is `Fatal`,
+with its own words.
+"""
+
+import asyncio
+import base64
+import importlib
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from penstock import config
+from penstock.adapters.http.certificates import trusting, untrusted
+from penstock.adapters.kafka.identity.tokens import Token
+from penstock.errors import PenstockError, Transient, Unreachable, usage
+from penstock.packages import missing_extra
+
+# Ten seconds are librdkafka's own limit for a token.
+ANSWER_S: Final = 10.0
+MOST_BYTES: Final = 1 << 20
+# A token whose life nobody tells is asked for again after this time.
+UNTOLD_S: Final = 300.0
+_MSK_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+_EVENT_HUBS_HOST: Final = re.compile(r"^[^,:]+")
+# The signature of a token for MSK holds for this time, which AWS's own signers use.
+MSK_S: Final = 900
+MSK_AGENT: Final = "penstock"
+
+
+def fetcher(kafka: config.Kafka) -> Callable[[], Token]:
+    """A function that fetches a token. Raises `Fatal` if a key or an extra is missing."""
+    oauth = kafka.oauth
+    if oauth is None:
+        raise usage(
+            'kafka.sasl_mechanism = "OAUTHBEARER" needs a table [kafka.oauth] with the provider of '
+            "the tokens"
+        )
+    make = {
+        "oidc": _oidc,
+        "aws-msk-iam": _msk,
+        "azure": _azure,
+        "gcp": _gcp,
+        "file": _file,
+    }[oauth.provider]
+    return make(kafka, oauth)
+
+
+def _needed(oauth: config.OAuth, key: str) -> str:
+    value: str | None = getattr(oauth, key)
+    if value is None:
+        raise usage(f'kafka.oauth.{key} is needed for provider = "{oauth.provider}"')
+    return value
+
+
+def _oidc(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
+    url, client_id = _needed(oauth, "token_url"), _needed(oauth, "client_id")
+    form = {"grant_type": "client_credentials"}
+    form |= {key: value for key in ("scope", "audience") if (value := getattr(oauth, key))}
+    sign: Callable[[], Mapping[str, str]] = dict
+    headers = {}
+    if oauth.client_key_file is not None:
+        sign = _signing(oauth.client_key_file, client_id, url)
+    else:
+        login = f"{client_id}:{_needed(oauth, 'client_secret')}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+    tls = trusting(oauth.ssl_cafile, "kafka.oauth.ssl_cafile")
+
+    def fetch() -> Token:
+        begun_s = time.time()
+        answer = asyncio.run(_posted(url, {**form, **sign()}, headers, tls))
+        text = answer.get("access_token")
+        if not isinstance(text, str) or not text:
+            raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token")
+        told_s = answer.get("expires_in")
+        life_s = float(told_s) if isinstance(told_s, int | float | str) else None
+        return _token(text, begun_s, life_s)
+
+    return fetch
+
+
+def _signing(key_file: str, client_id: str, url: str) -> Callable[[], Mapping[str, str]]:
+    """RFC 7523: the client shows who it is by a token that it signs itself."""
+    jwt = _library("jwt", "kafka.oauth.client_key_file", "jwt")
+
+    def sign() -> Mapping[str, str]:
+        key = Path(key_file).read_text()
+        now_s = int(time.time())
+        claims = {"iss": client_id, "sub": client_id, "aud": url, "jti": str(uuid.uuid4())}
+        claims |= {"iat": now_s, "nbf": now_s, "exp": now_s + 60}  # type: ignore[dict-item]
+        for algorithm in ("RS256", "ES256"):
+            try:
+                signed = jwt.encode(claims, key, algorithm=algorithm)
+                break
+            except (ValueError, TypeError, jwt.InvalidKeyError):
+                continue
+        else:
+            raise usage(f"kafka.oauth.client_key_file {key_file} is no private key of RSA or P-256")
+        kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+        return {
+            "client_id": client_id, "client_assertion_type": kind, "client_assertion": signed
+        }  # fmt: skip
+
+    return sign
+
+
+async def _posted(
+    url: str, form: Mapping[str, str], headers: Mapping[str, str], tls: Any
+) -> dict[str, Any]:
+    limit = aiohttp.ClientTimeout(total=ANSWER_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
+            session.post(
+                url, data=form, headers=headers, ssl=tls, allow_redirects=False
+            ) as response,
+        ):
+            status, body = response.status, await response.content.read(MOST_BYTES)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if (fatal := untrusted(repr(error), "kafka.oauth.ssl_cafile")) is not None:
+            raise fatal from error
+        why = f"no answer within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else repr(error)
+        raise Unreachable(f"the token server {url} does not answer: {why}") from error
+    try:
+        answer = orjson.loads(body)
+    except ValueError:
+        answer = None
+    if status == 200 and isinstance(answer, dict):
+        return answer
+    words = body[:300].decode(errors="replace").strip()
+    if status in (408, 425, 429) or status >= 500 or status == 200:
+        raise Transient(f"the token server {url} answers {status}: {words}")
+    raise usage(
+        f"the token server {url} refuses us: {status} {words}\n"
+        "Correct kafka.oauth.client_id, client_secret or client_key_file, scope and audience."
+    )
+
+
+def _token(text: str, begun_s: float, life_s: float | None) -> Token:
+    claims = _claims(text)
+    ends_s = begun_s + life_s if life_s is not None else claims.get("exp")
+    if not isinstance(ends_s, int | float):
+        ends_s = begun_s + UNTOLD_S
+    principal = claims.get("sub")
+    return Token(text, begun_s, ends_s, principal if isinstance(principal, str) else "penstock")
+
+
+def _claims(text: str) -> dict[str, Any]:
+    """What a JSON Web Token says, unchecked: the broker checks it. Empty for other tokens."""
+    parts = text.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _file(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
+    path = Path(_needed(oauth, "token_file"))
+
+    def fetch() -> Token:
+        try:
+            text = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Transient(f"kafka.oauth.token_file {path} cannot be read: {error}") from error
+        # It is read again for each new connection, since nobody tells when it is written anew.
+        now_s = time.time()
+        token = _token(text, now_s, None)
+        if not text or token.ends_s <= now_s:
+            raise Transient(f"the token in kafka.oauth.token_file {path} has ended or is empty")
+        return token._replace(begun_s=now_s - 4 * (token.ends_s - now_s))
+
+    return fetch
+
+
+def _msk(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
+    named = _MSK_HOST.search(kafka.bootstrap_servers)
+    region = oauth.region or (named[1] if named else None)
+    if region is None:
+        raise usage(
+            'kafka.oauth.region is needed for provider = "aws-msk-iam": the names of '
+            "kafka.bootstrap_servers do not tell it"
+        )
+    session = importlib.import_module("botocore.session")
+    # One session for the process: the role's session name is a part of the principal, which must
+    # not change when a connection authenticates itself again.
+    chain = session.Session()
+
+    def fetch() -> Token:
+        errors = importlib.import_module("botocore.exceptions")
+        now_s = time.time()
+        try:
+            credentials = chain.get_credentials()
+            frozen = None if credentials is None else credentials.get_frozen_credentials()
+        except errors.BotoCoreError as error:
+            raise Transient(f"AWS's credentials cannot be had: {error}") from error
+        except errors.ClientError as error:
+            raise usage(f"AWS refuses the credentials of this process: {error}") from error
+        if frozen is None:
+            raise usage(
+                'kafka.oauth.provider = "aws-msk-iam": AWS\'s usual places have no credentials '
+                "(AWS_ACCESS_KEY_ID, a profile, a web identity, the machine's role)"
+            )
+        # A session ends with the credentials that signed its token.
+        end = getattr(credentials, "_expiry_time", None)
+        left_s = MSK_S if end is None else end.timestamp() - now_s
+        return Token(msk_token(region, frozen), now_s, now_s + min(MSK_S, left_s))
+
+    return fetch
+
+
+def msk_token(region: str, credentials: Any, *, agent: str = MSK_AGENT) -> str:
+    """The presigned address of an action of MSK, as its brokers take it in the place of a token."""
+    auth = importlib.import_module("botocore.auth")
+    request_kind = importlib.import_module("botocore.awsrequest").AWSRequest
+    request = request_kind(
+        method="GET",
+        url=f"https://kafka.{region}.amazonaws.com/",
+        params={"Action": "kafka-cluster:Connect"},
+    )
+    auth.SigV4QueryAuth(credentials, "kafka-cluster", region, expires=MSK_S).add_auth(request)
+    # The signature does not cover what is behind it.
+    signed = f"{request.url}&User-Agent={quote(agent, safe='')}"
+    return base64.urlsafe_b64encode(signed.encode()).decode().rstrip("=")
+
+
+def _azure(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
+    identity = _library("azure.identity", 'kafka.oauth.provider = "azure"', "azure")
+    errors = importlib.import_module("azure.core.exceptions")
+    host = _EVENT_HUBS_HOST.search(kafka.bootstrap_servers)
+    scope = oauth.scope or f"https://{host[0] if host else ''}/.default"
+    named = {} if oauth.client_id is None else {"managed_identity_client_id": oauth.client_id}
+    credential = identity.DefaultAzureCredential(**named)
+
+    def fetch() -> Token:
+        begun_s = time.time()
+        try:
+            answer = credential.get_token(scope)
+        except errors.ClientAuthenticationError as error:
+            raise _of_library("Azure", error) from error
+        except errors.AzureError as error:
+            raise Transient(f"Azure gives no token: {error}") from error
+        return _token(answer.token, begun_s, answer.expires_on - begun_s)
+
+    return fetch
+
+
+def _gcp(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
+    auth = _library("google.auth", 'kafka.oauth.provider = "gcp"', "gcp")
+    transport = _library("google.auth.transport.requests", 'kafka.oauth.provider = "gcp"', "gcp")
+    errors = importlib.import_module("google.auth.exceptions")
+    scope = oauth.scope or "https://www.googleapis.com/auth/cloud-platform"
+    try:
+        credentials, _ = auth.default(scopes=[scope])
+    except errors.DefaultCredentialsError as error:
+        raise usage(f'kafka.oauth.provider = "gcp": {error}') from error
+
+    def fetch() -> Token:
+        begun_s = time.time()
+        try:
+            credentials.refresh(transport.Request())
+        except errors.TransportError as error:
+            raise Transient(f"Google gives no token: {error}") from error
+        except errors.GoogleAuthError as error:
+            raise _of_library("Google", error) from error
+        expiry = credentials.expiry  # in UTC, without saying so
+        end_s = expiry.replace(tzinfo=UTC).timestamp() if expiry else begun_s + UNTOLD_S
+        who = getattr(credentials, "service_account_email", "") or ""
+        return Token(google_token(credentials.token, who, begun_s, end_s), begun_s, end_s, who)
+
+    return fetch
+
+
+def google_token(access: str, who: str, begun_s: float, end_s: float) -> str:
+    """Google's own form: it looks like a JSON Web Token, and its third part is the access token."""
+    head = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
+    claims = {"exp": int(end_s), "iss": "Google", "iat": int(begun_s), "sub": who}
+    parts = (orjson.dumps(head), orjson.dumps(claims), access.encode())
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+def _of_library(whose: str, error: Exception) -> PenstockError:
+    """A library does not tell a server that is away from one that refuses, but for its cause."""
+    if isinstance(error.__cause__, OSError | TimeoutError):
+        return Transient(f"{whose} gives no token: {error}")
+    return usage(f"{whose} refuses the credentials of this process: {error}")
+
+
+def _library(name: str, what: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise missing_extra(what, extra, error) from error

@@ -1,0 +1,148 @@
+"""Authenticates the connections of every client of aiokafka in the process, and does so again
+before a session ends.
+
+Rule: a session is renewed in place, at 85 % of its life (KIP-368): requests wait while the broker
+checks who we are, and the connection goes on. Without this the broker cuts each connection when its
+session ends. The new token is fetched before, so a provider that is slow or away holds up nothing
+while the session lasts.
+
+A broker answers a bad token with a challenge, and fails only after the client's next message (RFC
+7628). aiokafka takes the challenge for success, so here that message is sent.
+
+This file uses private parts of aiokafka 0.14's connection. aiokafka has no renewal of its own.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from aiokafka import errors as kafka_errors
+from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
+from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
+
+from penstock.adapters.kafka.identity.identity import Identity
+
+log = logging.getLogger(__name__)
+
+# SaslHandshake and SaslAuthenticate.
+_SASL: Final = frozenset({17, 36})
+# Java's clients renew at a random point between 85 and 95 % of a session.
+RENEW_AT: Final = 0.85
+# A broker refuses to renew a session that is younger than a second.
+YOUNGEST_S: Final = 1.1
+# A provider that is away is asked again after this time, while the session lasts.
+AGAIN_S: Final = 1.0
+
+
+class _BearerAuthenticator(OAuthAuthenticator):  # type: ignore[misc]
+    """`token`: the one to show."""
+
+    def __init__(self, identity: Identity, token: str) -> None:
+        super().__init__(sasl_oauth_token_provider=self)
+        self._token, self.extensions = token, identity.extensions
+
+    async def token(self) -> str:
+        return self._token
+
+    async def step(self, challenge: bytes | None) -> tuple[bytes, bool] | None:
+        if challenge:
+            return b"\x01", True
+        step: tuple[bytes, bool] | None = await super().step(challenge)
+        return step
+
+
+class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
+    def __init__(self, *where: Any, **options: Any) -> None:
+        super().__init__(*where, **options)
+        identity = self._sasl_oauth_token_provider
+        self._identity: Identity | None = identity if isinstance(identity, Identity) else None
+        # While a session is renewed: what waits for its end.
+        self._renewed: asyncio.Event | None = None
+        self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
+
+    async def connect(self) -> Any:
+        if self._identity is not None:
+            self._identity.renew_certificates()
+            # The identity's, because Faust cannot be told of each mechanism.
+            self._sasl_mechanism = self._identity.mechanism
+        return await super().connect()
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        if self._renewed is not None and request.API_KEY not in _SASL:
+            return self._send_behind(self._renewed, request, expect_response)
+        return super().send(request, expect_response)
+
+    async def _send_behind(self, renewed: asyncio.Event, *arguments: Any) -> Any:
+        await renewed.wait()
+        return await self.send(*arguments)
+
+    async def _do_sasl_handshake(self) -> None:
+        assert self._identity is not None
+        token = None
+        if self._sasl_mechanism == "OAUTHBEARER":
+            token = await self._identity.token()
+        try:
+            await self._authenticate(self._authenticator(self._identity, token))
+        except kafka_errors.AuthenticationFailedError as error:
+            if token is not None:
+                self._identity.forget_token(token)
+            self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
+            raise
+
+    def _authenticator(self, identity: Identity, token: str | None) -> Any:
+        if token is not None:
+            return _BearerAuthenticator(identity, token)
+        if self._sasl_mechanism == "GSSAPI":
+            return self.authenticator_gssapi()
+        self._sasl_plain_username = identity.username
+        self._sasl_plain_password = identity.password
+        is_plain = self._sasl_mechanism == "PLAIN"
+        return self.authenticator_plain() if is_plain else self.authenticator_scram()
+
+    async def _authenticate(self, authenticator: Any) -> None:
+        handshake = await self.send(SaslHandShakeRequest(self._sasl_mechanism))
+        if handshake.error_code:
+            error = kafka_errors.for_code(handshake.error_code)
+            offered = ", ".join(handshake.enabled_mechanisms)
+            raise error(f"the broker takes {offered or 'none'}, not {self._sasl_mechanism}")
+        challenge, session_ms = None, 0
+        while (step := await authenticator.step(challenge)) is not None:
+            answer = await self.send(SaslAuthenticateRequest(step[0]))
+            if answer.error_code:
+                raise kafka_errors.for_code(answer.error_code)(answer.error_message)
+            challenge = answer.sasl_auth_bytes
+            session_ms = getattr(answer, "session_lifetime_ms", 0)
+        session_s = session_ms / 1000
+        renew_s = max(RENEW_AT * session_s, YOUNGEST_S)
+        if renew_s < session_s:
+            ends_s = self._loop.time() + session_s
+            self._renewal = self._loop.call_later(renew_s, self._begin_renewal, ends_s)
+
+    def _begin_renewal(self, ends_s: float) -> None:
+        self._renewal = self._loop.create_task(self._renew(ends_s))
+
+    async def _renew(self, ends_s: float) -> None:
+        try:
+            if self._sasl_mechanism == "OAUTHBEARER":
+                assert self._identity is not None
+                await self._identity.token()
+        except kafka_errors.KafkaConnectionError as error:
+            log.warning("the session with %s:%d cannot be renewed: %s", self.host, self.port, error)
+            if self._loop.time() < ends_s:
+                self._renewal = self._loop.call_later(AGAIN_S, self._begin_renewal, ends_s)
+            return
+        self._renewed = asyncio.Event()
+        try:
+            await self._do_sasl_handshake()
+        except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
+            log.warning("the session with %s:%d was not renewed: %r", self.host, self.port, error)
+            self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
+        finally:
+            self._renewed.set()
+            self._renewed = None
+
+    def close(self, reason: Any = None, exc: Any = None) -> Any:
+        renewal, self._renewal = self._renewal, None
+        if renewal is not None and renewal is not asyncio.current_task(self._loop):
+            renewal.cancel()
+        return super().close(reason, exc)

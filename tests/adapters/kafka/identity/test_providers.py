@@ -1,0 +1,217 @@
+"""The tokens of each provider: as its own tools make them, and what a provider refuses."""
+
+import asyncio
+import base64
+import datetime
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aws_msk_iam_sasl_signer
+import pytest
+from aiohttp import web
+from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import generate_auth_token
+from botocore.credentials import Credentials
+
+from penstock import config
+from penstock.adapters.kafka.identity.providers import fetcher, google_token, msk_token
+from penstock.errors import EXIT_USAGE, Fatal, Transient
+from tests.support.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
+
+MSK_HOST = "b-1.streams.abc123.c2.kafka.eu-central-1.amazonaws.com:9098"
+AGENT = f"aws-msk-iam-sasl-signer-python/{aws_msk_iam_sasl_signer.__version__}"
+
+
+def kafka(servers: str = "localhost:9092", **oauth: Any) -> config.Kafka:
+    return config.Kafka(
+        bootstrap_servers=servers,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        oauth=config.OAuth(**oauth),
+    )
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[TokenServer]:
+    async with token_server(Signer(tmp_path)) as running:
+        yield running
+
+
+def by_secret(server: TokenServer, **changes: Any) -> config.Kafka:
+    oauth = {"token_url": server.url, "client_id": CLIENT, "client_secret": SECRET}
+    return kafka(provider="oidc", **oauth | changes)
+
+
+@pytest.mark.parametrize("session", [None, "a-session-token/with+signs="])
+def test_a_token_for_msk_is_that_of_aws_s_own_signer(
+    monkeypatch: pytest.MonkeyPatch, session: str | None
+) -> None:
+    now = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: now)
+    key, secret = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    if session is not None:
+        monkeypatch.setenv("AWS_SESSION_TOKEN", session)
+    theirs, _ = generate_auth_token("eu-central-1")
+    assert msk_token("eu-central-1", Credentials(key, secret, session), agent=AGENT) == theirs
+
+
+def test_the_region_of_msk_is_in_the_names_of_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    token = fetcher(kafka(MSK_HOST, provider="aws-msk-iam"))()
+    address = base64.urlsafe_b64decode(token.text + "=" * (-len(token.text) % 4)).decode()
+    assert address.startswith("https://kafka.eu-central-1.amazonaws.com/?")
+    assert token.ends_s - token.begun_s == pytest.approx(900)
+    with pytest.raises(Fatal, match=r"kafka\.oauth\.region"):
+        fetcher(kafka("broker:9098", provider="aws-msk-iam"))
+
+
+def test_a_token_for_msk_ends_with_the_credentials_that_signed_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A program of the profile gives credentials that end in 5 minutes."""
+    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=5)
+    given = {
+        "Version": 1,
+        "AccessKeyId": "key",
+        "SecretAccessKey": "secret",
+        "SessionToken": "session",
+        "Expiration": ends.isoformat(),
+    }
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    profile = tmp_path / "config"
+    profile.write_text(f"[default]\ncredential_process = cat {tmp_path}/given.json\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(profile))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    token = fetcher(kafka(MSK_HOST, provider="aws-msk-iam"))()
+    assert token.ends_s == pytest.approx(ends.timestamp(), abs=1)
+
+
+def test_google_s_token_is_in_its_own_form() -> None:
+    head, claims, access = google_token("ya29.access", "me@project", 100.0, 3_700.5).split(".")
+    assert json.loads(_decoded(head)) == {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
+    assert json.loads(_decoded(claims)) == {
+        "exp": 3_700, "iss": "Google", "iat": 100, "sub": "me@project"
+    }  # fmt: skip
+    assert _decoded(access) == b"ya29.access"
+
+
+def _decoded(part: str) -> bytes:
+    assert "=" not in part
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+@pytest.fixture
+async def metadata(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[web.Request]]:
+    """The metadata servers of Google and of Azure's containers."""
+    asked: list[web.Request] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request)
+        headers = {"Metadata-Flavor": "Google"}
+        path = request.path
+        if path.startswith("/azure"):
+            ends_s = int(time.time()) + 3_600
+            return web.json_response(
+                {"access_token": "azure-token", "expires_on": str(ends_s), "resource": "r"}
+            )
+        if path.endswith("/token"):
+            token = {"access_token": "google-token", "expires_in": 3_600, "token_type": "Bearer"}
+            return web.json_response(token, headers=headers)
+        if path.endswith("/service-accounts/default/"):
+            return web.json_response({"email": "me@project", "scopes": []}, headers=headers)
+        return web.Response(text="project", headers=headers)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host = runner.addresses[0][1]
+    monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{host}")
+    monkeypatch.setenv("GCE_METADATA_IP", f"127.0.0.1:{host}")
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://127.0.0.1:{host}/azure")
+    monkeypatch.setenv("IDENTITY_HEADER", "header")
+    yield asked
+    await runner.cleanup()
+
+
+async def test_google_s_metadata_server(metadata: list[web.Request]) -> None:
+    fetch = await asyncio.to_thread(fetcher, kafka(provider="gcp"))
+    token = await asyncio.to_thread(fetch)
+    assert _decoded(token.text.split(".")[2]) == b"google-token"
+    assert token.principal == "me@project"
+    assert token.ends_s == pytest.approx(time.time() + 3_600, abs=60)
+
+
+async def test_azure_s_managed_identity(metadata: list[web.Request]) -> None:
+    settings = kafka("hub.servicebus.windows.net:9093", provider="azure")
+    token = await asyncio.to_thread(await asyncio.to_thread(fetcher, settings))
+    assert token.text == "azure-token"
+    assert token.ends_s == pytest.approx(time.time() + 3_600, abs=60)
+    assert metadata[-1].query["resource"] == "https://hub.servicebus.windows.net"
+
+
+async def test_a_client_with_a_secret(server: TokenServer) -> None:
+    settings = by_secret(server, scope="kafka/.default", audience="brokers")
+    token = await asyncio.to_thread(fetcher(settings))
+    assert token.ends_s - token.begun_s == server.life_s
+    assert token.principal == "penstock"
+    assert server.forms[-1] == {
+        "grant_type": "client_credentials", "scope": "kafka/.default", "audience": "brokers"
+    }  # fmt: skip
+
+
+async def test_a_client_with_a_private_key(server: TokenServer) -> None:
+    settings = by_secret(server, client_secret=None, client_key_file=str(server.signer.private))
+    token = await asyncio.to_thread(fetcher(settings))
+    assert token.principal == "penstock"
+
+
+async def test_a_wrong_secret_is_refused_with_the_server_s_words(server: TokenServer) -> None:
+    with pytest.raises(Fatal, match="no such client") as caught:
+        await asyncio.to_thread(fetcher(by_secret(server, client_secret="x")))
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+async def test_a_server_that_is_out_of_order_may_be_asked_again(server: TokenServer) -> None:
+    server.mood = "ill"
+    with pytest.raises(Transient, match="500"):
+        await asyncio.to_thread(fetcher(by_secret(server)))
+    with pytest.raises(Transient, match="does not answer"):
+        await asyncio.to_thread(fetcher(by_secret(server, token_url="http://127.0.0.1:9/token")))
+
+
+def test_a_file_is_read_anew_for_each_token(tmp_path: Path) -> None:
+    signer, file = Signer(tmp_path), tmp_path / "token"
+    fetch = fetcher(kafka(provider="file", token_file=str(file)))
+    with pytest.raises(Transient, match="token_file"):
+        fetch()
+    for subject in ("one", "two"):
+        file.write_text(signer.token(sub=subject) + "\n")
+        token = fetch()
+        assert token.principal == subject
+        assert token.wants_renewal(time.time())
+    file.write_text(signer.token(life_s=-5))
+    with pytest.raises(Transient, match="has ended"):
+        fetch()
+
+
+@pytest.mark.parametrize(
+    ("oauth", "key"),
+    [
+        ({"provider": "oidc", "client_id": "c", "client_secret": "s"}, "token_url"),
+        ({"provider": "oidc", "token_url": "http://x/", "client_id": "c"}, "client_secret"),
+        ({"provider": "file"}, "token_file"),
+    ],
+)
+def test_a_key_that_is_missing_is_named(oauth: dict[str, str], key: str) -> None:
+    with pytest.raises(Fatal, match=rf"kafka\.oauth\.{key}"):
+        fetcher(kafka(**oauth))

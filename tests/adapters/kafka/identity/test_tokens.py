@@ -1,0 +1,81 @@
+"""When a provider of tokens is asked, and what serves while it is away."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from penstock.adapters.kafka.identity.tokens import LONGEST_PAUSE_S, Token, Tokens
+from penstock.errors import Transient
+
+LIFE_S = 100.0
+
+
+class Provider:
+    """A clock, and a provider whose tokens are numbers."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.asked = 0
+        self.is_away = False
+        self.tokens = Tokens(self.fetch, lambda: self.now_s)
+
+    def fetch(self) -> Token:
+        self.asked += 1
+        if self.is_away:
+            raise Transient("away")
+        return Token(str(self.asked), self.now_s, self.now_s + LIFE_S)
+
+
+def test_a_token_serves_four_fifths_of_its_life() -> None:
+    provider = Provider()
+    assert provider.tokens.current().text == "1"
+    provider.now_s += 0.79 * LIFE_S
+    assert provider.tokens.current().text == "1"
+    provider.now_s += 0.02 * LIFE_S
+    assert provider.tokens.current().text == "2"
+
+
+def test_while_the_provider_is_away_the_old_token_serves_until_it_ends() -> None:
+    provider = Provider()
+    provider.tokens.current()
+    provider.is_away = True
+    provider.now_s += 0.89 * LIFE_S
+    assert provider.tokens.current().text == "1"
+    provider.now_s += 0.02 * LIFE_S  # it might end on its way
+    with pytest.raises(Transient, match="away"):
+        provider.tokens.current()
+
+
+def test_a_provider_that_fails_is_asked_after_pauses_that_grow() -> None:
+    provider = Provider()
+    provider.is_away = True
+    for _ in range(10 * 60):  # ten connections a second want a token, for a minute
+        with pytest.raises(Transient):
+            provider.tokens.current()
+        provider.now_s += 0.1
+    assert provider.asked == 7  # after 0, 1, 3, 7, 15, 30, 45 s
+    provider.is_away = False
+    provider.now_s += LONGEST_PAUSE_S
+    assert provider.tokens.current().text == "8"
+
+
+def test_threads_that_want_a_token_at_once_ask_once() -> None:
+    begun, go = threading.Event(), threading.Event()
+    asked: list[int] = []
+
+    def fetch() -> Token:
+        asked.append(1)
+        begun.set()
+        go.wait()
+        return Token("t", 0.0, LIFE_S)
+
+    tokens = Tokens(fetch, lambda: 0.0)
+    ask: Callable[[], Token] = tokens.current
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(ask) for _ in range(4)]
+        begun.wait()
+        go.set()
+        assert {answer.result().text for answer in answers} == {"t"}
+    assert len(asked) == 1

@@ -1,0 +1,164 @@
+"""A worker that shows who it is by tokens that end, to a broker that asks again all the time.
+
+Rule: the broker's sessions last 3 s and the tokens 10 s, so each test sees several of both.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.support import secured
+from tests.support.secured import SESSION_MS, Authority
+from tests.support.services import Services, Topics
+from tests.support.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
+from tests.support.topic_tools import Broker, Message
+from tests.support.waiting import until
+from tests.support.worker import environment, penstock, running_worker
+
+# While this many messages follow each other, each connection's session ends twice or more.
+MESSAGES, PAUSE_S = 100, 0.1
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
+    return Signer(tmp_path_factory.mktemp("signer"))
+
+
+@pytest.fixture(scope="module")
+def kafka(
+    services: Services, signer: Signer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    if services.torch_python is None:
+        pytest.skip("the stack's programs run in containers here")
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("kafka")
+        yield stack.enter_context(secured.kafka(authority, folder, signer.keys))
+
+
+@pytest.fixture
+async def server(signer: Signer) -> AsyncIterator[TokenServer]:
+    async with token_server(signer) as running:
+        yield running
+
+
+@pytest.fixture
+async def broker(kafka: dict[str, str]) -> AsyncIterator[Broker]:
+    broker = Broker(kafka["plain"], "read_committed")
+    await broker.start()
+    yield broker
+    await broker.stop()
+
+
+def by_token(
+    services: Services, kafka: dict[str, str], server: TokenServer, name: str, **changes: object
+) -> tuple[Topics, dict[str, str]]:
+    topics = Topics(*(f"{name}-{kind}" for kind in ("in", "out", "dlq")))
+    keys: dict[str, object] = {
+        "KAFKA__BOOTSTRAP_SERVERS": kafka["oauth"],
+        "KAFKA__SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "KAFKA__SASL_MECHANISM": "OAUTHBEARER",
+        "KAFKA__OAUTH__PROVIDER": "oidc",
+        "KAFKA__OAUTH__TOKEN_URL": server.url,
+        "KAFKA__OAUTH__CLIENT_ID": CLIENT,
+        "KAFKA__OAUTH__CLIENT_SECRET": SECRET,
+    }
+    return topics, environment(services, topics, None, **keys, **changes)
+
+
+async def publish_slowly(broker: Broker, topic: str) -> None:
+    for number in range(MESSAGES):
+        row = {"stream": "s", "inline": [[float(number)] * 16]}
+        await broker.publish(topic, [Message(row, key=b"s")])
+        await asyncio.sleep(PAUSE_S)
+
+
+def refused_words(said: str) -> list[str]:
+    return [line for line in said.splitlines() if '"error"' in line or "renewed" in line]
+
+
+async def test_a_forged_token_is_refused(
+    services: Services, kafka: dict[str, str], server: TokenServer
+) -> None:
+    server.mood = "forges"
+    _, environ = by_token(services, kafka, server, "forged")
+    ended = await penstock("topics", "create", environ=environ)
+    assert ended.code == 2, ended.stderr
+    assert "invalid_token" in ended.stderr
+    assert SECRET not in ended.stderr
+
+
+@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+async def test_sessions_that_end_cost_no_connection(
+    services: Services,
+    kafka: dict[str, str],
+    server: TokenServer,
+    broker: Broker,
+    client: str,
+    guarantee: str,
+) -> None:
+    changes = {"KAFKA__CLIENT": client, "DELIVERY__GUARANTEE": guarantee}
+    topics, environ = by_token(services, kafka, server, f"{client}-{guarantee}", **changes)
+    created = await penstock("topics", "create", "--partitions", "1", environ=environ)
+    assert created.code == 0, created.stderr
+    server.asked = 0
+    async with running_worker(environ) as worker:
+        await worker.ready(partitions=1)
+        await publish_slowly(broker, topics.input)
+        await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
+        assert await worker.stop() == 0, worker.said
+        assert refused_words(worker.said) == [], worker.said
+        assert SECRET not in worker.said
+    (records,) = (await broker.records(topics.output)).values()
+    answered = [record.document["source"]["offset"] for record in records]
+    assert answered == list(range(MESSAGES))
+    # One token for all clients of the process, and a new one when four fifths of it are over.
+    assert 2 <= server.asked <= 8
+
+
+async def test_a_token_server_that_is_away_ends_nobody(
+    services: Services, kafka: dict[str, str], server: TokenServer, broker: Broker
+) -> None:
+    topics, environ = by_token(services, kafka, server, "away")
+    created = await penstock("topics", "create", "--partitions", "1", environ=environ)
+    assert created.code == 0, created.stderr
+    async with running_worker(environ) as worker:
+        await worker.ready(partitions=1)
+        server.mood = "ill"
+        asked = server.asked
+
+        async def asked_again() -> bool:
+            return server.asked > asked + 1
+
+        await until(asked_again, lambda: worker.said)
+        # By then each token and each session have ended.
+        await asyncio.sleep(server.life_s + SESSION_MS / 1000)
+        server.mood = "well"
+        await publish_slowly(broker, topics.input)
+        await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
+        assert await worker.stop() == 0, worker.said
+    (records,) = (await broker.records(topics.output)).values()
+    # The group may have expelled the worker, whose last answers are then repeated.
+    answered = dict.fromkeys(record.document["source"]["offset"] for record in records)
+    assert list(answered) == list(range(MESSAGES))
+
+
+@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+@pytest.mark.parametrize("refuses", ["the broker", "the token server"])
+async def test_credentials_that_are_refused_in_mid_run_end_the_worker(
+    services: Services, kafka: dict[str, str], server: TokenServer, client: str, refuses: str
+) -> None:
+    name = f"refused-{client}-{refuses.replace(' ', '-')}"
+    _, environ = by_token(services, kafka, server, name, KAFKA__CLIENT=client)
+    created = await penstock("topics", "create", "--partitions", "1", environ=environ)
+    assert created.code == 0, created.stderr
+    async with running_worker(environ) as worker:
+        await worker.ready(partitions=1)
+        worker.may_end()
+        server.mood = "forges" if refuses == "the broker" else "knows nobody"
+        assert await worker.ended() == 2, worker.said
+        word = "invalid_token" if refuses == "the broker" else "no such client"
+        assert word in worker.said.splitlines()[-1] or word in worker.said.splitlines()[-2]
