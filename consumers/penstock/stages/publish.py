@@ -256,6 +256,8 @@ class Publish:
         """The releases to publish next. An empty list: there were none for `idle_s`. None: the lane
         is closed.
         """
+        if idle_s is None:
+            return await lane.release(room) or None
         try:
             async with asyncio.timeout(idle_s):
                 return await lane.release(room) or None

@@ -191,7 +191,7 @@ async def test_a_connection_ends_by_age_however_busy_it_is() -> None:
     connection.connection_made(_Wire())
     ages = 0
     await answered(connection)
-    while connection.is_fresh:
+    while connection.is_fresh(connection.loop.time()):
         await asyncio.sleep(1)
         ages += 1
         await answered(connection)
@@ -204,9 +204,9 @@ async def test_a_connection_that_rested_is_not_used_again() -> None:
     connection.connection_made(_Wire())
     await answered(connection)
     await asyncio.sleep(IDLE_S / 2)
-    assert connection.is_fresh
+    assert connection.is_fresh(connection.loop.time())
     await asyncio.sleep(IDLE_S / 2)
-    assert not connection.is_fresh
+    assert not connection.is_fresh(connection.loop.time())
 
 
 @virtual_time

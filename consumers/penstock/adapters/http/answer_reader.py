@@ -1,10 +1,15 @@
-"""Reads one HTTP/1.1 answer while its bytes arrive. The library llhttp parses the bytes.
+"""Reads one HTTP/1.1 answer while its bytes arrive.
+
+1. The usual answer is a plain 200 that comes whole in one piece, with its length. It is taken apart
+here, by lines, because llhttp would call a function for each of its fifteen fields.
+2. Every other answer is parsed by the library llhttp.
 
 Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. The reader
 holds no more bytes than the caller's bounds allow. It does no input or output itself. Owner: the
 callers of `connections`, which make one reader for each request.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -23,6 +28,13 @@ SWITCHING: Final = 101
 OK: Final = 200
 # From this status on, an answer is not what was asked for.
 REDIRECT: Final = 300
+
+# A head that both ways read alike: only strict lines, with a status that has a body.
+_USUAL: Final = re.compile(
+    rb"HTTP/1\.1 200 [\t\x20-\x7e\x80-\xff]*+"
+    rb"(?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+)*+\r\n\r\n"
+)
+_OF_CONNECTION: Final = (b"connection", b"proxy-connection")
 
 Fields = frozenset[bytes]
 
@@ -81,16 +93,17 @@ class AnswerReader:
     _ends_with_connection: bool = field(default=False, init=False)
     _is_complete: bool = field(default=False, init=False)
     _is_cut: bool = field(default=False, init=False)
-    _parser: httptools.HttpResponseParser | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+    _parser: httptools.HttpResponseParser | None = field(default=None, init=False)
 
     def feed(self, data: bytes) -> Answer | None:
         """Take the next bytes. Returns the answer if it is complete, else None. Raises `Unusable`,
         `TooLong`.
         """
-        self.has_begun = self.has_begun or data != b""
+        if not self.has_begun and data:
+            self.has_begun = True
+            if (whole := self._usual(data)) is not None:
+                return whole
+            self._parser = httptools.HttpResponseParser(self)
         self._silent_bytes += len(data)
         try:
             if self._parser is not None:
@@ -109,6 +122,30 @@ class AnswerReader:
         if self._silent_bytes > HEAD_BYTES:
             raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
         return None
+
+    def _usual(self, data: bytes) -> Answer | None:
+        """None: llhttp must parse these bytes."""
+        head = _USUAL.match(data)
+        if head is None or head.end() > HEAD_BYTES:
+            return None
+        found: dict[bytes, bytes] = {}
+        for line in head[0].split(b"\r\n")[1:-2]:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name in self.fields:
+                if name in found:
+                    return None
+                found[name] = value.strip(b" \t")
+            elif name in _OF_CONNECTION and value.strip(b" \t").lower() != b"keep-alive":
+                return None
+        body = data[head.end() :]
+        length = found.get(b"content-length")
+        if length != b"%d" % len(body) or b"transfer-encoding" in found:
+            return None
+        if len(body) > self.most_bytes:
+            return None
+        self.keeps = True
+        return Answer(OK, found, body)
 
     def end(self) -> Answer | None:
         """Call this when the connection ends. If the answer has no length, the end of the

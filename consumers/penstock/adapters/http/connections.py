@@ -57,17 +57,18 @@ NEXT_ADDRESS_S: Final = 0.25
 
 
 class Connection(asyncio.Protocol):
-    """Owner: the task that took the connection, until the task gives it back. The connection stores
-    its event loop, because each call of `get_running_loop` costs a `getpid` in Python 3.11.
+    """Owner: the task that took the connection, until the task gives it back. `asked_s`, `heard_s`:
+    when the last request was sent, and when anything was last heard. The connection stores its
+    event loop, because each call of `get_running_loop` costs a `getpid` in Python 3.11.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_reusable = False
         self.closed: asyncio.Future[None] = loop.create_future()
+        self.loop = loop
+        self.asked_s = self.heard_s = -math.inf
         # How long the last answer took to begin.
         self.began_after_s = 0.0
-        self._loop = loop
-        self._used_s = self._asked_s = -math.inf
         self._old_s = loop.time() + AGE_S * random.uniform(2 / 3, 4 / 3)
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer] | None = None
@@ -75,7 +76,6 @@ class Connection(asyncio.Protocol):
         self._unsent = memoryview(b"")
         self._is_paused = False
         self._silence_s = math.inf
-        self._heard_s = 0.0
         self._due_s = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -92,14 +92,15 @@ class Connection(asyncio.Protocol):
         and the answer may take together. `silence_s`: how long the server may send nothing. Raises
         `TimeoutError`, other kinds of `OSError`, `Unusable`, `TooLong`.
         """
-        transport, loop = self._transport, self._loop
+        transport, loop = self._transport, self.loop
+        self.asked_s = now_s = loop.time()
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         self._reader, self.is_reusable = reader, False
         waiter: asyncio.Future[Answer] = loop.create_future()
         self._waiter = waiter
-        self._asked_s = self._heard_s = loop.time()
-        self._silence_s, self._due_s = silence_s, self._heard_s + most_s
+        self.heard_s = now_s
+        self._silence_s, self._due_s = silence_s, now_s + most_s
         self._keep_watch()
         if len(body) <= PIECE_BYTES:
             transport.write(request + body if body else request)
@@ -111,28 +112,16 @@ class Connection(asyncio.Protocol):
             return await waiter
         finally:
             self._waiter = self._reader = None
-            self._used_s = loop.time()
             if not self.is_reusable:
                 self.close()
 
-    @property
-    def rested_s(self) -> float:
-        """The seconds since the connection was last used."""
-        return self._loop.time() - self._used_s
-
-    @property
-    def is_fresh(self) -> bool:
+    def is_fresh(self, now_s: float) -> bool:
         """True if another request may be sent on the connection."""
-        now_s = self._loop.time()
-        return self.is_reusable and now_s - self._used_s < IDLE_S and now_s < self._old_s
-
-    def rests_since_before(self, other: "Connection") -> bool:
-        """True if nothing was heard here since the other connection was asked."""
-        return self._used_s <= other._asked_s
+        return self.is_reusable and now_s - self.heard_s < IDLE_S and now_s < self._old_s
 
     @property
     def _ends_s(self) -> float:
-        return min(self._heard_s + self._silence_s, self._due_s)
+        return min(self.heard_s + self._silence_s, self._due_s)
 
     def _keep_watch(self) -> None:
         """Set the timer. There is one timer for each connection, not one for each request. If the
@@ -143,12 +132,12 @@ class Connection(asyncio.Protocol):
             if self._watch.when() <= ends_s:
                 return
             self._watch.cancel()
-        self._watch = self._loop.call_at(ends_s, self._check_time)
+        self._watch = self.loop.call_at(ends_s, self._check_time)
 
     def _check_time(self) -> None:
         self._watch = None
         if self._waiter is not None and not self._waiter.done():
-            if self._loop.time() >= self._ends_s:
+            if self.loop.time() >= self._ends_s:
                 self._fail(TimeoutError())
             else:
                 self._keep_watch()
@@ -198,10 +187,10 @@ class Connection(asyncio.Protocol):
             # could take them for its answer.
             self.close()
             return
-        now_s = self._loop.time()
-        if self._heard_s == self._asked_s:
-            self.began_after_s = now_s - self._asked_s
-        self._heard_s = now_s
+        now_s = self.loop.time()
+        if self.heard_s == self.asked_s:
+            self.began_after_s = now_s - self.asked_s
+        self.heard_s = now_s
         try:
             answer = reader.feed(data)
         except (Unusable, TooLong) as error:
@@ -263,12 +252,14 @@ class Host:
         """Take the connection that has been idle for longest, so that all servers get requests.
         None: no idle connection can be used, or there should be more connections.
         """
+        now_s = self._idle[0].loop.time() if self._idle else 0.0
         while self._idle:
             connection = self._idle[0]
-            if not connection.is_fresh:
+            if not connection.is_fresh(now_s):
                 self._idle.popleft().close()
                 continue
-            if len(self._open) < self._wanted and connection.rested_s < self._often_s:
+            is_often_asked = now_s - connection.heard_s < self._often_s
+            if is_often_asked and len(self._open) < self._wanted:
                 return None
             return self._idle.popleft()
         return None
@@ -321,7 +312,7 @@ class Host:
     def give(self, connection: Connection) -> None:
         """Give a connection back after an answer. It is kept if it may be used again."""
         self._slowest_s = max(connection.began_after_s, self._slowest_s * (1 - FORGOTTEN_SHARE))
-        if connection.is_fresh and len(self._idle) < MAX_IDLE:
+        if connection.is_fresh(connection.heard_s) and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
@@ -332,7 +323,7 @@ class Host:
         """
         rest = deque[Connection]()
         for one in self._idle:
-            if one.rests_since_before(dead):
+            if one.heard_s <= dead.asked_s:
                 one.close()
             else:
                 rest.append(one)

@@ -8,9 +8,10 @@ answered. A call that our code repeats raises `Unreachable` instead of `Fatal`.
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from types import TracebackType
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -82,17 +83,25 @@ def connection(settings: config.Kafka) -> dict[str, Any]:
     return arguments
 
 
-@contextmanager
-def translated(what: str) -> Iterator[None]:
+class translated:  # noqa: N801 (used like a function)
     """A block that turns every error of aiokafka or of the connection into one of our errors, whose
-    text says that `what` failed.
+    text says that `what` failed. It is a class because it is entered for each batch:
+    `contextmanager` would make two objects and a generator for each.
     """
-    try:
-        yield
-    except PenstockError:
-        raise
-    except (kafka_errors.KafkaError, OSError) as error:
-        raise _of_ours(what, reason(error)) from error
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if isinstance(error, kafka_errors.KafkaError | OSError):
+            raise _of_ours(self._what, reason(error)) from error
 
 
 def check_code(code: int, said: str | None = None) -> None:
@@ -202,6 +211,13 @@ def within(what: str, seconds: float) -> AbstractAsyncContextManager[None]:
     return _bounded(what, seconds, partial(Fatal, exit_code=EXIT_UNREACHABLE))
 
 
+def unanswered(what: str, seconds: float) -> str:
+    return (
+        f"Kafka did not answer {what} within {seconds:g} s.\n"
+        "Are the brokers of kafka.bootstrap_servers up, and can all of them be reached?"
+    )
+
+
 @asynccontextmanager
 async def _bounded(
     what: str, seconds: float, late: Callable[[str], PenstockError]
@@ -211,10 +227,7 @@ async def _bounded(
             with translated(what):
                 yield
     except TimeoutError:
-        raise late(
-            f"Kafka did not answer {what} within {seconds:g} s.\n"
-            "Are the brokers of kafka.bootstrap_servers up, and can all of them be reached?"
-        ) from None
+        raise late(unanswered(what, seconds)) from None
 
 
 async def reach(settings: config.Kafka) -> None:

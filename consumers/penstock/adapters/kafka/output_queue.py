@@ -128,7 +128,7 @@ def size_of(outgoing: Outgoing) -> int:
             for of_record in outgoing.headers
             for name, value in of_record
         )
-    records = sum(map(len, outgoing.values)) + sum(len(key or b"") for key in outgoing.keys)
+    records = sum(map(len, outgoing.values)) + sum(map(len, filter(None, outgoing.keys)))
     return records + headers + RECORD_BYTES * len(outgoing.values)
 
 

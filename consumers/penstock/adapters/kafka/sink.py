@@ -19,12 +19,20 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 
 from penstock import config
-from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
+from penstock.adapters.kafka.client import (
+    CLOSE_S,
+    close,
+    start,
+    translated,
+    unanswered,
+    within,
+)
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     RECORD_OVERHEAD_BYTES,
     batches,
     give_up,
+    has_room,
     producer_of,
     room_for,
 )
@@ -36,7 +44,7 @@ from penstock.adapters.kafka.topics import (
     no_topic,
     retention_s,
 )
-from penstock.errors import Fatal, PenstockError, Transient
+from penstock.errors import EXIT_UNREACHABLE, Fatal, PenstockError, Transient
 from penstock.ports import Clock, Outgoing
 
 T = TypeVar("T")
@@ -130,10 +138,11 @@ class KafkaSink:
         if self._is_anew:
             await self._start_anew()
         topic = outgoing.topic
-        patiently = partial(self._patiently, f"a batch for {topic}")
         queue = self._queues[topic, outgoing.partition]
         try:
-            sent = await queue.send(outgoing, self._most(topic), self, patiently)
+            sent = await queue.send(
+                outgoing, self._most(topic), self, partial(self._handed_over, outgoing)
+            )
         except Fatal as error:
             raise await self._undelivered(topic, error) from error
         return self._delivered(sent, outgoing)
@@ -146,6 +155,14 @@ class KafkaSink:
 
     async def room(self, topic: str, partition: int) -> None:
         await room_for(self._producer, topic, partition)
+
+    async def _handed_over(self, outgoing: Outgoing, call: Callable[[], Awaitable[T]]) -> T:
+        what = f"a batch for {outgoing.topic}"
+        # If there is room, the hand-over does not wait, so it needs no deadline.
+        if has_room(self._producer, outgoing.topic, outgoing.partition):
+            with suppress(Transient), translated(what):
+                return await call()
+        return await self._patiently(what, call)
 
     async def hand_over(self, outgoing: Outgoing) -> Deliveries:
         most = self._most(outgoing.topic)
@@ -165,11 +182,17 @@ class KafkaSink:
 
     async def _delivered(self, sent: Deliveries, outgoing: Outgoing) -> None:
         topic = outgoing.topic
+        what = f"the delivery of a batch to {topic}"
+        # Others may wait for these, too: `wait` does not cancel them if it is cancelled itself.
+        ended, missing = await asyncio.wait(
+            sent, timeout=self._timeout_s, return_when=asyncio.FIRST_EXCEPTION
+        )
         try:
-            async with within(f"the delivery of a batch to {topic}", self._timeout_s):
-                for future in sent:
-                    # Others may wait for it, too, and a cancelled wait would cancel it for them.
-                    await asyncio.shield(future)
+            with translated(what):
+                for future in ended:
+                    future.result()
+            if missing:
+                raise Fatal(unanswered(what, self._timeout_s), exit_code=EXIT_UNREACHABLE)
         except (Transient, Fatal) as error:
             raise await self._undelivered(topic, error) from error
         for more in outgoing.then:

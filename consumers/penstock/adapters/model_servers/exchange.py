@@ -124,14 +124,13 @@ class Exchange:
         connection = self._host.take()
         if connection is None:
             return await self._ask_anew(head, body, timeout_s, most_bytes)
-        is_rested = connection.rested_s >= self._rested_s
-        reader, now_s = _reader(most_bytes), asyncio.get_running_loop().time
-        due_s = now_s() + timeout_s
+        reader, heard_s = _reader(most_bytes), connection.heard_s
         try:
             return await self._ask(connection, reader, head, body, timeout_s, self._host.silence_s)
         except (ConnectionError, TimeoutError) as lost:
             self._host.condemn(connection)
-            left_s = due_s - now_s()
+            left_s = timeout_s - (connection.loop.time() - connection.asked_s)
+            is_rested = connection.asked_s - heard_s >= self._rested_s
             is_silent = isinstance(lost, TimeoutError)
             if left_s <= 0 or not (is_silent or (is_rested and not reader.has_begun)):
                 raise

@@ -46,7 +46,8 @@ class Ledger:
 
     def __init__(self, start: Progress) -> None:
         self._entries: dict[int, Entry] = {}
-        self._owed = 0
+        # How many objects are not delivered yet.
+        self.owed = 0
         self._seen_next = self._opened_next = start.next_offset
         self._inherited_stop = start.stop
         self._completed = start.completed
@@ -56,14 +57,9 @@ class Ledger:
     def __repr__(self) -> str:
         beyond = f", {len(self._completed.starts)} runs beyond" if self._completed else ""
         return (
-            f"received up to {self._seen_next}, owed {self._owed}, "
+            f"received up to {self._seen_next}, owed {self.owed}, "
             f"next_offset {self.next_offset}{beyond}"
         )
-
-    @property
-    def owed(self) -> int:
-        """How many objects are not delivered yet."""
-        return self._owed
 
     @property
     def seen_next(self) -> int:
@@ -110,7 +106,7 @@ class Ledger:
         if objects:
             self._entries[offset] = Entry(self._opened_next, objects)
             self._opened_next = offset + 1
-            self._owed += objects
+            self.owed += objects
 
     def pass_over(self, offset: int) -> None:
         """No more records come before `offset`: the offsets between the last record that arrived
@@ -132,7 +128,7 @@ class Ledger:
         if entry is None or self.is_delivered(offset, index):
             raise ValueError(f"object {index} of offset {offset} was delivered more than once")
         entry.owed -= 1
-        self._owed -= 1
+        self.owed -= 1
         self._rows.pop((offset, index), None)
         if entry.owed:
             self._objects.setdefault(offset, Ranges()).add(index, index + 1)
@@ -172,7 +168,7 @@ class Ledger:
             return True
         stop = self._seen_next if offset is None else offset
         records = len(self._entries) + 1
-        return self._most_chars(self._span(stop + 1), records, self._owed) <= MAX_CHARS
+        return self._most_chars(self._span(stop + 1), records, self.owed) <= MAX_CHARS
 
     def _most_chars(self, span: int, records: int = 0, owed: int = 0) -> int:
         return most_chars(

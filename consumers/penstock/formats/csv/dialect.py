@@ -253,9 +253,12 @@ def _counts(cells: Sequence[bytes]) -> bool:
     """True for `0,1,2`, which pandas writes for columns without names, and for years one after the
     other, also behind names such as `country`.
     """
+    begin = next(filter(is_number, cells))
+    first = int(begin) if begin.isdigit() else -1
+    if first != 0 and first not in _YEARS:
+        return False
     numbers = list(filter(is_number, cells))
-    first = int(numbers[0]) if numbers[0].isdigit() else -1
-    if len(numbers) < 2 or not (first in _YEARS or (first == 0 and len(numbers) == len(cells))):
+    if len(numbers) < 2 or (first == 0 and len(numbers) < len(cells)):
         return False
     return numbers == [b"%d" % number for number in range(first, first + len(numbers))]
 

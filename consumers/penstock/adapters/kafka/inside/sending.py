@@ -94,6 +94,15 @@ def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int)
     return start + index - first
 
 
+def has_room(producer: AIOKafkaProducer, topic: str, partition: int) -> bool:
+    """True if the producer takes a batch of this partition without waiting: it knows the topic, and
+    has sent all former batches.
+    """
+    is_known = producer.client.cluster.partitions_for_topic(topic) is not None
+    queues = producer._message_accumulator._batches
+    return is_known and not queues.get(TopicPartition(topic, partition))
+
+
 async def room_for(producer: AIOKafkaProducer, topic: str, partition: int) -> None:
     """Returns when the producer takes a batch of this partition without waiting: it has sent all
     former ones. Raises aiokafka's errors.
