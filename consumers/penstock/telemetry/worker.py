@@ -226,9 +226,9 @@ class Telemetry:
             self._latency.observe(latency_s)
             if bound_s is not None and latency_s > bound_s:
                 self._over_bound.inc()
-        sums_s = map(sum, zip(*spent, strict=True))
+        totals_s, sums_s = self._spent.totals, map(sum, zip(*spent, strict=True))
         for part, spent_s in zip(TimeSpent._fields, sums_s, strict=True):
-            self._spent.inc(part, max(0.0, spent_s))
+            totals_s[part] += max(0.0, spent_s)
 
     def latency_example(self, latency_s: float, trace_id: str) -> None:
         """Remember the trace of an object that `objects_delivered` has counted."""

@@ -154,13 +154,14 @@ class Pace:
         if self._fit.calls < MIN_CALLS or self._elsewhere_s > LOST_SHARE * self.target_s:
             return self.fixed
         left_s = self.target_s - self._elsewhere_s
-        call_s = self.call_s(round(self._fit.rows / self._fit.weight))
-        if min(call_s, self.call_s(LEAST_ROWS)) > left_s:
-            return self.fixed
-        return BatchPlan(self._most_rows(left_s), self._wait_s(left_s, call_s))
-
-    def _most_rows(self, left_s: float) -> int:
         base_s, per_row_s = self._fit.line()
+        call_s = base_s + per_row_s * round(self._fit.rows / self._fit.weight)
+        if min(call_s, base_s + per_row_s * LEAST_ROWS) > left_s:
+            return self.fixed
+        most_rows = self._most_rows(left_s, base_s, per_row_s)
+        return BatchPlan(most_rows, self._wait_s(left_s, call_s))
+
+    def _most_rows(self, left_s: float, base_s: float, per_row_s: float) -> int:
         if per_row_s <= 0.0:
             return self.fixed.max_rows
         fitting = (CALL_SHARE * left_s - base_s) / per_row_s

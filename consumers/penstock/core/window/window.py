@@ -12,6 +12,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
 
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Shape
@@ -30,6 +32,7 @@ class WindowLimits:
     bulk_rows: int = BULK_ROWS
 
 
+_arrival: Final = attrgetter("arrived_s")
 # A stream, and whether these rows of it are bulk: bulk may be held back while other rows of the
 # stream leave.
 _Key = tuple[str, bool]
@@ -54,14 +57,15 @@ class _Waiting:
     nbytes: int = 0
     arrivals: deque[Block] = field(default_factory=deque)
 
-    def oldest(self) -> Block | None:
+    def oldest(self) -> Block:
+        """Call this only while there are rows."""
         # A block that has left the window stays in `arrivals` until it comes to the front.
         # Searching for each block when it leaves would cost a pass over all waiting blocks for
         # every batch.
         arrivals = self.arrivals
-        while arrivals and not arrivals[0].waiting:
+        while not arrivals[0].waiting:
             arrivals.popleft()
-        return arrivals[0] if arrivals else None
+        return arrivals[0]
 
 
 class Window:
@@ -126,12 +130,11 @@ class Window:
         """When the next row must leave. None: nothing waits, or all rows that wait are bulk,
         which is held back for an unknown time.
         """
-        plain, bulk = self._plain.oldest(), self._bulk.oldest()
         deadline_s = math.inf
-        if plain is not None:
-            deadline_s = plain.arrived_s + self.limits.max_wait_s
-        if bulk is not None:
-            due_s = bulk.arrived_s + self.limits.max_wait_s
+        if self._plain.rows:
+            deadline_s = self._plain.oldest().arrived_s + self.limits.max_wait_s
+        if self._bulk.rows:
+            due_s = self._bulk.oldest().arrived_s + self.limits.max_wait_s
             # A full batch of bulk does not wait for more rows, only for its turn.
             is_full = self._bulk.rows >= self.limits.max_rows
             deadline_s = min(
@@ -142,13 +145,12 @@ class Window:
     def reason(self, now_s: float) -> Reason | None:
         """Why a batch is due now. None: no batch is due."""
         free = self._free(now_s)
-        oldest = _oldest(free)
-        if oldest is None:
-            return None
+        return self._reason(free, _oldest(free), now_s) if free else None
 
-        if sum(kind.rows for kind in free) >= self.limits.max_rows:
+    def _reason(self, free: Sequence[_Waiting], oldest: Block, now_s: float) -> Reason | None:
+        if sum([kind.rows for kind in free]) >= self.limits.max_rows:
             return "rows"
-        if sum(kind.nbytes for kind in free) >= self.limits.max_bytes:
+        if sum([kind.nbytes for kind in free]) >= self.limits.max_bytes:
             return "bytes"
         if now_s >= oldest.arrived_s + self.limits.max_wait_s:
             return "deadline"
@@ -158,15 +160,18 @@ class Window:
 
     def take(self, now_s: float) -> Batch | None:
         """Take the batch that is due; its blocks then leave the window. None: no batch is due."""
-        reason = self.reason(now_s)
+        free = self._free(now_s)
+        if not free:
+            return None
+        oldest = _oldest(free)
+        reason = self._reason(free, oldest, now_s)
         if reason is None:
             return None
-        free = self._free(now_s)
-        takes_bulk = self._bulk in free
+        takes_bulk = not self._holds_bulk(now_s)
         filling = Filling(
             self.limits.max_rows,
             self.limits.max_bytes,
-            self._shape(free, now_s),
+            self._shape(oldest, now_s, takes_bulk=takes_bulk),
             takes_bulk=takes_bulk,
         )
         # The small streams go first: all their rows are in this batch, however many rows the large
@@ -178,6 +183,9 @@ class Window:
             kind = self._kind(block)
             kind.nbytes -= block.payload.nbytes
             kind.rows -= block.rows
+        for kind in free:
+            if not kind.rows:
+                kind.arrivals.clear()
         return Batch(filling.blocks, filling.rows, reason, now_s)
 
     def discard(self, is_dead: Callable[[Block], bool]) -> None:
@@ -187,30 +195,31 @@ class Window:
         self._queues.clear()
         self._plain, self._bulk = _Waiting(), _Waiting()
         # The blocks keep their own times of arrival, so that no deadline moves.
-        for block in sorted(kept, key=lambda block: block.arrived_s):
+        for block in sorted(kept, key=_arrival):
             self.add(block, block.arrived_s)
 
     def _kind(self, block: Block) -> _Waiting:
         return self._bulk if block.is_bulk else self._plain
 
     def _free(self, now_s: float) -> Sequence[_Waiting]:
-        """The groups of waiting blocks that may leave now. A drain does not hold back bulk, because
-        the drain's time is limited.
-        """
-        holds_bulk = now_s < self.bulk_from_s and not self.draining
-        return (self._plain,) if holds_bulk else (self._plain, self._bulk)
+        """The groups with waiting blocks that may leave now."""
+        free = [self._plain] if self._plain.rows else []
+        if self._bulk.rows and not self._holds_bulk(now_s):
+            free.append(self._bulk)
+        return free
 
-    def _shape(self, free: Sequence[_Waiting], now_s: float) -> Shape:
+    def _holds_bulk(self, now_s: float) -> bool:
+        """A drain does not hold back bulk, because the drain's time is limited."""
+        return now_s < self.bulk_from_s and not self.draining
+
+    def _shape(self, oldest: Block, now_s: float, *, takes_bulk: bool) -> Shape:
         """The next batch usually has the shape of the oldest row. If the last batch had this shape
         as well, another shape that is due goes first; otherwise rows of the other shape would wait
         for all older rows of the first shape.
         """
-        oldest = _oldest(free)
-        assert oldest is not None
         shape = oldest.shape
         if shape == self._last_shape and self.limits.fair:
             due_s = now_s - self.limits.max_wait_s
-            takes_bulk = self._bulk in free
             # Within a stream rows leave in order, so only the shape at the front of a queue could
             # leave now.
             fronts = (queue.blocks[0] for queue in self._queues.values())
@@ -222,7 +231,7 @@ class Window:
                 and (takes_bulk or not block.is_bulk)
             ]
             if others:
-                shape = min(others, key=lambda block: block.arrived_s).shape
+                shape = min(others, key=_arrival).shape
         self._last_shape = shape
         return shape
 
@@ -278,9 +287,5 @@ class Window:
         return moved
 
 
-def _oldest(kinds: Sequence[_Waiting]) -> Block | None:
-    return min(
-        filter(None, (kind.oldest() for kind in kinds)),
-        key=lambda block: block.arrived_s,
-        default=None,
-    )
+def _oldest(kinds: Sequence[_Waiting]) -> Block:
+    return min([kind.oldest() for kind in kinds], key=_arrival)
