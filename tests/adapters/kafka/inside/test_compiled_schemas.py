@@ -37,7 +37,8 @@ def schemas() -> Iterator[Schema]:
     kinds = [Struct]
     for kind in kinds:
         kinds += kind.__subclasses__()
-        yield kind.SCHEMA
+        if kind.__module__.startswith(protocol.__name__):
+            yield kind.SCHEMA
 
 
 def value(field: Any, chance: random.Random) -> Any:
