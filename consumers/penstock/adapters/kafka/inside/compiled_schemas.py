@@ -43,8 +43,8 @@ _SHORT, _LONG = struct.Struct(">h"), struct.Struct(">i")
 
 def use_compiled_schemas() -> None:
     """From now on all of aiokafka's clients in this process use the compiled functions."""
-    Struct.encode = _encode  # type: ignore[method-assign]
-    Struct.decode = classmethod(_decode)  # type: ignore[method-assign, assignment]
+    Struct.encode = _encode
+    Struct.decode = classmethod(_decode)
 
 
 def _encode(self: Struct) -> bytes:
@@ -89,7 +89,8 @@ def encoder(schema: Schema) -> Encode:
         else:
             parts.append(f"{code.holding(field.encode)}({name})")
     code.add(f"return b''.join(({''.join(f'{part}, ' for part in parts)}))")
-    return code.compiled()
+    encode: Encode = code.compiled()
+    return encode
 
 
 def _measured(code: "_Code", length: struct.Struct, name: str, content: str) -> str:
@@ -120,7 +121,8 @@ def decoder(schema: Schema) -> Decode:
         else:
             code.add(f"{name}, at = {code.holding(_left_to_aiokafka(field))}(data, at)")
     code.add(f"return ({''.join(f'{name}, ' for name in names)}), at")
-    return code.compiled()
+    decode: Decode = code.compiled()
+    return decode
 
 
 def _read(code: "_Code", numbers: struct.Struct, names: Sequence[str]) -> None:
