@@ -40,9 +40,10 @@ class Signer:
         now_s = int(time.time())
         claims = {"iss": "tests", "aud": "kafka", "sub": "penstock", "scope": "x"}
         times = {"iat": now_s, "exp": now_s + int(life_s)}
-        return jwt.encode(
+        token: str = jwt.encode(
             {**claims, **times, **changes}, self._key, algorithm="RS256", headers={"kid": "1"}
         )
+        return token
 
 
 class TokenServer:
