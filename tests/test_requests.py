@@ -1,5 +1,6 @@
 """What each request looks like on the wire, and which answer a request of one row takes."""
 
+import base64
 import struct
 from dataclasses import dataclass
 
@@ -21,6 +22,17 @@ def test_bytes_are_lengths_and_rows_of_all_payloads_in_order() -> None:
     body = requests.find("bytes").encode([BytesRows.of(rows[:2]), BytesRows.of(rows[2:])])
     assert body.data == b"".join(struct.pack("<I", len(row)) + row for row in rows)
     assert body.headers == {"Content-Type": "application/x-bytes-tensor", "X-Rows": "3"}
+
+
+def test_base64_is_an_element_for_each_row_as_tf_serving_takes_them() -> None:
+    rows = [b"\xff\xd8\xff frame", b"", bytes(range(256))]
+    body = requests.find("b64").encode(
+        [BytesRows.of([b"x", *rows[:2]]).cut(1, 3), BytesRows.of(rows[2:])]
+    )
+    instances = orjson.loads(body.data)["instances"]
+    assert [base64.b64decode(each.pop("b64"), validate=True) for each in instances] == rows
+    assert instances == [{}, {}, {}]
+    assert body.headers == {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +71,7 @@ def test_arrow_takes_numbers_without_names_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "instances", "ndjson", "float32", "bytes", "raw", "arrow"]
+    "name", ["json", "instances", "ndjson", "float32", "bytes", "b64", "raw", "arrow"]
 )
 def test_every_request_can_be_empty_to_ask_for_health(name: str) -> None:
     body = requests.find(name).encode(())

@@ -8,6 +8,7 @@ user's package. Everything here is pure. Owner: the adapters of models.
 """
 
 import re
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -147,6 +148,16 @@ def _bytes(payloads: Sequence[Payload]) -> Body:
     return Body(b"".join(bodies), headers)
 
 
+def _b64(payloads: Sequence[Payload]) -> Body:
+    """The elements of TF Serving, of KServe's first version and of Vertex AI."""
+    rows = [
+        b'{"b64":"%b"}' % b2a_base64(payload.row(number), newline=False)
+        for payload in cast("Sequence[BytesRows]", payloads)
+        for number in range(payload.rows)
+    ]
+    return Body(b'{"instances":[%b]}' % b",".join(rows), _JSON)
+
+
 def _raw(payloads: Sequence[Payload]) -> Body:
     if not payloads:
         return Body(b"", {"Content-Type": _OPAQUE})
@@ -198,6 +209,7 @@ _OURS: Final = (
     RequestForm("ndjson", "json", _ndjson),
     RequestForm("float32", "matrix", _float32),
     RequestForm("bytes", "bytes", _bytes),
+    RequestForm("b64", "bytes", _b64),
     RequestForm("raw", "bytes", _raw, single=True),
     RequestForm("arrow", "columns", _arrow),
 )

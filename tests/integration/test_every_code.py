@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.conftest import MakeTopics
-from tests.support.broker_stage import ending, stage
+from tests.support.broker_stage import OLDER, ending, stage
 from tests.support.kafka_proxy import Act, Api, parts, refuse, spoil
 from tests.support.services import Services
 
@@ -34,11 +34,14 @@ ACTS: dict[str, dict[Api, tuple[MakeAct, ...]]] = {
     },
     "exactly_once": {
         Api.INIT_PRODUCER_ID: (refuse,),
-        Api.ADD_PARTITIONS_TO_TXN: (refuse,),
-        Api.ADD_OFFSETS_TO_TXN: (refuse,),
         Api.TXN_OFFSET_COMMIT: (refuse,),
         Api.END_TXN: (refuse,),
         Api.PRODUCE: (refuse,),
+    },
+    OLDER: {
+        Api.ADD_PARTITIONS_TO_TXN: (refuse,),
+        Api.ADD_OFFSETS_TO_TXN: (refuse,),
+        Api.END_TXN: (refuse,),
     },
 }
 CASES = [

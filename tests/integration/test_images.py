@@ -61,7 +61,7 @@ def answered(found: dict[str, Any]) -> object:
     return found["error"]["code"] if prediction is None else prediction["size"]
 
 
-@pytest.mark.parametrize("form", ["bytes", "raw"])
+@pytest.mark.parametrize("form", ["bytes", "b64", "raw"])
 async def test_frames_are_answered_one_each_in_order(
     services: Services,
     topics: Topics,

@@ -40,6 +40,9 @@ STEP_S = DEADLINE_S
 # What `ending` says of a worker that answers, and so does not end.
 GOES_ON = "it went on"
 
+# Exactly once, on brokers that have only the first version of transactions.
+OLDER = "exactly_once_before_4"
+
 Client = Literal["aiokafka", "confluent"]
 CLIENTS: list[Client] = ["aiokafka", "confluent"]
 
@@ -74,9 +77,10 @@ class Stage(NamedTuple):
 async def stage(
     services: Services, topics: Topics, guarantee: str, client: Client = "aiokafka"
 ) -> AsyncIterator[Stage]:
-    is_once = guarantee == "exactly_once"
+    """`guarantee`: as in the settings, or `OLDER`."""
+    is_once = guarantee != "at_least_once"
     async with (
-        proxy_before(services.bootstrap_servers) as proxy,
+        proxy_before(services.bootstrap_servers, is_old=guarantee == OLDER) as proxy,
         broker_of(services, "read_committed") as broker,
     ):
         kafka = config.Kafka(

@@ -85,9 +85,12 @@ CUT, LOSE, TWICE = Act("cut"), Act("lose"), Act("twice")
 
 
 class KafkaProxy:
-    """Made by `proxy_before`; `address` is what a worker gets."""
+    """Made by `proxy_before`; `address` is what a worker gets. `is_old`: it passes for brokers
+    before Kafka 4.0, which do not have the second version of transactions.
+    """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, is_old: bool) -> None:
+        self._is_old = is_old
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
         self.port = 0
@@ -205,17 +208,19 @@ class KafkaProxy:
         self, frame: bytes, version: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes:
         """Of what the broker can do, what is understood here; asked in the first version, the only
-        one without tagged fields.
+        one without tagged fields. In the version of ours the features are asked for.
         """
-        if version > 0:
+        if (API_VERSIONS, version) not in _REQUESTS:
             return frame[4:8] + struct.pack(">hi", UNSUPPORTED_VERSION, 0)
         answer = await self._ask(frame, reader, writer)
+        if version > 0:
+            return answer
         head, (count,), places = answer[:6], struct.unpack(">i", answer[6:10]), answer[10:]
         most = {key: max(v for k, v in _REQUESTS if k == key) for key, _ in _REQUESTS}
         kept = [
             (key, least, min(last, most[key]))
             for key, least, last in struct.iter_unpack(">hhh", places[: 6 * count])
-            if key in most
+            if key in most and not (self._is_old and key == API_VERSIONS)
         ]
         return (
             head
@@ -356,9 +361,9 @@ def _encoded(kind: type[RequestStruct], fields: list[Any]) -> bytes:
 
 
 @asynccontextmanager
-async def proxy_before(target: str) -> AsyncIterator[KafkaProxy]:
+async def proxy_before(target: str, *, is_old: bool = False) -> AsyncIterator[KafkaProxy]:
     """`target` is the host and port of the broker."""
-    proxy = KafkaProxy(target)
+    proxy = KafkaProxy(target, is_old=is_old)
     await proxy.listen()
     try:
         yield proxy

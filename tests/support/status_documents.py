@@ -89,6 +89,7 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
         ],
         "streams_known": streams,
         "streams_others": None,
+        "silence": {"streams": [], "count": 0, "regular": streams},
         "history": {
             "every_s": 10,
             "p99_ms": [28.0 + number % 7 for number in range(60)],
@@ -126,6 +127,7 @@ def stream(name: str, **changes: Any) -> dict[str, Any]:
         "stream": name, "objects_per_s": 20.0, "rows_per_s": 320.0, "p50_ms": 16.0,
         "p99_ms": 30.0, "now_p99_ms": 29.0, "age_s": 0.02, "owed": 1, "rejected": 0,
         "last_code": None, "last_message": None, "partition": 0, "stopped": False,
+        "heard_s": 0.1, "every_s": 0.05, "is_silent": False,
         "spark": [27.0 + (number + len(name)) % 6 for number in range(60)],
         "ages_s": [0.02 for _ in range(60)],
     } | changes  # fmt: skip

@@ -107,3 +107,75 @@ def test_rows_of_an_object_that_is_not_finished_count_as_rows_alone() -> None:
     streams.delivered("s", 0, 500, None, 1000.0)
     (row,) = streams.told({}, set(), 1001.0).streams
     assert (row["rows_per_s"], row["objects_per_s"], row["p99_ms"]) == (500, 0, None)
+
+
+def came(
+    streams: Streams, name: str, begin_s: float, end_s: float, every_s: float, age_s: float = 0.02
+) -> None:
+    for number in range(round((end_s - begin_s) / every_s)):
+        streams.delivered(name, 0, 8, age_s, begin_s + number * every_s + age_s)
+
+
+def silence(streams: Streams, now_s: float, read: int = 0, **owed: float) -> list[str]:
+    """The names of the silent streams, while a partition was read to its end."""
+    owes = {name: Owed(1, age_s, 0) for name, age_s in owed.items()}
+    told = streams.told(owes, set(), now_s, {read}).silence
+    assert told["count"] == len(told["streams"])
+    return [one["stream"] for one in told["streams"]]
+
+
+def test_a_stream_that_came_regularly_and_says_nothing_is_silent() -> None:
+    streams = Streams()
+    came(streams, "a", 1000.0, 1060.0, 0.3)
+    came(streams, "b", 1000.0, 1070.0, 0.3)
+    assert silence(streams, 1061.0) == []
+    assert silence(streams, 1069.0) == ["a"]
+    told = streams.told({}, set(), 1152.0, {0})
+    assert told.silence["streams"][1] == {"stream": "b", "heard_s": 82.4, "every_s": 0.3}
+    assert (told.silence["count"], told.silence["regular"]) == (2, 2)
+    assert {one["stream"]: one["is_silent"] for one in told.streams} == {"a": True, "b": True}
+    came(streams, "b", 1152.0, 1153.0, 0.3)
+    assert silence(streams, 1153.0) == ["a"]
+
+
+def test_a_stream_whose_records_wait_is_not_silent() -> None:
+    streams = Streams()
+    came(streams, "a", 1000.0, 1060.0, 0.3)
+    assert silence(streams, 1090.0) == ["a"]
+    # They wait for an answer, or in Kafka.
+    assert silence(streams, 1090.0, a=20.0) == []
+    assert silence(streams, 1090.0, read=1) == []
+
+
+@pytest.mark.parametrize("pause_s", [20.0, 300.0])
+def test_a_stream_that_comes_in_bursts_is_not_silent_between_them(pause_s: float) -> None:
+    streams, now_s = Streams(), 1000.0
+    for _ in range(6):
+        came(streams, "a", now_s, now_s + 2.0, 0.1)
+        for second in range(0, round(pause_s), 4):
+            assert silence(streams, now_s + 2.0 + second) == []
+        now_s += 2.0 + pause_s
+
+
+def test_what_came_at_once_or_seldom_was_not_regular() -> None:
+    streams = Streams()
+    came(streams, "list", 1000.0, 1008.0, 0.001)
+    came(streams, "seldom", 1000.0, 1060.0, 10.0)
+    assert silence(streams, 1500.0) == []
+
+
+def test_a_backlog_is_no_rhythm() -> None:
+    """Its records were written long before they are read."""
+    streams = Streams()
+    for second in range(60):
+        streams.delivered("a", 0, 8, 3_600.0 - second, 1000.0 + second)
+    assert silence(streams, 1100.0) == []
+
+
+def test_the_time_between_records_does_not_count_nights() -> None:
+    streams = Streams()
+    came(streams, "a", 1000.0, 1060.0, 0.5)
+    came(streams, "a", 30_000.0, 30_900.0, 0.5)
+    [one] = streams.told({}, set(), 30_901.0, {0}).streams
+    assert one["every_s"] == pytest.approx(0.5, rel=0.05)
+    assert silence(streams, 30_920.0) == ["a"]

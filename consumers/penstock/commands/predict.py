@@ -38,7 +38,7 @@ from penstock.verify.findings import counted
 # The forms are written out here. To list them from `requests` would load numpy and pyarrow, only
 # for a line of help.
 REQUEST_HELP = (
-    "json, instances, inputs, ndjson, float32, bytes, raw, arrow, or what a package adds."
+    "json, instances, inputs, ndjson, float32, bytes, b64, raw, arrow, or what a package adds."
 )
 
 

@@ -10,6 +10,7 @@ of a prediction.
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`
 
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,10 @@ class RowsHandler:
                 raise ValueError(
                     'a JSON object needs "instances": an array with one element per row'
                 )
-            return orjson.dumps({"predictions": self._predict_json(document["instances"])})
+            rows = document["instances"]
+            blobs = _from_base64(rows)
+            answers = self._predict_json(rows) if blobs is None else self.predict_blobs(blobs)
+            return orjson.dumps({"predictions": answers})
         if not isinstance(document, list):
             raise ValueError("JSON must be an array with one element per row")
         return orjson.dumps(self._predict_json(document))
@@ -177,6 +181,14 @@ def _split(body: bytes, announced: str) -> list[bytes]:
     if at != len(body) or announced != str(len(rows)):
         raise ValueError(f"{len(body)} bytes are not {announced or 'a number of'} rows (X-Rows)")
     return rows
+
+
+def _from_base64(rows: list[Any]) -> list[bytes] | None:
+    """The opaque rows in elements like {"b64": "..."}; None: the rows are not opaque."""
+    texts = [row["b64"] for row in rows if isinstance(row, dict) and row.keys() == {"b64"}]
+    if not texts or len(texts) < len(rows) or not all(isinstance(text, str) for text in texts):
+        return None
+    return [b64decode(text, validate=True) for text in texts]
 
 
 def _parse_json(body: bytes) -> Any:

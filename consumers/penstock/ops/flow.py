@@ -173,7 +173,8 @@ class Flow:
     def _look(self, now_s: float) -> Figures:
         backlog = self._pipeline.backlog
         stopped = {stop.stream for stop in self._pipeline.stopped}
-        told = self._telemetry.streams.told(backlog.streams, stopped, now_s)
+        read = self._services.read_partitions
+        told = self._telemetry.streams.told(backlog.streams, stopped, now_s, read)
         settled_s = 0.0 if self._joined_s is None else now_s - self._joined_s
         is_new = settled_s < SETTLED_S + 2 * WINDOW_S
         for one in told.streams:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import AbstractAsyncContextManager
 
 from penstock.calls.model_calls import ModelCalls
@@ -104,6 +104,21 @@ class ServiceAnswers:
             for number, lane in lanes.items()
             if number in ends
         }
+
+    @property
+    def read_partitions(self) -> Set[int]:
+        """The partitions that were read to the end that Kafka told last, by Kafka's number; none
+        if Kafka has not told it for a while.
+        """
+        if self.lag_age_s > LAG_EVERY_S + ANSWER_S:
+            return frozenset()
+        lanes = self._pipeline.wiring.lanes.items()
+        behind = {
+            lane.partition
+            for number, lane in lanes
+            if lane.stopped or lane.read_next < self._ends.get(number, lane.read_next + 1)
+        }
+        return {lane.partition for _, lane in lanes} - behind
 
     def asked_s(self, model: str) -> float | None:
         """How long ago the last finished question to the model was asked. A question is finished

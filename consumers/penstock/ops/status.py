@@ -131,6 +131,7 @@ class Status:
             "history": self.flow.history.of_worker,
             "streams": figures.streams.streams,
             "streams_known": figures.streams.known,
+            "silence": figures.streams.silence,
             "streams_others": figures.streams.others,
             "letters": [letter._asdict() for letter in reversed(pipeline.wiring.reject.recent)],
         }

@@ -43,15 +43,39 @@ class Owed(NamedTuple):
     partition: int
 
 
+# A stream came regularly if its records tell of this many moments, over at least this time, and
+# of no pause longer than a third of that time.
+REGULAR_MOMENTS: Final = 10
+REGULAR_S: Final = 30.0
+# A regular stream is silent after this many of its longest pauses, and at least `SILENT_S`.
+SILENT_PAUSES: Final = 4
+SILENT_S: Final = 5.0
+# The longest pause is that of this many windows (five minutes) and of as many before them.
+PAUSE_WINDOWS: Final = 30
+# At most this many silent streams are named.
+SILENT_NAMED: Final = 3
+
 NOTHING_OWED: Final = Owed(0, 0.0, -1)
 
 
 class StreamFigures(Recent):
     """The figures of one stream. `rejected`: how many of its rows and objects were answered by an
-    error.
+    error. `heard_s`: when its last record was written to Kafka, as far as it was answered.
     """
 
-    __slots__ = ("last_code", "last_message", "partition", "rejected", "rejected_window")
+    __slots__ = (
+        "_first_heard_s",
+        "_pause_before_s",
+        "_pauses_of",
+        "heard_s",
+        "last_code",
+        "last_message",
+        "moments",
+        "partition",
+        "pause_s",
+        "rejected",
+        "rejected_window",
+    )
 
     def __init__(self, now_s: float, partition: int = -1) -> None:
         super().__init__(now_s)
@@ -60,17 +84,58 @@ class StreamFigures(Recent):
         self.rejected_window = -MINUTE
         self.last_code: str | None = None
         self.last_message: str | None = None
+        self.heard_s = self._first_heard_s = now_s
+        self.moments = 0
+        self.pause_s = self._pause_before_s = 0.0
+        self._pauses_of = self.window // PAUSE_WINDOWS
+
+    def turn(self, window: int) -> None:
+        super().turn(window)
+        age = window // PAUSE_WINDOWS - self._pauses_of
+        if age:
+            self._pause_before_s = self.pause_s if age == 1 else 0.0
+            self.pause_s = 0.0
+            self._pauses_of += age
+
+    def paused(self, pause_s: float) -> None:
+        """Its longest pause of the last minutes has ended. The time in which it said nothing does
+        not count as time in which it came.
+        """
+        if pause_s > max(SILENT_S, SILENT_PAUSES * self.longest_pause_s):
+            self._first_heard_s += pause_s
+        self.pause_s = pause_s
+
+    @property
+    def longest_pause_s(self) -> float:
+        return max(self.pause_s, self._pause_before_s)
+
+    @property
+    def every_s(self) -> float | None:
+        """How long it is between two of its records on average. None: it did not come regularly."""
+        whole_s = self.heard_s - self._first_heard_s
+        is_regular = (
+            self.moments >= REGULAR_MOMENTS
+            and whole_s >= REGULAR_S
+            and self.longest_pause_s <= whole_s / 3
+        )
+        return whole_s / self.moments if is_regular else None
+
+    def is_silent(self, now_s: float) -> bool:
+        """For a stream that came regularly."""
+        return now_s - self.heard_s > max(SILENT_S, SILENT_PAUSES * self.longest_pause_s)
 
 
 class Told(NamedTuple):
     """What the pages show of streams. `streams`: those in most trouble, the worst first. `known`:
     how many streams there are. `others`: the sum of all streams that are not in `streams`; None if
-    there are no such streams.
+    there are no such streams. `silence`: how many streams came regularly (`regular`), how many of
+    these say nothing (`count`), and some of them (`streams`), those that came most often first.
     """
 
     streams: list[dict[str, Any]]
     known: int
     others: dict[str, Any] | None
+    silence: dict[str, Any]
 
 
 class Streams:
@@ -106,6 +171,13 @@ class Streams:
             return
         bucket = bucket_of(latency_s)
         counts = found.counts
+        heard_s = now_s - latency_s
+        pause_s = heard_s - found.heard_s
+        if pause_s > 0.0:
+            found.heard_s = heard_s
+            found.moments += 1
+            if pause_s > found.pause_s:
+                found.paused(pause_s)
         found.objects += 1
         counts[bucket] = counts.get(bucket, 0) + 1
         self._buckets.append(bucket)
@@ -170,23 +242,59 @@ class Streams:
         self.whole.objects += len(buckets)
         add(self.whole.counts, Counter(buckets))
 
-    def told(self, owed: Mapping[str, Owed], stopped: Set[str], now_s: float) -> Told:
+    def told(
+        self,
+        owed: Mapping[str, Owed],
+        stopped: Set[str],
+        now_s: float,
+        read: Set[int] = frozenset(),
+    ) -> Told:
         """What the pages show. `owed`: for each stream, its objects that are not answered yet;
-        `stopped`: the streams that stand still at a dead letter.
+        `stopped`: the streams that stand still at a dead letter; `read`: the partitions that were
+        read to their end, so that a stream of theirs that owes nothing has said nothing.
         """
         self.count(now_s)
+        silent, regular = self._silent(owed, read, now_s)
         worst = self._worst(owed, stopped)
         shown = [self._shown(name, owed.get(name, NOTHING_OWED), now_s) for name in worst]
         streams = [
-            {**_figures(one), **_rejections(one.figures), "partition": one.figures.partition,
-             "stopped": one.name in stopped, "spark": one.figures.p99s_ms(now_s)}
+            {
+                **_figures(one), **_rejections(one.figures), **_heard(one, now_s),
+                "partition": one.figures.partition, "stopped": one.name in stopped,
+                "is_silent": one.name in silent, "spark": one.figures.p99s_ms(now_s),
+            }
             for one in shown
         ]  # fmt: skip
+        named = sorted(silent.items(), key=lambda one: one[1][1])[:SILENT_NAMED]
+        silence = {
+            "streams": [
+                {"stream": name, "heard_s": heard_s, "every_s": every_s}
+                for name, (heard_s, every_s) in named
+            ],
+            "count": len(silent),
+            "regular": regular,
+        }
         known = len(self._streams) + sum(name not in self._streams for name in {*owed, *stopped})
         if known == len(worst):
-            return Told(streams, known, None)
+            return Told(streams, known, None, silence)
         rest = [one for name, one in owed.items() if name not in worst]
-        return Told(streams, known, self._others(shown, rest, stopped - set(worst), now_s))
+        others = self._others(shown, rest, stopped - set(worst), now_s)
+        return Told(streams, known, others, silence)
+
+    def _silent(
+        self, owed: Mapping[str, Owed], read: Set[int], now_s: float
+    ) -> tuple[dict[str, tuple[float, float]], int]:
+        """Returns the silent streams, each with the time since it was heard and the usual time
+        between its records; and how many streams came regularly.
+        """
+        silent: dict[str, tuple[float, float]] = {}
+        regular = 0
+        for name, found in self._streams.items():
+            if (every_s := found.every_s) is not None and found.partition in read:
+                regular += 1
+                if found.is_silent(now_s) and name not in owed:
+                    silent[name] = round(now_s - found.heard_s, 1), round(every_s, 3)
+        return silent, regular
 
     def _worst(self, owed: Mapping[str, Owed], stopped: Set[str]) -> list[str]:
         """The names of the streams in most trouble: first those that stopped, then those with the
@@ -255,6 +363,16 @@ def _figures(one: _Shown) -> dict[str, Any]:
         "now_p99_ms": one.figures.now_p99_ms,
         "age_s": round(one.owed.age_s, 1),
         "owed": one.owed.objects,
+    }
+
+
+def _heard(one: _Shown, now_s: float) -> dict[str, float | None]:
+    """`heard_s`: since its last record. What it owes was heard after what was answered."""
+    silent_s = max(0.0, now_s - one.figures.heard_s)
+    every_s = one.figures.every_s
+    return {
+        "heard_s": round(min(silent_s, one.owed.age_s) if one.owed.objects else silent_s, 1),
+        "every_s": None if every_s is None else round(every_s, 3),
     }
 
 

@@ -5,17 +5,18 @@ Rule: this file knows only the fields of a request, never when or why it is sent
 ends with tagged fields, we send none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.api import Request, RequestStruct, Response, ResponseHeader_v0
 from aiokafka.protocol.commit import OffsetCommitResponse_v3
 from aiokafka.protocol.group import HeartbeatResponse_v1
 from aiokafka.protocol.types import (
     Array,
     Boolean,
     CompactArray,
+    CompactBytes,
     CompactString,
     Int16,
     Int32,
@@ -65,6 +66,7 @@ class _Uuid:
 
 
 NO_ID: Final = bytes(16)
+API_VERSIONS: Final = 18
 
 
 class _OneVersion(Request[RequestStruct]):  # type: ignore[misc]
@@ -82,6 +84,9 @@ class _OneVersion(Request[RequestStruct]):  # type: ignore[misc]
         known: dict[str, Any] = {"API_KEY": key, "API_VERSION": version, "__module__": __name__}
         answer = type(f"{cls.__name__}Answer", (Response,), known | {"SCHEMA": answers})
         known |= {"SCHEMA": asks, "RESPONSE_TYPE": answer, "FLEXIBLE_VERSION": has_tags}
+        if key == API_VERSIONS:
+            # Its answer is read before the versions are known, so its head never has tags.
+            known["parse_response_header"] = lambda _, data: ResponseHeader_v0.decode(data)
         cls._CLASSES = (type(f"{cls.__name__}Struct", (RequestStruct,), known),)
 
     def __init__(self, *fields: Any) -> None:
@@ -126,28 +131,102 @@ class DecidedOffsets(
         ]
 
 
-class MembersOffsets(
+class Features(
     _OneVersion,
-    key=28,
-    version=3,
-    asks=Schema(
-        ("transactional_id", TEXT),
-        ("group", TEXT),
-        ("producer_id", Int64),
-        ("producer_epoch", Int16),
-        ("generation", Int32),
-        ("member_id", TEXT),
-        ("instance_id", TEXT),
-        _by_topic(*_POSITION),
-        TAGS,
-    ),
+    key=API_VERSIONS,
+    version=4,
+    asks=Schema(("name", TEXT), ("version", TEXT), TAGS),
     answers=Schema(
+        ("error_code", Int16),
+        ("apis", CompactArray(("key", Int16), ("least", Int16), ("most", Int16), TAGS)),
         ("throttle_time_ms", Int32),
-        _by_topic(("partition", Int32), ("error_code", Int16)),
         TAGS,
     ),
 ):
-    """Adds a group's positions to a transaction, and names the member that makes the transaction.
+    """Asks for the features of the cluster, which stand in a tagged field of the answer."""
+
+    _FINALIZED = 2
+    _LEVELS = CompactArray(("name", TEXT), ("most", Int16), ("least", Int16), TAGS)
+
+    def __init__(self) -> None:
+        super().__init__("penstock", "1", {})
+
+    @classmethod
+    def levels(cls, answer: Any) -> dict[str, int]:
+        """The level of each feature that the whole cluster uses."""
+        levels = cls._LEVELS.decode(BytesIO(answer.tags.get(cls._FINALIZED, b"\1")))
+        return {name: most for name, most, *_ in levels}
+
+
+_PRODUCE_ASKS: Final = Schema(
+    ("transactional_id", TEXT),
+    ("acks", Int16),
+    ("timeout_ms", Int32),
+    _by_topic(("partition", Int32), ("records", CompactBytes)),
+    TAGS,
+)
+_PRODUCE_ANSWERS: Final = Schema(
+    _by_topic(
+        ("partition", Int32),
+        ("error_code", Int16),
+        ("offset", Int64),
+        ("time_ms", Int64),
+        ("first_offset", Int64),
+        ("record_errors", CompactArray(("index", Int32), ("message", TEXT), TAGS)),
+        ("message", TEXT),
+    ),
+    ("throttle_time_ms", Int32),
+    TAGS,
+)
+
+
+class Produce(_OneVersion, key=0, version=9, asks=_PRODUCE_ASKS, answers=_PRODUCE_ANSWERS):
+    """Writes one batch to each partition, which all in-sync replicas have when the answer comes."""
+
+    def __init__(
+        self, transactional_id: str, timeout_ms: int, topics: dict[str, list[tuple[int, bytes]]]
+    ) -> None:
+        placed: list[Any] = [
+            (name, [(number, data, {}) for number, data in partitions], {})
+            for name, partitions in topics.items()
+        ]
+        super().__init__(transactional_id, -1, timeout_ms, placed, {})
+
+    @staticmethod
+    def plain(answer: Any) -> Iterator[tuple[str, int, int, list[Any]]]:
+        """For each partition: its topic, number and error code, and the rest of the answer about it
+        in the form that aiokafka's older versions have.
+        """
+        for name, partitions, _ in answer.topics:
+            for number, code, *rest, errors, words, _ in partitions:
+                told = [(index, message) for index, message, _ in errors or ()]
+                yield name, number, code, [*rest, told, words]
+
+
+class AddingProduce(Produce, key=0, version=12, asks=_PRODUCE_ASKS, answers=_PRODUCE_ANSWERS):
+    """Adds the partitions to the transaction, too."""
+
+
+_OFFSETS_ASKS: Final = Schema(
+    ("transactional_id", TEXT),
+    ("group", TEXT),
+    ("producer_id", Int64),
+    ("producer_epoch", Int16),
+    ("generation", Int32),
+    ("member_id", TEXT),
+    ("instance_id", TEXT),
+    _by_topic(*_POSITION),
+    TAGS,
+)
+_OFFSETS_ANSWERS: Final = Schema(
+    ("throttle_time_ms", Int32),
+    _by_topic(("partition", Int32), ("error_code", Int16)),
+    TAGS,
+)
+
+
+class MembersOffsets(_OneVersion, key=28, version=3, asks=_OFFSETS_ASKS, answers=_OFFSETS_ANSWERS):
+    """Writes a group's positions in a transaction, and names the member that makes the transaction.
     `topics`: for each topic, its partitions with offset and metadata.
     """
 
@@ -155,26 +234,47 @@ class MembersOffsets(
         self,
         producer: tuple[str, str, int, int],
         member: tuple[int, str, str | None],
-        topics: Sequence[tuple[str, list[tuple[int, int, str]]]],
+        topics: dict[str, list[tuple[int, int, str]]],
     ) -> None:
         """`producer`: the producer's transactional id, the group, the producer's id, and its
         epoch.
         """
         offsets: list[Any] = [
             (name, [(number, at, NO_EPOCH, said, {}) for number, at, said in partitions], {})
-            for name, partitions in topics
+            for name, partitions in topics.items()
         ]
         super().__init__(*producer, *member, offsets, {})
 
-    @staticmethod
-    def plain(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
-        """For each topic: the number and error code of each partition, in the form that aiokafka's
-        older versions have.
-        """
-        return [
-            (name, [(number, code) for number, code, _ in partitions])
-            for name, partitions, _ in answer.topics
-        ]
+
+class AddingOffsets(
+    MembersOffsets, key=28, version=5, asks=_OFFSETS_ASKS, answers=_OFFSETS_ANSWERS
+):
+    """Adds the group to the transaction, too."""
+
+
+class EndAndBump(
+    _OneVersion,
+    key=26,
+    version=5,
+    asks=Schema(
+        ("transactional_id", TEXT),
+        ("producer_id", Int64),
+        ("producer_epoch", Int16),
+        ("commits", Boolean),
+        TAGS,
+    ),
+    answers=Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        ("producer_id", Int64),
+        ("producer_epoch", Int16),
+        TAGS,
+    ),
+):
+    """Ends a transaction. The answer has the producer's id and epoch of the next transaction."""
+
+    def __init__(self, transactional_id: str, id: int, epoch: int, commits: bool) -> None:
+        super().__init__(transactional_id, id, epoch, commits, {})
 
 
 class TopicIds(

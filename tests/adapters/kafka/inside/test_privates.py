@@ -1,7 +1,7 @@
 """What we use of aiokafka that it does not promise: a release that changes it fails here.
 
-There is no public way to give up a producer that may not send any more, nor to learn why a
-transaction ended. pyproject.toml keeps aiokafka below the next minor version for the same reason.
+There is no public way to give up a producer that may not send any more. pyproject.toml keeps
+aiokafka below the next minor version for the same reason.
 """
 
 import ast
@@ -19,13 +19,10 @@ from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
-    InvalidTxnState,
     KafkaError,
-    ProducerFenced,
-    TopicAuthorizationFailedError,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
-from aiokafka.producer.sender import Sender, SendProduceReqHandler, TxnOffsetCommitHandler
+from aiokafka.producer.sender import Sender, SendProduceReqHandler
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.fetch import FetchRequest
@@ -34,12 +31,8 @@ from aiokafka.protocol.produce import ProduceRequest
 
 from penstock import config
 from penstock.adapters.kafka import inside
-from penstock.adapters.kafka.exactly_once.transactions import KafkaTransactions
 from penstock.adapters.kafka.inside.sending import give_up, producer_of, seen
 from penstock.adapters.kafka.topics import controller_known, topics_known
-from penstock.errors import Fatal, Fenced, PenstockError, Transient
-from penstock.ports import Commit, Outgoing, Where
-from penstock.process.clock import SystemClock
 from penstock.simulation.virtual_time import virtual_time
 from tests.test_layers import privates
 
@@ -55,20 +48,16 @@ PRIVATES = {
     AIOKafkaProducer: "_closed _message_accumulator _sender _txn_manager",
     MessageAccumulator: "_batch_ttl _batches _compression_type _pending_batches _wakeup",
     MessageBatch: "_builder _drain_waiter _retry_count _ttl",
-    BatchBuilder: "_builder _relative_offset",
+    BatchBuilder: "_buffer _build _builder _relative_offset _set_producer_state",
     Fetcher: (
         "_fetch_max_wait_ms _fetch_requests_routine _fetch_task _get_actions_per_node "
         "_pending_tasks _proc_fetch_request _records"
     ),
     FetchRequest: "_max_wait_ms",
-    Sender: (
-        "_do_txn_offset_commit _find_coordinator _in_flight _message_accumulator "
-        "_muted_partitions _send_produce_req _txn_manager"
-    ),
+    Sender: ("_in_flight _message_accumulator _muted_partitions _send_produce_req _txn_manager"),
     SendProduceReqHandler: "_batches _can_retry _sender",
     TransactionManager: "_sequence_numbers",
     ProduceRequest: "_CLASSES",
-    TxnOffsetCommitHandler: "_sender",
     GroupCoordinator: (
         "_get_metadata_snapshot _group_instance_id _group_subscription _metadata_snapshot _send_req"
     ),
@@ -79,7 +68,7 @@ PRIVATES = {
 
 async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
     consumer, admin = AIOKafkaConsumer(), AIOKafkaAdminClient()
-    producer = AIOKafkaProducer(transactional_id="t")
+    producer = AIOKafkaProducer(enable_idempotence=True)
     coordinator = GroupCoordinator(AIOKafkaClient(), SubscriptionState())
     fetcher = Fetcher(AIOKafkaClient(), SubscriptionState())
     accumulator = producer._message_accumulator
@@ -91,7 +80,6 @@ async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
         admin,
         producer,
         producer._sender,
-        TxnOffsetCommitHandler(producer._sender, {}, "group"),
         accumulator,
         SendProduceReqHandler(producer._sender, {}),
         producer._txn_manager,
@@ -126,23 +114,17 @@ def test_every_private_attribute_that_we_use_is_listed() -> None:
     assert used == {name for names in PRIVATES.values() for name in names.split()}
 
 
-async def in_a_transaction(producer: AIOKafkaProducer) -> AIOKafkaProducer:
-    """As after a start, without a broker."""
-    producer._txn_manager.set_pid_and_epoch(1, 0)
-    await producer.begin_transaction()
-    return producer
-
-
 async def test_a_producer_that_is_given_up_sends_no_more_and_leaves_no_failure_unseen() -> None:
     reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context))
-    producer = await in_a_transaction(AIOKafkaProducer(transactional_id="t"))
+    producer = AIOKafkaProducer(enable_idempotence=True)
     sender = producer._sender
     # Where `start` puts the task that sends for ever.
     assert sender.sender_task is None
     task = sender._sender_task = asyncio.create_task(asyncio.Event().wait())
-    accumulator, transactions = producer._message_accumulator, producer._txn_manager
+    accumulator = producer._message_accumulator
+    producer._txn_manager.set_pid_and_epoch(1, 0)
     for partition in range(2):
         batch = producer.create_batch()
         batch.append(timestamp=1, key=None, value=b"row")
@@ -155,9 +137,8 @@ async def test_a_producer_that_is_given_up_sends_no_more_and_leaves_no_failure_u
         await task
     # What aiokafka's task does when it ends.
     accumulator.fail_all(KafkaError("ended"))
-    transactions.error_transaction(KafkaError("ended"))
     await asyncio.sleep(0)
-    del producer, sender, accumulator, transactions, batch
+    del producer, sender, accumulator, batch
     gc.collect()
     assert reported == []
 
@@ -185,44 +166,6 @@ async def test_a_producer_that_is_given_up_is_not_reported_as_unclosed(
     del producer
     gc.collect()
     assert [str(one.message) for one in recwarn if "Unclosed" in str(one.message)] == []
-
-
-class Refusing(AIOKafkaProducer):  # type: ignore[misc]
-    """The broker refuses the partition, or the producer; what was sent fails by that."""
-
-    why: KafkaError = KafkaError()
-
-    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> Any:
-        self._txn_manager.error_transaction(self.why)
-        failed = asyncio.get_running_loop().create_future()
-        failed.set_exception(InvalidTxnState())
-        return failed
-
-
-@pytest.mark.parametrize(
-    ("why", "kind"),
-    [
-        (TopicAuthorizationFailedError("predictions"), Fatal),
-        (ProducerFenced(), Fenced),
-        (InvalidTxnState(), Transient),
-    ],
-    ids=lambda value: getattr(value, "__name__", type(value).__name__),
-)
-async def test_a_transaction_that_was_ended_says_why_not_what_followed(
-    why: KafkaError, kind: type[PenstockError]
-) -> None:
-    producer = Refusing(transactional_id="t")
-    producer.why = why
-    producer._txn_manager.set_pid_and_epoch(1, 0)
-    passage = KafkaTransactions(producer, "group", SystemClock(), {})
-    where = Where(SOURCE.topic, SOURCE.partition)
-    records = Outgoing("predictions", 0, [None], [b"row"])
-    try:
-        with pytest.raises(kind) as caught:
-            await passage.publish([records], {where: Commit(1)})
-        assert type(caught.value) is kind
-    finally:
-        await give_up(producer)
 
 
 class LateCluster:

@@ -1,15 +1,11 @@
-"""How often a producer asks: for a leader, and for the next transaction."""
+"""How often a producer asks for a leader."""
 
 import asyncio
-from types import SimpleNamespace
 
 from aiokafka import TopicPartition
-from aiokafka.errors import ConcurrentTransactions
-from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from penstock import config
-from penstock.adapters.kafka.exactly_once.producers import transactional_producer
-from penstock.adapters.kafka.inside.sending import MARKERS_S, STALE_S, give_up, producer_of, seen
+from penstock.adapters.kafka.inside.sending import STALE_S, give_up, producer_of, seen
 from penstock.simulation.virtual_time import virtual_time
 
 
@@ -37,13 +33,3 @@ async def test_a_leader_that_is_not_known_is_asked_for_after_a_pause() -> None:
     await asyncio.sleep(2.0)
     await give_up(producer)
     assert 2.0 / STALE_S / 3 <= asked <= 2.0 / STALE_S + 1
-
-
-async def test_a_transaction_behind_another_one_is_begun_a_few_milliseconds_later() -> None:
-    producer = transactional_producer(config.Kafka(), "t")
-    producer._txn_manager.set_pid_and_epoch(1, 0)
-    await producer.begin_transaction()
-    handler = AddPartitionsToTxnHandler(producer._sender, [TopicPartition("predictions", 0)])
-    refused = SimpleNamespace(errors=[("predictions", [(0, ConcurrentTransactions.errno)])])
-    assert handler.handle_response(refused) == MARKERS_S
-    await give_up(producer)

@@ -12,23 +12,20 @@ import logging
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, take_back_left
+from penstock.adapters.kafka.exactly_once.producer import TransactionalProducer
 from penstock.adapters.kafka.exactly_once.transactions import (
     TRANSACTION_TIMEOUT_S,
     KafkaTransactions,
 )
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.inside.consumers import client_of
-from penstock.adapters.kafka.inside.sending import (
-    BATCH_BYTES,
-    begin_transactions_soon,
-    producer_of,
-)
 from penstock.errors import PenstockError
 from penstock.ports import Clock, Where
 
@@ -104,27 +101,13 @@ async def open_transactions(
     """Start a producer, and return its `KafkaTransactions`. The start fences all former producers
     with this id: they cannot write any more. If the start fails, the producer is closed.
     """
-    producer = transactional_producer(settings, id_, compression)
-    transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)
+    client = AIOKafkaClient(**connection(settings))
+    producer = TransactionalProducer(client, id_, int(TRANSACTION_TIMEOUT_S * 1000))
+    codec = getattr(DefaultRecordBatch, f"CODEC_{compression.upper()}")
+    transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of, codec)
     try:
         await transactions.start()
     except BaseException:
         await transactions.close()
         raise
     return transactions
-
-
-def transactional_producer(
-    settings: config.Kafka, id_: str, compression: str = "none"
-) -> AIOKafkaProducer:
-    """Returns a producer that is not started yet. Its start fences all producers that have started
-    with this id before.
-    """
-    begin_transactions_soon()
-    return producer_of(
-        settings,
-        transactional_id=id_,
-        transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
-        max_batch_size=BATCH_BYTES,
-        compression_type=None if compression == "none" else compression,
-    )

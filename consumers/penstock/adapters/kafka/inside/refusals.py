@@ -10,7 +10,6 @@ twice, and the producer goes on. aiokafka would fail the batch, and the producer
 producers.
 """
 
-import asyncio
 import logging
 import re
 import time
@@ -78,14 +77,6 @@ def mend_refusals(producer: AIOKafkaProducer) -> None:
     sender._send_produce_req = send
 
 
-async def rested(producer: AIOKafkaProducer, most_s: float) -> None:
-    """Returns when the broker reads this producer's requests again: under a quota it leaves its
-    connection unread for the time that it has told.
-    """
-    until_s: float = getattr(producer._sender, "rests_until_s", 0.0)
-    await asyncio.sleep(min(most_s, until_s - asyncio.get_running_loop().time()))
-
-
 class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
     def __init__(self, sender: Any, batches: dict[TopicPartition, MessageBatch]) -> None:
         super().__init__(sender, dict(batches))
@@ -104,22 +95,22 @@ class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
         return is_passing or bool(super()._can_retry(error, batch))
 
     def handle_response(self, response: Any) -> None:
-        throttle_s = getattr(response, "throttle_time_ms", 0) / 1000
-        self._sender.rests_until_s = asyncio.get_running_loop().time() + throttle_s
         for topic, partitions in response.topics:
             for partition, code, *rest in partitions:
                 where = TopicPartition(topic, partition)
                 if code and about(code) is RECORD and where in self._batches:
-                    self._refused(self._batches.pop(where), code, _Said.of(code, rest))
+                    self._refused(self._batches.pop(where), code, Said.of(code, rest))
         super().handle_response(response)
 
-    def _refused(self, batch: MessageBatch, code: int, said: "_Said") -> None:
-        head: DefaultRecordBatch = MemoryRecords(bytes(batch.get_data_buffer())).next_batch()
-        parts = _mended(batch, head, code, said)
-        if parts is None:
+    def _refused(self, batch: MessageBatch, code: int, said: "Said") -> None:
+        data = bytes(batch.get_data_buffer())
+        made = mended(batch.tp.topic, batch._builder, data, code, said)
+        if made is None:
             batch.failure(for_code(code)(said.words))
             return
-        self._sender._txn_manager._sequence_numbers[batch.tp] = head.base_sequence
+        sequence = MemoryRecords(data).next_batch().base_sequence
+        self._sender._txn_manager._sequence_numbers[batch.tp] = sequence
+        parts = [MessageBatch(batch.tp, each, batch._ttl, 0) for each in made]
         for part in parts:
             # As aiokafka leaves a batch that is to be sent again, but with sequence numbers to get.
             part.drain_ready()
@@ -130,14 +121,14 @@ class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
         self._to_reenqueue.extend(reversed(parts))
 
 
-class _Said(NamedTuple):
+class Said(NamedTuple):
     """A broker's words, and the indices of the records that it refused, if it names them."""
 
     words: str
     indices: list[int]
 
     @classmethod
-    def of(cls, code: int, rest: Sequence[Any]) -> "_Said":
+    def of(cls, code: int, rest: Sequence[Any]) -> "Said":
         """`rest`: the fields of the answer after its error code. The words are the last two since
         version 8 of the answer.
         """
@@ -146,20 +137,23 @@ class _Said(NamedTuple):
         return cls(": ".join([CODES[code].name, *words[:2]]), [at for at, _ in errors or ()])
 
 
-def _mended(
-    batch: MessageBatch, head: DefaultRecordBatch, code: int, said: _Said
-) -> list[MessageBatch] | None:
-    """The batches to send instead. None: nothing can be mended."""
+def mended(
+    topic: str, batch: BatchBuilder, data: bytes, code: int, said: Said
+) -> list[BatchBuilder] | None:
+    """The batches to send instead of `batch`, which was built as `data`. None: nothing can be
+    mended.
+    """
+    head: DefaultRecordBatch = MemoryRecords(data).next_batch()
     records = [_Record(one.timestamp, one.key, one.value, one.headers) for one in head]
-    origin: Origin | None = getattr(batch._builder, "origin", None)
-    make = partial(_made, batch, head)
+    origin: Origin | None = getattr(batch, "origin", None)
+    make = partial(_made, head)
     if code == INVALID_TIMESTAMP:
         mends = getattr(batch, "mends", 0) + 1
         if mends > MOST_MENDS:
             return None
         now_ms = int(time.time() * 1000)
         span = map(int, found.groups()) if (found := _SPAN.search(said.words)) else (now_ms, now_ms)
-        made = make(_in_span(batch.tp.topic, records, *span), origin)
+        made = make(_in_span(topic, records, *span), origin)
         made.mends = mends
         return [made]
     if len(records) > 1:
@@ -209,17 +203,15 @@ def _cuts(count: int, refused: Sequence[int]) -> list[tuple[int, int]]:
     return [(start, end) for start, end in pairwise(cuts) if start < end]
 
 
-def _made(
-    batch: MessageBatch, head: DefaultRecordBatch, records: list[_Record], origin: Origin | None
-) -> MessageBatch:
+def _made(head: DefaultRecordBatch, records: list[_Record], origin: Origin | None) -> BatchBuilder:
     """A batch of some records of the refused one."""
-    builder = BatchBuilder(_NO_LIMIT, head.compression_type, is_transactional=head.is_transactional)
+    made = BatchBuilder(_NO_LIMIT, head.compression_type, is_transactional=head.is_transactional)
     for time_ms, key, value, headers in records:
-        builder.append(timestamp=time_ms, key=key, value=value, headers=headers)
+        made.append(timestamp=time_ms, key=key, value=value, headers=headers)
     if origin is not None:
-        builder.origin = origin
-    builder.close()
-    return MessageBatch(batch.tp, builder, batch._ttl, 0)
+        made.origin = origin
+    made.close()
+    return made
 
 
 def _join(batch: MessageBatch, parts: Sequence[MessageBatch]) -> None:

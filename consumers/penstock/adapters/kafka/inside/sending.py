@@ -4,8 +4,8 @@ ends them.
 Rule: aiokafka sends, but the caller decides how long a batch waits, and how large it is. A batch
 that we fill has the same bytes as one that aiokafka's own `append` fills; a test compares them. We
 skip work that `append` repeats for each record: we need 0.12 µs a record, `append` needs 0.27 µs.
-This file uses private parts of aiokafka 0.14's producer, batch and accumulator, and a constant of
-the module of its sender, because there is no public way.
+This file uses private parts of aiokafka 0.14's producer, batch and accumulator, because there is no
+public way.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from itertools import count, repeat
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.producer import sender
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
@@ -33,10 +32,6 @@ _NO_HEADERS: Headers = []
 # The pause between two questions for a leader: about the time of an election. Without a pause the
 # broker would be asked 500 times a second.
 STALE_S = 0.05
-# The pause before the producer asks again whether the markers of its last transaction are written.
-# A broker writes these markers some milliseconds after it has answered the commit, and refuses the
-# producer's next transaction until then. aiokafka's own pause is 20 ms.
-MARKERS_S = 0.003
 
 
 def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
@@ -53,21 +48,33 @@ def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
 def batches(
     producer: AIOKafkaProducer, outgoing: Outgoing, now_ms: int, batch_bytes: int
 ) -> Iterator[BatchBuilder]:
+    """All records of `outgoing` as batches of the producer, but of at most `batch_bytes`."""
+    codec = producer._message_accumulator._compression_type
+    return filled(outgoing, now_ms, batch_bytes, codec)
+
+
+def filled(
+    outgoing: Outgoing, now_ms: int, batch_bytes: int, codec: int, *, is_transactional: bool = False
+) -> Iterator[BatchBuilder]:
     """All records of `outgoing` in order, as closed batches of at most `batch_bytes`. A larger
     record gets a batch of its own.
     """
-    accumulator, transactions = producer._message_accumulator, producer._txn_manager
-    is_transactional = transactions is not None and transactions.transactional_id is not None
     start = 0
     while start < len(outgoing.values):
-        # aiokafka's `create_batch` would use the producer's batch size, but this topic may allow
-        # less.
-        batch = BatchBuilder(
-            batch_bytes, accumulator._compression_type, is_transactional=is_transactional
-        )
+        batch = BatchBuilder(batch_bytes, codec, is_transactional=is_transactional)
         batch.origin = Origin(outgoing, start)
         start = fill(batch, now_ms, outgoing, start)
         yield batch
+
+
+def sealed(batch: BatchBuilder, id: int, epoch: int, sequence: int) -> bytes:
+    """The batch as it is sent, each time the same. `id` and `epoch` are those of its producer,
+    `sequence` is the number of its first record.
+    """
+    if batch._buffer is None:
+        batch._set_producer_state(id, epoch, sequence)
+    data: bytes = batch._build()
+    return data
 
 
 def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int) -> int:
@@ -110,13 +117,6 @@ async def room_for(producer: AIOKafkaProducer, topic: str, partition: int) -> No
     queues = producer._message_accumulator._batches
     while queue := queues.get(TopicPartition(topic, partition)):
         await queue[-1].wait_drain()
-
-
-def begin_transactions_soon() -> None:
-    """Shorten aiokafka's pause between two transactions, because it is longer than a whole
-    transaction.
-    """
-    sender.BACKOFF_OVERRIDE = MARKERS_S
 
 
 def ask_for_leaders_with_pauses(producer: AIOKafkaProducer) -> None:
@@ -167,9 +167,6 @@ def _left_behind(producer: AIOKafkaProducer) -> Iterator[asyncio.Future[Any]]:
     """The futures that fail when aiokafka's task ends. Nobody awaits them any more, so asyncio
     would report each failure as never retrieved.
     """
-    ended = transaction_end_of(producer)
-    if ended is not None:
-        yield ended
     accumulator = producer._message_accumulator
     for queue in accumulator._batches.values():
         for batch in queue:
@@ -177,14 +174,6 @@ def _left_behind(producer: AIOKafkaProducer) -> Iterator[asyncio.Future[Any]]:
             yield batch._drain_waiter
     for batch in accumulator._pending_batches:
         yield batch.future
-
-
-def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:
-    """The future of the transaction's end. If the transaction fails, this future has the reason.
-    None: the producer has no transactions.
-    """
-    transactions = producer._txn_manager
-    return None if transactions is None else transactions.wait_for_transaction_end()
 
 
 def seen(future: asyncio.Future[Any]) -> None:

@@ -9,7 +9,7 @@ function streams(rows, others, known_) {
       stream: "all others: " + count(known_ - rows.length) }));
     return [table("Streams, those in most trouble first",
       [["stream", "text"], ["state", "text"], ["p99, ten minutes", "wide"], "p99", ["p50", "wide"],
-        ["age, ten minutes", "wide"], "age", ["rows/s", "wide"], ["owed", "wide"], ["rejected", "wide"]],
+        ["age, ten minutes", "wide"], "age", ["heard", "wide"], ["rows/s", "wide"], ["owed", "wide"], ["rejected", "wide"]],
       lines)];
   });
 }
@@ -20,5 +20,5 @@ function streamRow(one) {
   return [name, state, one.spark ? spark(one.spark, "p99 in ms of " + one.stream) : "",
     millis(one.p99_ms), millis(one.p50_ms),
     one.ages_s ? spark(one.ages_s, "age in seconds of " + one.stream, { least: 1 }) : "",
-    lasting(one.age_s), rate(one.rows_per_s), count(one.owed), count(one.rejected)];
+    lasting(one.age_s), lasting(one.heard_s), rate(one.rows_per_s), count(one.owed), count(one.rejected)];
 }
