@@ -47,6 +47,7 @@ def streams_report(*trials: Verdict, streams: int) -> StreamsReport:
         streams=streams,
         proof=trials[-1] if streams else None,
         trials=list(trials),
+        lone_tick={"python": 1841.25, "turns": 26, "sends": 4, "receives": 4, "selects": 26},
     )
 
 
@@ -140,3 +141,8 @@ def test_wake_ups_are_shown_for_the_processes_that_they_are_counted_for() -> Non
     (others,) = [line for line in rows if "others" in line]
     assert "3.1" in worker
     assert "3.1" not in others
+
+
+def test_the_report_says_what_a_lone_tick_calls() -> None:
+    said = report.lone_tick_line(streams_report(trial(20, 16.0, held=True), streams=0))
+    assert "1,841.2 calls in Python, 26.0 turns of the event loop, and 4.0 sends" in said

@@ -10,6 +10,7 @@ bench.
 import asyncio
 import os
 import re
+import signal
 import sys
 import time
 import uuid
@@ -131,6 +132,12 @@ class Worker:
             await asyncio.sleep(0.1)
         raise Fatal(f"the worker was not ready within {READY_S:g} s")
 
+    def ask_by(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    async def line(self, kind: type[T]) -> T:
+        return await line(self._process, kind)
+
     async def metrics(self) -> dict[tuple[str, str], float]:
         """The values of the worker's metrics, by the metric's name and the value of its first
         label.
@@ -147,9 +154,11 @@ class Worker:
 
 @asynccontextmanager
 async def running_worker(
-    config_path: Path | None, topics: Topics, **settings: object
+    config_path: Path | None, topics: Topics, module: str = "penstock", **settings: object
 ) -> AsyncIterator[Worker]:
-    """A worker on these topics. `settings`: further settings, each named as `SECTION__KEY`."""
+    """A worker on these topics. `module`: what runs the command line. `settings`: further settings,
+    each named as `SECTION__KEY`.
+    """
     http = config.Http(port=free_port())
     own = {
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
@@ -157,12 +166,17 @@ async def running_worker(
         "HTTP__PORT": http.port,
         "HTTP__TOKEN": "",
     }
-    async with penstock(config_path, topics, "run", **{**own, **settings}) as process:
+    settings = {**own, **settings}
+    async with penstock(config_path, topics, "run", module=module, **settings) as process:
         yield Worker(process, http)
 
 
 def penstock(
-    config_path: Path | None, topics: Topics, *arguments: str, **settings: object
+    config_path: Path | None,
+    topics: Topics,
+    *arguments: str,
+    module: str = "penstock",
+    **settings: object,
 ) -> AbstractAsyncContextManager[Child]:
     """A `penstock` command on these topics, as a child process. `settings`: further settings, each
     named as `SECTION__KEY`.
@@ -176,4 +190,4 @@ def penstock(
     if config_path is not None:
         arguments += ("--config", str(config_path))
     env = {f"PENSTOCK_{name}": str(value) for name, value in {**own, **settings}.items()}
-    return child("penstock", END_WITH_PARENT, *arguments, env=env)
+    return child(module, END_WITH_PARENT, *arguments, env=env)

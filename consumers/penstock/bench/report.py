@@ -49,6 +49,7 @@ BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] 
         lambda found: [
             trials_table(found),
             where_table(found.proof or found.trials[-1]),
+            lone_tick_line(found),
             result_line(found),
         ],
     ),
@@ -170,6 +171,14 @@ def result_line(report: StreamsReport) -> str:
         enough_s = ticks_needed(last.worst_stream_misses) / report.hz
         return f"{last.streams} streams held, not proven, {what}: --seconds {enough_s:.0f} may do"
     return f"{last.streams} streams missed {what}"
+
+
+def lone_tick_line(report: StreamsReport) -> str:
+    calls = {name: f"{count:,.1f}" for name, count in report.lone_tick.items()}
+    return (
+        "For a tick that comes alone the worker makes {python} calls in Python, {turns} turns of "
+        "the event loop, and {sends} sends, {receives} receives, {selects} selects"
+    ).format(**calls)
 
 
 def trials_table(report: StreamsReport) -> Table:

@@ -29,6 +29,8 @@ DISTURBED_TRIALS = 3
 # noise between two trials.
 STEP_DOWN = 0.05
 MAX_PROOFS = 4
+# The ticks of one stream come alone. So many seconds of them are a hundred ticks at 20 Hz.
+COUNTED_S = 5.0
 
 Holds = Callable[[int], Awaitable[bool]]
 
@@ -64,7 +66,9 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
 
 
 class StreamsReport(Struct, kw_only=True):
-    """`streams` is the result: the largest number that was proven, or 0."""
+    """`streams` is the result: the largest number that was proven, or 0. `lone_tick`: what the
+    worker calls for a tick that comes alone.
+    """
 
     hz: float
     bound_ms: float
@@ -77,6 +81,7 @@ class StreamsReport(Struct, kw_only=True):
     streams: int
     proof: Verdict | None
     trials: list[Verdict]
+    lone_tick: dict[str, float] = {}
 
 
 async def measure(
@@ -97,6 +102,7 @@ async def measure(
         else:
             candidate = await bisect(search.holds, plan.max_streams, plan.max_streams // 2)
             proven = await prove(search.proves, candidate)
+        lone_tick = (await search.trial(1, COUNTED_S, counts=True)).calls_per_tick
     return StreamsReport(
         hz=plan.hz,
         bound_ms=plan.bound_ms,
@@ -109,6 +115,7 @@ async def measure(
         streams=proven,
         proof=search.trials[-1] if proven else None,
         trials=search.trials,
+        lone_tick=lone_tick,
     )
 
 
@@ -179,12 +186,14 @@ class _Search:
         """
         for _ in range(DISTURBED_TRIALS if self.plan.quiet_wait_s else 1):
             await quiet(self._pids, self.plan.quiet_wait_s, self.tell)
-            trial = await self._try(streams, seconds)
+            trial = await self.trial(streams, seconds)
+            self.trials.append(trial)
+            self.tell(_in_words(trial, seconds))
             if passed(trial) or trial.others_cores <= QUIET_CORES:
                 break
         return trial
 
-    async def _try(self, streams: int, seconds: float) -> Verdict:
+    async def trial(self, streams: int, seconds: float, *, counts: bool = False) -> Verdict:
         plan, body = self.plan, self.body
         if streams > self._stored_streams:
             missing = tick_generator.bodies(plan.rows, self._stored_streams, streams, body)
@@ -206,11 +215,9 @@ class _Search:
             bound_ms=plan.bound_ms,
             pids=self._pids,
             settings={**settings, **self.far.settings},
+            counts=counts,
         )
-        trial = await run_trial(self.cfg, self.config_path, task)
-        self.trials.append(trial)
-        self.tell(_in_words(trial, seconds))
-        return trial
+        return await run_trial(self.cfg, self.config_path, task)
 
 
 def _in_words(trial: Verdict, seconds: float) -> str:

@@ -7,6 +7,7 @@ leaves nothing behind for the next one. Owner: `bench streams`.
 
 import asyncio
 import math
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -15,9 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from penstock import config
 from penstock.bench.child_processes import Worker, child, line, running_worker
+from penstock.bench.counted_worker import Calls
 from penstock.bench.reader import Tick, check_order, read
 from penstock.bench.resource_use import cpu_by_name, others_s, wakeups_by_name
 from penstock.bench.tick_generator import Began, GeneratorTask, Ticks
@@ -28,19 +31,22 @@ from penstock.errors import Fatal
 # After the last tick, an overloaded worker may go on for this long. Answers that come later are
 # misses. Late answers that come within this time are misses, too.
 GRACE_S = 3.0
+COUNTED = "penstock.bench.counted_worker"
 POLL_S = 0.1
 DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
     """What is tried. `pids`: for each service's name, its process id. `settings`: for each setting
-    of the worker, written as `SECTION__KEY`, its value.
+    of the worker, written as `SECTION__KEY`, its value. `counts`: True if the worker's calls are
+    counted; its times then mean nothing.
     """
 
     load: Ticks
     bound_ms: float
     pids: Mapping[str, int]
     settings: Mapping[str, str]
+    counts: bool = False
 
 
 class _Observed(NamedTuple):
@@ -53,6 +59,7 @@ class _Observed(NamedTuple):
     wakeups: dict[str, int]
     sent: Sent
     stages_ms: dict[str, float]
+    calls: Calls | None
 
 
 async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTask) -> Verdict:
@@ -73,6 +80,8 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
         generator_s = seen.sent.cpu_s / (len(seen.cpu) - 1)
         trial.others_by_s = [_used(*pair, generator_s)["others"] for pair in pairwise(seen.cpu)]
     trial.wakeups_per_tick = {name: count / len(measured) for name, count in seen.wakeups.items()}
+    if seen.calls is not None:
+        trial.calls_per_tick = asdict(seen.calls.for_each_of(len(measured)))
     trial.misses_by_s = misses_by_s(measured, task.bound_ms, seen.begin_ms)
     return trial
 
@@ -91,17 +100,23 @@ async def _observe(
     cfg: config.Config, config_path: Path | None, task: TrialTask, topics: Topics
 ) -> _Observed:
     """Start the worker and the ticks, sample, wait for the last answers, stop the worker."""
+    module = COUNTED if task.counts else "penstock"
+    settings = {"DELIVERY__DRAIN_MS": DRAIN_MS, **task.settings}
     load, stdin = task.load, msgspec.json.encode(GeneratorTask(cfg.kafka, topics.input, task.load))
     async with (
         end_watcher(cfg.kafka) as watcher,
-        running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS, **task.settings) as worker,
+        running_worker(config_path, topics, module, **settings) as worker,
     ):
         await worker.ready()
         async with child("penstock.bench.tick_generator", stdin=stdin) as generator:
             begin_ms = (await line(generator, Began)).begin_ms
             await sleep_until(begin_ms)
+            if task.counts:
+                worker.ask_by(signal.SIGUSR1)
             before, wakeups = await worker.metrics(), _wakeups(worker, task.pids)
             cpu = await _watch(worker, task.pids, begin_ms, load.seconds)
+            if task.counts:
+                worker.ask_by(signal.SIGUSR2)
             woken = {
                 name: count - wakeups[name] for name, count in _wakeups(worker, task.pids).items()
             }
@@ -109,8 +124,9 @@ async def _observe(
         rows = load.streams * load.count * load.rows
         await _answered(watcher, worker, topics.output, load.partitions, rows)
         stages_ms = stage_means_ms(before, await worker.metrics())
+        calls = await worker.line(Calls) if task.counts else None
         await worker.stop()
-    return _Observed(begin_ms, cpu, woken, sent, stages_ms)
+    return _Observed(begin_ms, cpu, woken, sent, stages_ms, calls)
 
 
 async def _watch(

@@ -69,6 +69,8 @@ class Verdict(Struct, kw_only=True):
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
     wakeups_per_tick: dict[str, float] = {}
+    # What the worker called for a tick, if it was counted.
+    calls_per_tick: dict[str, float] = {}
     # These two lists have a value for each second. Other processes are blamed for misses only if
     # the misses come in the seconds in which those processes worked: if the worker itself is
     # overloaded, it has misses in all other seconds, too.
