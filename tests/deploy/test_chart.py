@@ -13,11 +13,14 @@ import yaml
 
 from penstock import config
 from penstock.commands.root import cli
+from penstock.lint.check import lint
 from tests.deploy.tools import DEPLOY, RENDERED, rendered, tool
 
 # The chart asks for a newer one than helm supposes where it has no cluster.
 KUBERNETES = "1.34.0"
 NAMES = sorted(path.stem for path in RENDERED.glob("*.yaml"))
+# Values of the chart for brokers of clouds.
+CLOUDS = DEPLOY / "values"
 
 
 def helm(values: Path) -> "subprocess.CompletedProcess[str]":
@@ -28,7 +31,8 @@ def helm(values: Path) -> "subprocess.CompletedProcess[str]":
 
 def render(name: str) -> str:
     """The chart with the values of `name`."""
-    found = helm(RENDERED / "values" / f"{name}.yaml")
+    cloud = CLOUDS / f"{name}.yaml"
+    found = helm(cloud if cloud.exists() else RENDERED / "values" / f"{name}.yaml")
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -47,11 +51,46 @@ def environ(pod: dict[str, Any]) -> dict[str, str]:
     return {one["name"]: one["value"] for one in pod["containers"][0]["env"] if "value" in one}
 
 
-def test_there_are_renderings_of_one_worker_a_fleet_and_a_backfill() -> None:
-    assert NAMES == ["backfill", "default", "fleet"]
+def test_there_are_renderings_of_one_worker_a_fleet_a_backfill_and_of_each_cloud() -> None:
+    clouds = [path.stem for path in CLOUDS.glob("*.yaml")]
+    assert sorted(["backfill", "default", "fleet", *clouds]) == NAMES
     assert pods("default").keys() == {"StatefulSet"}
-    assert pods("fleet").keys() == {"StatefulSet", "ScaledJob"}
+    assert pods("fleet").keys() == {"StatefulSet", "ScaledJob", "Deployment"}
     assert pods("backfill").keys() == {"StatefulSet", "Job"}
+
+
+@pytest.mark.parametrize("path", sorted(CLOUDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_configuration_for_a_cloud_has_no_fault(path: Path, tmp_path: Path) -> None:
+    """With the secret that its values name."""
+    values = yaml.safe_load(path.read_text())
+    file = tmp_path / "penstock.toml"
+    file.write_text(values["config"])
+    assert values["existingSecret"]
+    assert not lint(file, {"PENSTOCK_KAFKA__SASL_PASSWORD": "x"}, ())
+
+
+def test_scenes_are_made_beside_the_workers_and_seen_by_prometheus() -> None:
+    scenes = pods("fleet")["Deployment"]
+    (container,) = scenes["containers"]
+    assert container["args"][0] == "scenes"
+    assert container["resources"] != pods("fleet")["StatefulSet"]["containers"][0]["resources"]
+    assert "PENSTOCK_KAFKA__INSTANCE_ID" not in environ(scenes)
+    seen = {
+        one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]
+        for one in rendered("fleet")
+        if one["kind"] == "PodMonitor"
+    }
+    assert seen == {"worker", "backfill", "scenes"}
+
+
+def test_pods_are_placed_and_pulled_as_the_values_say() -> None:
+    for pod in pods("fleet").values():
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert pod["priorityClassName"] == "live"
+        (spread,) = pod["topologySpreadConstraints"]
+        assert spread["topologyKey"] == "topology.kubernetes.io/zone"
+    (workers,) = [one for one in rendered("fleet") if one["kind"] == "StatefulSet"]
+    assert workers["spec"]["template"]["metadata"]["annotations"]["acme.example/team"] == "vision"
 
 
 @pytest.mark.parametrize("name", NAMES)

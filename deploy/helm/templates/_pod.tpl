@@ -23,7 +23,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ add (div (add (int .Values.drainMs) 999) 1000) 10 }}
 {{- end }}
 
-{{/* Pods of the workers and of backfills. Called with a dict: root, args, env, component. */}}
+{{/* Pods of workers, backfills and scenes. Called with a dict: root, args, env, component; resources, if not those of the
+     workers. */}}
 {{- define "penstock.podMetadata" -}}
 labels:
   {{- include "penstock.selector" .root | nindent 2 }}
@@ -90,7 +91,7 @@ containers:
       httpGet: {path: /readyz, port: http}
       periodSeconds: 5
       timeoutSeconds: 5
-    resources: {{- toYaml $values.resources | nindent 6 }}
+    resources: {{- toYaml (.resources | default $values.resources) | nindent 6 }}
     securityContext:
       allowPrivilegeEscalation: false
       readOnlyRootFilesystem: true
