@@ -19,7 +19,7 @@ from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.topic_tools import Message
 from tests.support.waiting import until
-from tests.support.worker import running_worker
+from tests.support.worker import penstock, running_worker
 
 PAGE = Path(__file__).parents[2] / "docs" / "readers.md"
 # Never within the test: so the second worker repeats all that the first has delivered.
@@ -121,6 +121,10 @@ async def test_each_answer_is_read_once_after_a_crash_and_a_change_of_form(
     values = [one.value for records in log.values() for one in records]
     assert sum(len(records_of(value)) for value in values) == 2 * rows
     assert {value[:1] for value in values} == {b"{", b"["}
+    seen = await penstock(
+        "watch", "--since", "1h", "--until-now", "--json", environ=job.environment()
+    )
+    assert len(seen.stdout.splitlines()) == 2 * rows
 
     ends = {f"end/{number}/0/0/0" for number in log}
     last = [

@@ -76,6 +76,12 @@ async def test_it_begins_with_what_comes_now_and_tells_how_long_it_took(
     assert orjson.loads(shown.json)["record"]["stream"] == "now"
 
 
+async def test_until_now_it_ends_though_no_answer_comes(cfg: config.Config) -> None:
+    await put(cfg, answer(0))
+    async with aclosing(watch(cfg, Wanted(), None, until_now=True)) as answers:
+        assert [some async for some in answers] == []
+
+
 async def test_streams_and_errors_choose(cfg: config.Config) -> None:
     answers = [answer(0), answer(1, "site-2/cam"), answer(2, error=GONE, prediction=None)]
     shown = await first(cfg, Wanted(["site-2/*"]), *answers)

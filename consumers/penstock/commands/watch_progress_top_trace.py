@@ -30,6 +30,7 @@ LEAVE_S = 10.0
 @click.option(
     "--since", type=When(), help="From then on: an age like 10m, ISO-8601; else from now."
 )
+@click.option("--until-now", is_flag=True, help="With --since: end at the newest answer.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per line.")
 @common
@@ -38,6 +39,7 @@ def watch(
     streams: tuple[str, ...],
     errors: bool,
     since: int | None,
+    until_now: bool,
     limit: int | None,
     as_json: bool,
 ) -> None:
@@ -49,12 +51,14 @@ def watch(
     from penstock.verify.answers.watch import Wanted
     from penstock.verify.answers.watch import watch as follow
 
+    if until_now and since is None:
+        raise click.UsageError("--until-now needs --since: from when on?")
     cfg = context.load(quiet=True)
     wanted = Wanted(streams, errors=errors)
 
     async def work() -> None:
         left = limit
-        async with aclosing(follow(cfg, wanted, since)) as found:
+        async with aclosing(follow(cfg, wanted, since, until_now=until_now)) as found:
             async for answers in found:
                 shown = answers[:left]
                 lines = [

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.adapters.http.connections import PIECE_BYTES, SILENCE_S
-from penstock.adapters.model_servers.exchange import Exchange, NotConnected
+from penstock.adapters.model_servers.exchange import JSON_LENGTH, Exchange, NotConnected, Request
 from penstock.errors import Fatal
 from tests.support.forgetful_way import way_to
 from tests.support.secured import Authority
@@ -18,8 +19,26 @@ from tests.support.secured import Authority
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 MIB = 1 << 20
+MATRIX = {"Content-Type": "application/octet-stream", "X-Rows": "1"}
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "begin"),
+    [
+        (b"[[1,2]]", {"Content-Type": "application/json"}, "[[1,2]]"),
+        ("ü".encode() * 150, {}, "ü" * 100),
+        (struct.pack("<3f", 0.1, -2, 1e9), MATRIX, "float32 0.1 -2 1e+09"),
+        (b"\xff\xd8\xff\xe0", {"Content-Type": "image/jpeg"}, "ff d8 ff e0"),
+        (b'{"inputs":[]}\0\0\x80?', {JSON_LENGTH: "13"}, '{"inputs":[]}'),
+        (b"\x04\0\0\0text", {"X-Rows": "1"}, "04 00 00 00 74 65 78 74"),
+    ],
+)
+def test_a_request_is_shown_as_numbers_as_text_or_as_bytes(
+    body: bytes, headers: dict[str, str], begin: str
+) -> None:
+    assert Request(body, headers).shown(1).partition("bytes: ")[2] == begin
 
 
 class Server:

@@ -27,12 +27,25 @@ def folder(tmp_path: Path) -> Path:
         ("[ab].csv", ["a.csv", "b.csv"]),
         ("**", ["[1].csv", "a.csv", "b.csv", "below/c.csv"]),
         ("none*", []),
+        ("below/../a.csv", ["a.csv"]),
+        ("below/../[ab].csv", ["a.csv", "b.csv"]),
+        ("below/./c.csv", ["below/c.csv"]),
     ],
 )
 async def test_a_path_names_a_file_and_a_glob_all_that_match(
     folder: Path, path: str, names: list[str]
 ) -> None:
     assert await local_files(f"{folder}/{path}") == [f"{folder}/{name}" for name in names]
+
+
+async def test_a_link_on_the_way_up_is_followed(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "d").mkdir()
+    (elsewhere / "a.csv").write_bytes(b"")
+    (folder / "link").symlink_to(elsewhere / "d")
+    assert await local_files(f"{folder}/link/../a.csv") == [f"{folder}/link/../a.csv"]
 
 
 async def test_a_folder_and_a_pipe_are_refused_with_what_to_write_instead(folder: Path) -> None:

@@ -15,6 +15,7 @@ import codecs
 import math
 import re
 import ssl
+import struct
 import zlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -44,11 +45,12 @@ MOST_ANSWER_BYTES: Final = 64 << 20
 # How many bytes of an error answer are read: more than a person reads.
 MOST_COMPLAINT_BYTES: Final = 1 << 16
 
+# How many bytes of a body of the Open Inference Protocol are JSON, in front of binary tensors.
+JSON_LENGTH: Final = "Inference-Header-Content-Length"
 # For each header that is read from answers: its name in lower case, and its name in
 # `Reply.headers`. The first of them is all that matters of a 200.
 _HEADERS: Final = {
-    name.lower().encode(): name
-    for name in ("Inference-Header-Content-Length", "Retry-After", "Date", "Location")
+    name.lower().encode(): name for name in (JSON_LENGTH, "Retry-After", "Date", "Location")
 }
 _OF_OK: Final = dict([*_HEADERS.items()][:1])
 _FIELDS: Final = wanting(*_HEADERS.values(), "Content-Encoding", "Content-Type")
@@ -64,6 +66,7 @@ _CHARSET: Final = re.compile(rb"charset=\"?([\w.:-]+)", re.IGNORECASE)
 _UTF8: Final = (b"utf-8", b"utf8", b"us-ascii")
 # How many bytes of a request's body an error shows, so that a person finds the row at fault.
 SHOWN_BYTES: Final = 200
+SHOWN_BINARY: Final = 32
 
 
 class Request(NamedTuple):
@@ -75,8 +78,21 @@ class Request(NamedTuple):
     def shown(self, rows: int) -> str:
         """Shows a person what was sent: how many rows, in which form, and how the body begins."""
         form = self.headers.get("Content-Type", "no Content-Type")
-        begin = excerpt(self.body[:SHOWN_BYTES])
-        return f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes: {begin}"
+        size = f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes"
+        return f"{size}: {self._begin(form)}"
+
+    def _begin(self, form: str) -> str:
+        """The body's beginning: numbers of a matrix, text, or else bytes in hexadecimal digits."""
+        begin = self.body[:SHOWN_BYTES]
+        if form == "application/octet-stream" and "X-Rows" in self.headers:
+            numbers = struct.unpack_from(f"<{len(begin) // 4}f", begin)
+            return "float32 " + " ".join(f"{number:.6g}" for number in numbers)
+        text = begin[: int(self.headers.get(JSON_LENGTH, len(begin)))]
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(text)
+        except UnicodeDecodeError:
+            return begin[:SHOWN_BINARY].hex(" ")
+        return excerpt(text) if b"\0" not in text else begin[:SHOWN_BINARY].hex(" ")
 
 
 class Reply(NamedTuple):

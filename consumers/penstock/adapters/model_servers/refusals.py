@@ -90,7 +90,8 @@ def by_status(
 
 def not_there(said: str) -> Fatal:
     return usage(
-        f"{said}; check model.url, model.name and model.version, and that the model is loaded"
+        f"{said}; check model.url, model.name (in [[models]] served_as, if its server calls it "
+        "otherwise) and model.version, and that the model is loaded"
     )
 
 

@@ -9,6 +9,7 @@ reference.
 
 import asyncio
 import errno
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -54,9 +55,18 @@ async def local_files(path: str) -> list[str]:
 def _files(path: str) -> list[str]:
     if not has_magic(path) or Path(path).exists():  # a file may be called `[1].csv`
         _refuse_non_file(path)
-        return [str(Path(path).absolute())]
+        return [_absolute(Path(path))]
     found = (Path(one) for one in glob(path, recursive=True))  # noqa: PTH207 (any path, `**`)
-    return sorted(str(one.absolute()) for one in found if one.is_file())
+    return sorted(_absolute(one) for one in found if one.is_file())
+
+
+def _absolute(path: Path) -> str:
+    """The absolute path. It names the stream, so `a/../b` becomes `b`, unless `a` is a link to
+    another place.
+    """
+    short = os.path.abspath(path)  # noqa: PTH100 (the shorter name, without following links)
+    is_same = ".." not in path.parts or (Path(short).exists() and path.samefile(short))
+    return short if is_same else str(path.absolute())
 
 
 def _refuse_non_file(path: str) -> None:

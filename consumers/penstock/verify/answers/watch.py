@@ -77,10 +77,10 @@ class Answer(NamedTuple):
 
 
 async def watch(
-    cfg: config.Config, wanted: Wanted, since_ms: int | None
+    cfg: config.Config, wanted: Wanted, since_ms: int | None, *, until_now: bool = False
 ) -> AsyncGenerator[list[Answer]]:
-    """Yields lists of answers as they come, and never ends. It begins with the answers that are
-    written from now on, or from `since_ms` on.
+    """Yields lists of answers as they come. It begins with the answers that are written from now
+    on, or from `since_ms` on. It never ends, unless with `until_now` after the present answers.
     """
     isolation = cfg.delivery.isolation
     async with open_reader(cfg.kafka, isolation) as reader:
@@ -91,7 +91,8 @@ async def watch(
         counts[part.topic] = max(counts.get(part.topic, 0), part.partition + 1)
     asked = _Asked()
     async with following(cfg.kafka, isolation, counts, begins) as follower:
-        while True:
+        ends = await follower.ends() if until_now else None
+        while ends is None or not await follower.has_reached(ends):
             bites = await follower.more(WAIT_MS)
             for bite in bites:
                 if bite.topic != cfg.output.topic:

@@ -18,7 +18,7 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
-from penstock.adapters.model_servers.exchange import Reply, Request
+from penstock.adapters.model_servers.exchange import JSON_LENGTH, Reply, Request
 from penstock.adapters.model_servers.http_calls import ModelHttp
 from penstock.adapters.model_servers.oip.columns import Column, Filled, fit_for_json
 from penstock.adapters.model_servers.oip.model import Description
@@ -36,7 +36,6 @@ from penstock.adapters.model_servers.refusals import (
 from penstock.errors import PenstockError, Poison, Rejected, Transient, Unreachable
 
 BINARY: Final = "binary_tensor_data"
-JSON_LENGTH: Final = "Inference-Header-Content-Length"
 # Triton's error text while Triton is still loading the model. The status is then 404.
 LOADING: Final = "has no available versions"
 _RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception)\b.*$", re.MULTILINE)
