@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import config
-from penstock.adapters.model_servers.exchange import Reply
+from penstock.adapters.model_servers.exchange import JSON_LENGTH, Reply
 from penstock.adapters.model_servers.oip.outputs import answers
-from penstock.adapters.model_servers.oip.rest_calls import JSON_LENGTH, read_outputs, refusal
+from penstock.adapters.model_servers.oip.rest_calls import read_outputs, refusal
 from penstock.adapters.model_servers.oip.signature import DTYPES, signature
 from penstock.errors import Fatal, PenstockError, Poison
 
