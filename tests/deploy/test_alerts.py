@@ -86,7 +86,7 @@ def test_the_scenarios_and_the_rules_use_what_a_worker_exports() -> None:
     for name in {*HEALTH, *(name for changes in FAILURES.values() for name in changes)} - {"up"}:
         metric, _, labels = name.replace("'", '"').partition("{")
         assert metric in kinds
-        if labels and "bound_by" not in metric and "scenes" not in metric:
+        if labels and not re.search("bound_by|problem|scenes", metric):
             assert f"{metric}{{{labels}" in page
     used = {name for rule in ALERTS.values() for name in re.findall(r"penstock_\w+", rule["expr"])}
     assert used <= kinds

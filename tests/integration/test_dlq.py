@@ -131,7 +131,7 @@ async def test_a_stopped_line_goes_on_by_a_word_without_a_restart(
     )  # fmt: skip
 
     async def said(verb: str, stream: str = "bad") -> tuple[int, str]:
-        ended = await penstock("dlq", verb, stream, environ=environ)
+        ended = await penstock("dlq", verb, stream, "--wait=60", environ=environ)
         return ended.code, ended.stdout.decode() + ended.stderr
 
     async with running_worker(environ) as worker:
@@ -145,11 +145,15 @@ async def test_a_stopped_line_goes_on_by_a_word_without_a_restart(
             await broker.until_answered(topics.output, 3)
         code, text = await said("resume", "other")
         assert (code, "these do: bad" in text) == (2, True), text
-        assert await said("skip") == (0, f"skip stream bad, which stands at {topics.input}/0/2\n")
-        await until(lambda: stands_at(5), lambda: worker.said)
+        code, text = await said("skip")
+        assert code == 1, text
+        assert f"skip stream bad, which stands at {topics.input}/0/2\n" in text
+        assert f"stopped again at once, at {topics.input}/0/5: 1 more of its messages" in text
+        assert await stands_at(5)
         for number in range(7):
             s3.put_object(Bucket=bucket, Key=f"bad-{number}.csv", Body=ROWS[0])
-        assert (await said("resume"))[0] == 0
+        code, text = await said("resume")
+        assert (code, f"{topics.input}/0 goes on" in text) == (0, True), text
         await broker.until_committed(topics.input, topics.input, {0: 8})
         assert await worker.stop() == 0, worker.said
     found = await answers(broker, topics, 0)
@@ -187,7 +191,10 @@ async def test_words_that_are_said_at_once_are_all_heard_though_the_commit_names
 
         await until(the_commit_is_full, lambda: worker.said)
         said = await asyncio.gather(
-            *(penstock("dlq", "skip", stream, environ=environ) for stream in streams[::3])
+            *(
+                penstock("dlq", "skip", stream, "--wait=0", environ=environ)
+                for stream in streams[::3]
+            )
         )
         assert [ended.code for ended in said] == [0] * 7, [ended.stderr for ended in said]
 

@@ -28,6 +28,9 @@ STREAM = {
     "last_code": "bad_row",
     "last_message": "'oops' is not a number",
     "stopped": False,
+    "state": "held back by site-1/cam-7",
+    "level": "warn",
+    "heard_s": 0.2,
 }
 FLOW = {
     "arrived_per_s": 20.0,
@@ -42,9 +45,9 @@ WORKER = {"host": "cams-0", "flow": FLOW, "streams": [STREAM], "assignments": [{
 PROBLEM = {"level": "bad", "what": "cam-3 is 4.2 s behind", "do": "look at its objects"}
 
 
-def lines(document: Mapping[str, Any]) -> list[str]:
+def lines(document: Mapping[str, Any], width: int = 200) -> list[str]:
     page = io.StringIO()
-    Console(width=160, file=page).print(render(document))
+    Console(width=width, file=page).print(render(document))
     return [line.rstrip() for line in page.getvalue().splitlines()]
 
 
@@ -63,9 +66,19 @@ def test_causes_come_first_then_the_worker_then_its_streams() -> None:
         "model",
         "2",
     ]
-    assert stream.split()[1:8] == ["20.0", "160.0", "9.5", "41.2", "4.2", "84", "3"]
+    assert "held back by site-1/cam-7" in stream
+    assert stream.split()[5:13] == ["20.0", "160.0", "9.5", "41.2", "4.2", "0.2", "84", "3"]
     assert stream.endswith("bad_row 'oops' is not a number")
     assert "\x1b" not in stream
+
+
+def test_on_a_terminal_of_80_columns_each_stream_has_one_line() -> None:
+    many = [STREAM | {"stream": f"plant-of-the-north/line-{n}/camera"} for n in range(5)]
+    table = lines({**WORKER, "streams": many, "problems": []}, width=80)[3:]
+    assert len(table) == 2 + len(many)
+    assert all(len(line) <= 80 for line in table)
+    assert table[1].split() == ["stream", "state", "p99", "ms", "age", "s", "heard", "s", "owed"]
+    assert all(line.endswith("41.2    4.2      0.2    84") for line in table[2:])
 
 
 def test_the_reads_of_the_fullest_store_are_shown_with_what_holds_them() -> None:

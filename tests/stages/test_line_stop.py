@@ -337,6 +337,29 @@ def test_what_stopped_a_line_is_answered_by_its_error_where_it_is_to_be_skipped(
     scenario()
 
 
+@ORDERS
+@GUARANTEES
+def test_all_that_fails_up_to_an_offset_may_be_skipped_by_one_word(
+    *, order_by_stream: bool, exactly_once: bool
+) -> None:
+    """Also by the next worker, if the first one ends before."""
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(partitions=2, exactly_once=exactly_once)
+        world.with_settings(line=THREE, order_by_stream=order_by_stream)
+        announce_missing(world, 20)
+        async with running(world) as pipeline:
+            await until(lambda: len(pipeline.stopped) == 1)
+            say(world, Word("skip", 3, stream_digest("bad"), 1, until=15))
+            # From 16 on it is counted anew.
+            await until(lambda: [stop.offset for stop in pipeline.stopped] == [19])
+            await until(lambda: world.source.said[0].endswith("+"))
+        assert offsets(world) == list(range(19))
+
+    scenario()
+
+
 @virtual_time
 async def test_a_word_that_comes_while_the_partition_is_handed_back_begins_nothing() -> None:
     world = World(partitions=2, exactly_once=True)

@@ -17,7 +17,7 @@ from penstock.commands.common_options import (
     wide_console,
 )
 from penstock.dlq.letters import Choice, Place
-from penstock.errors import ErrorCode
+from penstock.errors import EXIT_CHECK_FAILED, ErrorCode, Fatal
 
 
 class At(click.ParamType):
@@ -112,35 +112,76 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
     run_async(work())
 
 
-def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None:
+def _say(
+    context: Context,
+    stream: str,
+    verb: Literal["resume", "skip"],
+    wait_s: float,
+    until: str | None = None,
+) -> None:
     from penstock.dlq.list_and_resume import go_on
 
     cfg = context.load(quiet=True)
 
     async def work() -> None:
-        for place in await go_on(cfg, stream, verb):
-            say(f"{verb} stream {stream}, which stands at {place}")
+        last = None if until is None else -1 if until == "end" else int(until)
+        wrong: list[str] = []
+        async for outcome in go_on(cfg, stream, verb, wait_s, last):
+            if outcome.is_well:
+                say(outcome.said)
+            else:
+                wrong.append(outcome.said)
+        if wrong:
+            raise Fatal("\n".join(wrong), exit_code=EXIT_CHECK_FAILED)
 
     run_async(work())
 
 
+waiting = click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    default=5.0,
+    show_default=True,
+    help="Seconds until it is said what came of it; 0: do not wait.",
+)
+
+
 @dlq.command()
 @click.argument("stream")
+@waiting
 @common
-def resume(context: Context, stream: str) -> None:
+def resume(context: Context, stream: str, wait_s: float) -> None:
     """Let a stopped line of STREAM go on at the object at which it stopped, without a restart.
 
-    If that object still fails, the line stops there again.
+    If that object still fails, the line stops there again. Exit code 1: it stopped again at once.
     """
-    _say(context, stream, "resume")
+    _say(context, stream, "resume", wait_s)
+
+
+class Until(click.ParamType):
+    """An offset, or `end`."""
+
+    name = "OFFSET|end"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value != "end" and not re.fullmatch(r"\d{1,18}", value):
+            self.fail(f"{value!r} is neither an offset nor `end`", param, ctx)
+        return str(value)
 
 
 @dlq.command()
 @click.argument("stream")
+@click.option(
+    "--until",
+    type=Until(),
+    help="Do so with all that fails up to this offset; `end`: up to the partition's present end.",
+)
+@waiting
 @common
-def skip(context: Context, stream: str) -> None:
+def skip(context: Context, stream: str, until: str | None, wait_s: float) -> None:
     """Like resume, but if the object still fails, answer it by its error, and go on behind it."""
-    _say(context, stream, "skip")
+    _say(context, stream, "skip", wait_s, until)
 
 
 @dlq.command()

@@ -10,8 +10,10 @@ on, the command writes the word `resume` or `skip` to Kafka. The worker that has
 this word, or the partition's next owner does. Owner: the command.
 """
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from shlex import quote
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock import config
-from penstock.adapters.kafka.operator_words import tell_stopped_lines
+from penstock.adapters.kafka.operator_words import obeyed_words, tell_stopped_lines
 from penstock.adapters.kafka.reader import OnRead, Reader, Spans, open_reader
 from penstock.core.order.line_stop import Verb, Word, stream_digest
 from penstock.core.progress.cursor import STOPS
@@ -36,6 +38,8 @@ from penstock.terminal_text import utc, visible
 # How many entries of the table are kept in addition to those that will be shown. They are kept
 # because a later letter may belong to one of them, and make it one of the newest.
 KEPT: Final = 5_000
+# So many messages behind a stop are looked at.
+MOST_COUNTED: Final = 10_000
 
 
 class Alike(NamedTuple):
@@ -161,42 +165,118 @@ def as_json_line(filed: Filed) -> bytes:
     return b'{"id":"%b",%b' % (str(filed.place).encode(), text[1:])
 
 
-async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
-    """Tell the stopped lines of this stream to go on. Returns where these lines have stopped, as
-    texts. Raises `Fatal` if no line of the stream has stopped.
+class Outcome(NamedTuple):
+    """What became of a stopped line. `is_well`: it goes on, or will."""
+
+    said: str
+    is_well: bool
+
+
+async def go_on(
+    cfg: config.Config, stream: str, verb: Verb, wait_s: float, until: int | None = None
+) -> AsyncIterator[Outcome]:
+    """Tell the stopped lines of this stream to go on, and say where each of them stands; then wait
+    for what comes of it. `until`: the word holds for all stops up to this offset; -1: up to the
+    partition's present end. Raises `Fatal` if no line of the stream has stopped.
 
     A commit names only so many of a partition's stopped streams. In such a partition the stream may
     have stopped, too, and its worker is told to let it go on wherever it stands.
     """
+    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
+        spans = {topic: await reader.spans(topic) for topic in await reader.inputs()}
+        found, full, others = await _stops_of(cfg, reader, spans, stream)
+        found = found or dict.fromkeys(full)
+        if not found:
+            known = f"; these do: {', '.join(sorted(others))}" if others else ""
+            raise usage(
+                f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}"
+            )
+        number, digest = SystemClock().wall_ms(), stream_digest(stream)
+        said: dict[Where, Word] = {}
+        for where, at in found.items():
+            end = spans[where.topic][where.partition][1] - 1
+            last = None if until is None or at is None else max(at, end if until < 0 else until)
+            said[where] = Word(verb, at, digest, number, until=last)
+        await tell_stopped_lines(cfg.kafka, said)
+        for where, at in found.items():
+            place = (
+                f"{where.topic}/{where.partition}/{at}"
+                if at is not None
+                else f"{where.topic}/{where.partition}, if it is one of the stopped streams that "
+                "the group's commit has no room for"
+            )
+            yield Outcome(f"{verb} stream {stream}, which stands at {place}", is_well=True)
+        if not wait_s:
+            return
+        done = await obeyed_words(cfg.kafka, said, wait_s)
+        if done:
+            # A line that goes on and stops again is committed by then.
+            await asyncio.sleep(2 * cfg.delivery.commit_interval_ms / 1000)
+        again, _, _ = await _stops_of(cfg, reader, spans, stream)
+        for where, word in said.items():
+            if where not in done:
+                yield Outcome(_not_yet(where, word, wait_s), is_well=True)
+            elif (stop := again.get(where)) is not None:
+                more = await _more_behind(cfg, reader, where, stream, stop)
+                yield Outcome(_stopped_again(stream, where, stop, more), is_well=False)
+            else:
+                yield Outcome(f"{where.topic}/{where.partition} goes on", is_well=True)
+
+
+def _not_yet(where: Where, word: Word, wait_s: float) -> str:
+    what = f"{where.topic}/{where.partition}: no worker has obeyed within {wait_s:g} s"
+    if word.until is not None:
+        what = f"{where.topic}/{where.partition}: not at offset {word.until} after {wait_s:g} s"
+    return f"{what}; the word stays, and is obeyed as soon as a worker has the partition"
+
+
+def _stopped_again(stream: str, where: Where, stop: int, more: int) -> str:
+    many = f"{MOST_COUNTED:,} or more" if more >= MOST_COUNTED else f"{more:,}"
+    skip = f"penstock dlq skip {quote(stream)} --until end"
+    return (
+        f"it stopped again at once, at {where.topic}/{where.partition}/{stop}: {many} more of its "
+        f"messages wait behind that one. Mend the cause; or answer by their errors all that fail: "
+        f"{skip}"
+    )
+
+
+async def _stops_of(
+    cfg: config.Config, reader: Reader, spans: Mapping[str, Spans], stream: str
+) -> tuple[dict[Where, int | None], set[Where], set[str]]:
+    """Returns where the stream has stopped; the partitions with more stops than a commit names; and
+    all streams that have stopped.
+    """
     found: dict[Where, int | None] = {}
     full: set[Where] = set()
     others: set[str] = set()
-    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
-        for topic in await reader.inputs():
-            spans = await reader.spans(topic)
-            for partition, offsets in (await reader.stopped(topic, spans)).items():
-                if len(offsets) >= STOPS:
-                    full.add(Where(topic, partition))
-                for offset in offsets:
-                    where = Where(topic, partition)
-                    streams = await _streams_at(cfg, reader, where, offset, spans)
-                    others |= streams
-                    if stream in streams:
-                        found[where] = offset
-    found = found or dict.fromkeys(full)
-    if not found:
-        known = f"; these do: {', '.join(sorted(others))}" if others else ""
-        raise usage(f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}")
-    number = SystemClock().wall_ms()
-    words = {where: Word(verb, at, stream_digest(stream), number) for where, at in found.items()}
-    await tell_stopped_lines(cfg.kafka, words)
-    return [
-        f"{where.topic}/{where.partition}/{at}"
-        if at is not None
-        else f"{where.topic}/{where.partition}, if it is one of the stopped streams that the "
-        "group's commit has no room for"
-        for where, at in found.items()
-    ]
+    for topic, parts in spans.items():
+        for partition, offsets in (await reader.stopped(topic, parts)).items():
+            where = Where(topic, partition)
+            if len(offsets) >= STOPS:
+                full.add(where)
+            for offset in offsets:
+                streams = await _streams_at(cfg, reader, where, offset, parts)
+                others |= streams
+                if stream in streams:
+                    found[where] = offset
+    return found, full, others
+
+
+async def _more_behind(
+    cfg: config.Config, reader: Reader, where: Where, stream: str, stop: int
+) -> int:
+    """How many messages of the stream come after the one at which it stopped."""
+    spans = await reader.spans(where.topic)
+    first, end = stop + 1, spans[where.partition][1]
+    span = {where.partition: (first, min(end, first + MOST_COUNTED))}
+    if first >= end:
+        return 0
+    count = 0
+    async with aclosing(reader.records(where.topic, span)) as records:
+        async for record in records:
+            value = structured(record.value, record.headers)
+            count += stream in _streams_of(cfg, where, record.key, value)
+    return count
 
 
 async def _streams_at(

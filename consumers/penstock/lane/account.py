@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
-from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop
+from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop, Passing
 from penstock.core.order.releases import Order, PartitionOrder, Release, StreamOrder, place
 from penstock.core.order.stall import Snapshot, holder
 from penstock.core.progress.cursor import Cursor
@@ -31,7 +31,7 @@ class LaneAccount:
         where: Where,
         start: Commit,
         limits: LineLimits,
-        passing: Collection[tuple[str, int]],
+        passing: Collection[Passing],
         *,
         by_stream: bool,
     ) -> None:

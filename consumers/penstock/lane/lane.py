@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.core.order.fetch_queue import StreamShare
-from penstock.core.order.line_stop import LineLimits, LineStop
+from penstock.core.order.line_stop import LineLimits, LineStop, Passing
 from penstock.core.order.releases import PartitionOrder, Release, Room
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.ticket_origin import StoppedOwner
@@ -52,13 +52,13 @@ class Lane(ReceivingLane):
         fetchers: Mapping[str | None, Fetchers],
         on_stopped: Callable[["Lane", LineStop], None],
         limits: LaneLimits,
-        passing: Collection[tuple[str, int]] = (),
+        passing: Collection[Passing] = (),
         stream_share: StreamShare | None = None,
     ) -> None:
         """`number`: the source's number of the partition. `topic_id`: which incarnation of its
         topic is read; None: not known. `stream_share`: given only if order is kept per stream.
-        `fetchers`: for each model, its fetchers. `passing`: the streams and offsets of records
-        whose dead letters an operator lets pass, so that these letters stop no line.
+        `fetchers`: for each model, its fetchers. `passing`: the records whose dead letters an
+        operator lets pass, so that these letters stop no line.
         """
         super().__init__(
             where,

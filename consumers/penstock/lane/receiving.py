@@ -15,7 +15,7 @@ from penstock.core.order.fetch_queue import (
     FetchQueueInOrder,
     StreamShare,
 )
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.order.line_stop import LineLimits, Passing
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.ticket_origin import Owner
 from penstock.lane.account import LaneAccount
@@ -47,7 +47,7 @@ class ReceivingLane(LaneAccount):
         where: Where,
         start: Commit,
         limits: LineLimits,
-        passing: Collection[tuple[str, int]],
+        passing: Collection[Passing],
         *,
         budget: Budget,
         decode: Decode,

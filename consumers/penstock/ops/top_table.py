@@ -8,14 +8,26 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from penstock.core.diagnosis.problem import BAD
 from penstock.terminal_text import cut, visible
 
-STREAMS = ("stream", "objects/s", "rows/s", "p50 ms", "p99 ms", "age s", "owed", "rejected", "last")
+STREAMS = (
+    "stream",
+    "state",
+    "objects/s",
+    "rows/s",
+    "p50 ms",
+    "p99 ms",
+    "age s",
+    "heard s",
+    "owed",
+    "rejected",
+    "last",
+)
 WORKERS = (
     "worker",
     "in/s",
@@ -29,6 +41,11 @@ WORKERS = (
     "partitions",
 )
 ALL_IS_WELL = "all is well"
+# On a terminal of fewer columns these figures are left out, and texts get so many columns.
+NARROW = 120
+WIDE_ONLY = {"objects/s", "rows/s", "p50 ms", "rejected", "last", "reads"}
+NARROW_TEXT = 24
+TEXTS = ("worker", "stream", "state", "limit", "last")
 
 
 def render(document: Mapping[str, Any]) -> RenderableType:
@@ -38,7 +55,7 @@ def render(document: Mapping[str, Any]) -> RenderableType:
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _problems(document["problems"])
     workers: Sequence[Mapping[str, Any]] = document.get("processes") or [document]
-    yield _table(WORKERS, [_worker(one) for one in workers])
+    yield _Fitted(WORKERS, [_worker(one) for one in workers])
     for store, one in sorted(_hedged(workers).items()):
         if any(one.values()):
             yield visible(
@@ -48,7 +65,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     streams = [_stream(one) for worker in workers for one in worker.get("streams") or ()]
     if streams:
         yield Text()
-        yield _table(STREAMS, streams)
+        yield _Fitted(STREAMS, streams)
 
 
 def _hedged(workers: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping[str, int]]:
@@ -97,12 +114,15 @@ def _reads(status: Mapping[str, Any]) -> Text:
 
 
 def _stream(one: Mapping[str, Any]) -> list[Text]:
-    figures = ("objects_per_s", "rows_per_s", "p50_ms", "p99_ms", "age_s", "owed", "rejected")
+    figures = ("objects_per_s", "rows_per_s", "p50_ms", "p99_ms", "age_s", "heard_s", "owed")
     said = " ".join(str(one[key]) for key in ("last_code", "last_message") if one.get(key))
+    state = visible(one["state"])
+    state.stylize({"bad": "red", "warn": "yellow"}.get(one["level"], ""))
     return [
         cut(str(one["stream"])),
-        *(_figure(one.get(key)) for key in figures),
-        cut("stopped" if one.get("stopped") else said),
+        state,
+        *(_figure(one.get(key)) for key in (*figures, "rejected")),
+        cut(said),
     ]
 
 
@@ -112,11 +132,31 @@ def _figure(value: Any) -> Text:
     return Text(f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
-    table = Table(pad_edge=False, box=None)
-    for number, name in enumerate(names):
-        is_text = name in ("worker", "stream", "limit", "last")
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=number == 0)
-    for row in rows:
-        table.add_row(*row)
-    return table
+class _Fitted:
+    """A table of one line a row, which shows what the terminal has room for."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+        self._names = names
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        is_narrow = options.max_width < NARROW
+        shown = [
+            number
+            for number, name in enumerate(self._names)
+            if not (is_narrow and name in WIDE_ONLY)
+        ]
+        table = Table(pad_edge=False, box=None)
+        for number in shown:
+            name = self._names[number]
+            is_text = name in TEXTS
+            table.add_column(
+                name,
+                justify="left" if is_text else "right",
+                no_wrap=True,
+                overflow="ellipsis",
+                max_width=NARROW_TEXT if is_text and is_narrow else None,
+            )
+        for row in self._rows:
+            table.add_row(*(row[number] for number in shown if number < len(row)))
+        yield table

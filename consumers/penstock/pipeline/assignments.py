@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import asynccontextmanager
 from typing import Any
 
-from penstock.core.order.line_stop import LineStop
+from penstock.core.order.line_stop import LineStop, Passing
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Transient, usage
 from penstock.lane.lane import Lane
@@ -98,11 +98,11 @@ class Assignments:
         is_there = self._lanes.get(lane.number) is lane
         return is_there and not (self._leaving[lane.number] or lane.suspended)
 
-    def let_pass(self, partition: int, stream: str, offset: int) -> None:
-        """An operator wants this record to be answered by its error. From now on neither the
-        partition nor the stream stops at the record.
+    def let_pass(self, partition: int, passing: Passing) -> None:
+        """An operator wants these records to be answered by their errors. From now on neither the
+        partition nor the stream stops at them.
         """
-        self._open.passing[partition].add((stream, offset))
+        self._open.passing[partition].add(passing)
 
     # The group assigns partitions.
 

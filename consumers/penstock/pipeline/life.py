@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from penstock.core.order.line_stop import LineStop, Word, decode_words
+from penstock.core.order.line_stop import LineStop, Passing, Word, decode_words
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Fatal, PenstockError
 from penstock.lane.lane import Lane
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 # While a partition or a stream is stopped, the worker looks after each such pause whether an
 # operator has said how to go on (`penstock dlq resume` or `skip`).
 WORDS_S = 2.0
+# While a word is obeyed, the pipeline looks this often whether it has had its effect, because the
+# operator waits for that.
+OBEYED_S = 0.5
 
 
 class Pipeline:
@@ -166,7 +169,7 @@ class Pipeline:
                 if self.stopped and not await self._act_on_words():
                     self._end_if_all_stopped()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(WORDS_S):
+                    async with asyncio.timeout(OBEYED_S if self._obeyed else WORDS_S):
                         await self._line_stops.wait()
                 self._line_stops.clear()
 
@@ -205,7 +208,9 @@ class Pipeline:
                     self._obeyed[heard] = stop
                     found.append(f"{word.verb} stream {stop.stream!r} at offset {stop.offset}")
                     if word.verb == "skip":
-                        self.assignments.let_pass(lane.number, stop.stream, stop.offset)
+                        last = stop.offset if word.until is None else word.until
+                        passing = Passing(stop.stream, stop.offset, last)
+                        self.assignments.let_pass(lane.number, passing)
         return found
 
     async def _mark_obeyed(self) -> None:
@@ -227,7 +232,7 @@ class Pipeline:
                     continue
                 del self._obeyed[heard]
                 self._settled.discard(heard)
-            elif stop.offset in lane.ledger.progress or any(map(word.is_about, lane.stops)):
+            elif _is_past(lane, word, stop) or any(map(word.is_about, lane.stops)):
                 self._settled.add(heard)
 
     def _end_if_all_stopped(self) -> None:
@@ -243,3 +248,9 @@ class Pipeline:
             "error instead, say penstock dlq skip STREAM before."
         )
         self.stop()
+
+
+def _is_past(lane: Lane, word: Word, stop: LineStop) -> bool:
+    """Is all answered that the word is about? There may be no record at the last offset."""
+    last = stop.offset if word.until is None else word.until
+    return last in lane.ledger.progress or lane.ledger.progress.next_offset > last

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from penstock.core.order.line_stop import LineStop
+from penstock.core.order.line_stop import LineStop, Passing
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.lane.lane import Lane
@@ -43,9 +43,8 @@ class OpenLanes:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         # The generation of the lane that was opened last: how many lanes have been opened so far.
         self.generation = 0
-        # For each partition: the streams and offsets of the records whose dead letters an operator
-        # lets pass.
-        self.passing: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+        # For each partition: the records whose dead letters an operator lets pass.
+        self.passing: defaultdict[int, set[Passing]] = defaultdict(set)
 
     @property
     def partitions(self) -> list[int]:

@@ -15,7 +15,7 @@ from penstock.core.health.hedging import Hedging
 from penstock.core.health.limiter import Limiter
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.order.fetch_queue import StreamShare
-from penstock.core.order.line_stop import LineStop
+from penstock.core.order.line_stop import LineStop, Passing
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.decoders.protocol import Decoders
@@ -134,7 +134,7 @@ class Wiring:
         generation: int,
         start: Commit,
         on_stopped: Callable[[Lane, LineStop], None],
-        passing: Collection[tuple[str, int]],
+        passing: Collection[Passing],
     ) -> Lane:
         lane = self.settings.lane
         return Lane(

@@ -16,9 +16,14 @@ ANYWHERE = Word("resume", None, stream_digest("b"), 2)
 
 
 def test_words_are_read_as_they_were_said() -> None:
-    words = [SKIP, ANYWHERE, *obeyed([SKIP._replace(number=3)], [SKIP._replace(number=3)])]
+    words = [
+        SKIP,
+        ANYWHERE,
+        SKIP._replace(until=99),
+        *obeyed([SKIP._replace(number=3)], [SKIP._replace(number=3)]),
+    ]
     assert decode_words(encode_words(words)) == words
-    assert [word.is_done for word in words] == [False, False, True]
+    assert [word.is_done for word in words] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("text", ["", "l1:", "l1:skip", "l1:skip.g.0.0;x", "l2:skip.1.2.3"])
@@ -27,7 +32,7 @@ def test_what_cannot_be_read_is_left_out(text: str) -> None:
 
 
 def test_a_text_of_the_most_words_fits_into_the_metadata_of_a_commit() -> None:
-    longest = Word("resume", (1 << 63) - 1, "f" * 16, 16**14 - 1, is_done=True)
+    longest = Word("resume", (1 << 63) - 1, "f" * 16, 16**14 - 1, is_done=True, until=(1 << 63) - 1)
     assert len(encode_words([longest] * (2 * MOST_WORDS))) <= 4_000
 
 

@@ -11,6 +11,7 @@ command, and the source.
 import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
@@ -29,6 +30,8 @@ Change = Callable[[list[Word]], list[Word]]
 # Between a write and the look whether it has held: longer than another process takes from its read
 # to its write. The pauses differ, so that of several processes one is the last to write.
 READ_BACK_S = (0.3, 0.9)
+# Between two looks whether a worker has obeyed.
+LOOK_S = 0.5
 
 
 async def tell_stopped_lines(settings: config.Kafka, said: Mapping[Where, Word]) -> None:
@@ -54,6 +57,30 @@ async def tell_stopped_lines(settings: config.Kafka, said: Mapping[Where, Word])
 
 async def mark_obeyed(settings: config.Kafka, where: Where, done: Collection[Word]) -> None:
     await _change(settings, {where: lambda known: obeyed(known, done)})
+
+
+async def obeyed_words(
+    settings: config.Kafka, said: Mapping[Where, Word], within_s: float
+) -> Collection[Where]:
+    """Wait until workers have obeyed the words, or the time has passed. Returns the partitions
+    whose words were obeyed.
+    """
+    group = lines_group(settings.group)
+    consumer = member_of_none(settings, group)
+    left = {TopicPartition(*where): word for where, word in said.items()}
+    done: list[Where] = []
+    async with opened(consumer, settings, "a question about stopped lines"):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while left:
+                    texts = await words(client_of(consumer), group, left)
+                    for part, word in list(left.items()):
+                        known = decode_words(texts.get(part, ""))
+                        if any(one.is_done and one[:4] == word[:4] for one in known):
+                            del left[part]
+                            done.append(Where(*part))
+                    await asyncio.sleep(LOOK_S if left else 0.0)
+    return done
 
 
 async def _change(settings: config.Kafka, changes: Mapping[Where, Change]) -> None:

@@ -80,6 +80,14 @@ class LineStop(NamedTuple):
         return f"stream {self.stream!r} at {where}: {self.limit}; now {self.code}: {message}"
 
 
+class Passing(NamedTuple):
+    """Dead letters of this stream stop no line at the records from `first` to `last`."""
+
+    stream: str
+    first: int
+    last: int
+
+
 class _Stream:
     """The account of one stream. `recent`: one bit for each of the last objects, 1 if the object
     has a dead letter. `failing`: the object that is leaving now has a dead letter. `failed_record`:
@@ -127,15 +135,15 @@ class LetterAccount:
     """Counts the dead letters of one lane. `stopped_at`: the records at which lines stopped under
     the present limits, in this assignment or a former one. A dead letter for one of these records
     stops its line at once, because otherwise each restart would let as many dead letters through as
-    the limits allow, until the cause is mended. `passing`: the streams and offsets of records whose
-    dead letters may always leave, whatever the limits are.
+    the limits allow, until the cause is mended. `passing`: the records whose dead letters may
+    always leave, whatever the limits are.
     """
 
     def __init__(
         self,
         limits: LineLimits,
         stopped_at: Collection[int] = (),
-        passing: Collection[tuple[str, int]] = (),
+        passing: Collection[Passing] = (),
     ) -> None:
         self.limits = limits
         self._is_off = limits == NO_LIMITS
@@ -153,7 +161,9 @@ class LetterAccount:
         name = stream if len(stream) <= _KEPT_CHARS else _digest(stream)
         account = self._streams.pop(name, None) or self._opened()
         self._streams[name] = account
-        passes = (stream, offset) in self._passing
+        passes = bool(self._passing) and any(
+            one.stream == stream and one.first <= offset <= one.last for one in self._passing
+        )
         if failed and not account.failing:
             if not passes and (limit := self._limit_of(account, offset)):
                 return limit
@@ -181,10 +191,12 @@ def _digest(stream: str) -> bytes:
 
 
 WORDS_PREFIX = "l1:"
-# A commit's metadata takes 4,096 characters, and a word has at most 57 characters. So this many
+# A commit's metadata takes 4,096 characters, and a word has at most 74 characters. So this many
 # words always fit.
 MOST_WORDS = 50
-_WORD = re.compile(r"(resume|skip)\.(-|[0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})(\+?)")
+_WORD = re.compile(
+    r"(resume|skip)\.(-|[0-9a-f]{1,16})(?:~([0-9a-f]{1,16}))?\.([0-9a-f]{16})\.([0-9a-f]{1,14})(\+?)"
+)
 
 # What is to happen to the object at which the line stopped. `resume`: the object is tried again;
 # `skip`: the object is answered by its error.
@@ -194,7 +206,8 @@ Verb = Literal["resume", "skip"]
 class Word(NamedTuple):
     """What an operator says about one stop. `offset`: where the line has stopped; None: wherever it
     stands when the word is heard. `stream`: the digest of the stream's name. `number` is unique
-    among the words about a stream. `is_done`: a worker has obeyed it.
+    among the words about a stream. `is_done`: a worker has obeyed it. `until`: the word is about
+    all stops of the stream up to this offset; None: about one.
     """
 
     verb: Verb
@@ -202,9 +215,12 @@ class Word(NamedTuple):
     stream: str
     number: int
     is_done: bool = False
+    until: int | None = None
 
     def is_about(self, stop: LineStop) -> bool:
-        return self.offset in (None, stop.offset) and self.stream == stream_digest(stop.stream)
+        last = self.offset if self.until is None else self.until
+        is_there = self.offset is None or self.offset <= stop.offset <= (last or 0)
+        return is_there and self.stream == stream_digest(stop.stream)
 
 
 def stream_digest(stream: str) -> str:
@@ -222,6 +238,7 @@ def encode_words(words: Sequence[Word]) -> str:
 
 def _encoded(word: Word) -> str:
     where = "-" if word.offset is None else f"{word.offset:x}"
+    where += "" if word.until is None else f"~{word.until:x}"
     return f"{word.verb}.{where}.{word.stream}.{word.number:x}{'+' if word.is_done else ''}"
 
 
@@ -232,9 +249,10 @@ def decode_words(text: str) -> list[Word]:
         Word(
             part[1],  # type: ignore[arg-type]
             None if part[2] == "-" else int(part[2], 16),
-            part[3],
-            int(part[4], 16),
-            part[5] == "+",
+            part[4],
+            int(part[5], 16),
+            part[6] == "+",
+            None if part[3] is None else int(part[3], 16),
         )
         for part in parts
         if part is not None
