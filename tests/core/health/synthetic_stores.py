@@ -64,17 +64,22 @@ class Rated:
 
 
 class Queueing:
-    """Has so many places, before which requests queue. `lost_at_s`: half of them are lost then."""
+    """Has so many places, before which requests queue. `lost_at_s`: then half of them are lost, or
+    all but `left`.
+    """
 
-    def __init__(self, places: int, answer_s: float, lost_at_s: float = math.inf) -> None:
+    def __init__(
+        self, places: int, answer_s: float, lost_at_s: float = math.inf, left: int | None = None
+    ) -> None:
         self.free_s = [0.0] * places
         self.answer_s = answer_s
         self.lost_at_s = lost_at_s
+        self.left = places // 2 if left is None else left
 
     def ask(self, now_s: float, in_flight: int, random: Random) -> tuple[bool, float]:
         if now_s >= self.lost_at_s:
             self.lost_at_s = math.inf
-            del self.free_s[len(self.free_s) // 2 :]
+            del self.free_s[self.left :]
         begins_s = max(now_s, self.free_s.pop(0))
         ends_s = begins_s + self.answer_s * random.lognormvariate(0, SIGMA)
         insort(self.free_s, ends_s)

@@ -40,6 +40,60 @@ def test_a_backlog_is_worked_off_nearly_as_fast_as_by_the_best_constant(
     assert found.refused <= 0.02 * found.answered
 
 
+@pytest.mark.parametrize(
+    ("places", "left", "within_s"), [(64, 32, 3), (64, 16, 3), (64, 8, 4), (256, 8, 9)]
+)
+def test_a_service_that_loses_most_of_its_places_gets_as_much_less_within_seconds(
+    places: int, left: int, within_s: float
+) -> None:
+    def service() -> Queueing:
+        return Queueing(places, 0.030, lost_at_s=10.0, left=left)
+
+    from_s, end_s = 10.0 + within_s, 25.0
+    best = run(service(), Limiter(left), end_s, from_s=from_s).answered
+    found = run(service(), auto(), end_s, from_s=from_s)
+    assert found.answered >= 0.9 * best
+    assert found.in_flight_s / (end_s - from_s) <= 1.5 * left
+
+
+def test_a_level_that_was_refused_once_does_not_keep_the_limit_from_falling() -> None:
+    service, limiter = Queueing(64, 0.030, lost_at_s=8.0, left=8), auto()
+    is_chance = True
+
+    def refuse_once(now_s: float) -> None:
+        nonlocal is_chance
+        if is_chance and now_s > 7.0 and limiter.has_room:
+            is_chance = False
+            limiter.failed(limiter.begin(now_s), now_s, is_full=True)
+
+    found = run(service, limiter, 30.0, from_s=15.0, each=refuse_once)
+    assert not is_chance
+    assert found.in_flight_s / 15.0 <= 1.5 * 8
+
+
+def test_a_refusal_counts_for_the_requests_in_flight_and_not_for_a_limit_that_nobody_reached() -> (
+    None
+):
+    limiter = Limiter(MOST, 64)
+    requests = [limiter.begin(0.0) for _ in range(12)]
+    for request in requests[:8]:
+        limiter.answered(request, 0.01)
+    limiter.failed(requests[-1], 0.02, is_full=True)
+    assert limiter.limit == 6
+
+
+def test_a_limit_that_falls_by_comparison_is_no_strain() -> None:
+    limiter, strained = auto(), False
+
+    def look(now_s: float) -> None:
+        nonlocal strained
+        strained = strained or limiter.is_strained(now_s)
+
+    run(Queueing(64, 0.030, lost_at_s=5.0, left=8), limiter, 12.0, each=look)
+    assert limiter.limit < 16
+    assert not strained
+
+
 def test_a_store_that_becomes_far_is_kept_up_with_within_three_seconds() -> None:
     """640 arrivals a second need one request at a time at 2 ms, and 40 at 60 ms."""
     store, limiter = Steady(0.002, later_s=0.060, at_s=5.0), auto()

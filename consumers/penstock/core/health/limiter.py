@@ -13,6 +13,9 @@ Vegas compare with such a base line; BBR and PCC experiment.)
 the limit, and nothing changes.
 - Steps are half of the level until one fails, then a quarter. From 16 to 256 they take 14 rounds,
 so a start needs to know nothing of arrivals. After a failed step the limit rests.
+- If answers take half as long again as in the last comparison, the service is farther away or bears
+less. Half of the level tells which. Such steps down grow; then the best level is searched between
+the last two.
 - A service that says that it has too much to do, or does not answer in time, halves the limit, once
 for all requests that were under way. The limit then goes back fast to a part of where it was, and
 from there slowly.
@@ -31,6 +34,12 @@ from typing import Final, Literal
 WORTH: Final = 0.25
 FAST_STEP: Final = 1.5
 FINE_STEP: Final = 1.25
+# The steps down before a service that has slowed.
+WIDE_STEP: Final = 2.0
+WIDEST_STEP: Final = 4.0
+# A service has slowed if its answers take this many times as long as they did, though the level is
+# the same. If the level is higher, they may take as many times as long as its square.
+SLOWED: Final = 1.5
 # At least this share of the requests must find the limit reached. With less, a higher limit hardly
 # shortens the wait.
 WAITING_SHARE: Final = 0.1
@@ -136,9 +145,13 @@ class Limiter:
         self._step = FAST_STEP
         # Did the last comparison find that a higher level is not worth it?
         self._is_held = False
-        # Was the last step up (1), down (-1), or is there none (0)?
-        self._last_step = 0
+        # Does the search go up (1) or down (-1), or does the next result tell (0)?
+        self._way = 0
+        # Is the best level between the last two?
+        self._is_between = False
         self._rest_until_s = -math.inf
+        # The level that the last comparison preferred.
+        self._base: Level | None = None
         self._recent: float | None = None
         self._long_run: float | None = None
         self._answered_s = -math.inf
@@ -222,8 +235,10 @@ class Limiter:
         """The service answered. A refusal of what was asked counts as an answer."""
         self.in_flight -= 1
         self._silent_since_s = now_s
-        took_s = max(now_s - request.began_s, 1e-6)
-        self._note_time(math.log(took_s), now_s)
+        log_s = math.log(max(now_s - request.began_s, 1e-6))
+        self._note_time(log_s, now_s)
+        if request.size != 1.0:
+            log_s -= math.log(request.size)
         if self._level < self._steady:
             self._set(min(self._steady, self._level + 1.0))
         elif self.is_constant or self._level < self._ceiling:
@@ -231,9 +246,9 @@ class Limiter:
                 self._set(min(float(self.most), self._level + 1.0 / GROW_AFTER_ANSWERS))
         elif request.level is not None:
             if request.level is self._measured:
-                request.level.add(math.log(took_s / request.size))
+                request.level.add(log_s)
                 if request.level.answers >= self._enough(request.level):
-                    self._measure_next(now_s)
+                    self._measure_next(request.level, now_s)
         elif self._measured is None and self._is_wanted and now_s >= self._rest_until_s:
             self._begin_to_measure()
 
@@ -265,7 +280,7 @@ class Limiter:
 
     def _set(self, level: float) -> None:
         self._level = level
-        self.limit = int(level)
+        self.limit = round(level)
 
     def _move(self, level: float) -> None:
         self._steady = level
@@ -293,8 +308,8 @@ class Limiter:
         self._move(self._level)
 
     def _forget(self) -> None:
-        self._low = self._high = self._measured = None
-        self._step, self._last_step = FAST_STEP, 0
+        self._low = self._high = self._measured = self._base = None
+        self._step, self._way, self._is_between = FAST_STEP, 0, False
 
     def _begin_to_measure(self) -> None:
         # The level of the last refusal is passed. Else a lower level could not be measured.
@@ -306,20 +321,36 @@ class Limiter:
         self._turns = 0
         self._take(self._low if low == self._level else self._high)
 
+    def _has_slowed(self, level: Level) -> bool:
+        if self._base is None:
+            return False
+        times = max(1.0, level.requests / self._base.requests)
+        return level.mean - math.sqrt(level.error) - self._base.mean > math.log(SLOWED * times**2)
+
+    def _look_below(self, high: Level) -> None:
+        self._forget()
+        self._step = WIDE_STEP
+        self._low, self._high = Level(self._below(high.requests)), high
+        self._turns = 1
+        self._take(self._low)
+
     def _take(self, level: Level) -> None:
         self._measured = level
-        self.limit = int(level.requests)
+        self.limit = round(level.requests)
         self._to_skip = self.limit
 
     def _enough(self, level: Level) -> int:
         return max(LEAST_ANSWERS, int(level.requests)) * (self._turns // 2 + 1)
 
-    def _measure_next(self, now_s: float) -> None:
+    def _measure_next(self, measured: Level, now_s: float) -> None:
         low, high = self._low, self._high
         assert low is not None
         assert high is not None
+        if self._has_slowed(measured):
+            self._look_below(measured)
+            return
         self._turns += 1
-        other = high if self._measured is low else low
+        other = high if measured is low else low
         if other.answers < LEAST_ANSWERS:
             self._take(other)
             return
@@ -337,16 +368,23 @@ class Limiter:
 
     def _went(self, direction: int, to: Level, now_s: float) -> None:
         """A level was better than the other one: go on in its direction. If the step before went
-        the other way, this level is the best one.
+        the other way, the best level is between the two, and steps become smaller.
         """
-        turned = self._last_step == -direction
-        self._is_held = turned or direction < 0
-        self._last_step = direction
+        if not self._way:
+            self._way = direction
+            self._step = min(self._step, FAST_STEP) if direction > 0 else max(self._step, FAST_STEP)
+        elif self._is_between or direction != self._way:
+            self._is_between = True
+            self._step = math.sqrt(self._step)
+        elif self._step >= WIDE_STEP:
+            self._step = WIDEST_STEP
+        self._is_held = self._is_between or direction < 0
+        self._base = to
         is_end = to.requests >= self.most if direction > 0 else to.requests <= 1.0
-        if turned or is_end:
+        if is_end or (self._is_between and self._step < FINE_STEP):
             self._rest(to, now_s)
             return
-        if direction > 0:
+        if self._way > 0:
             self._low, self._high = to, Level(self._above(to.requests))
             self._take(self._high)
         else:
@@ -358,8 +396,8 @@ class Limiter:
     def _rest(self, at: Level, now_s: float) -> None:
         self._is_held = True
         self._rest_until_s = now_s + REST_S
-        self._low = self._high = self._measured = None
-        self._step = FINE_STEP
+        self._forget()
+        self._step, self._base = FINE_STEP, at
         self._move(at.requests)
 
     def _above(self, level: float) -> float:
