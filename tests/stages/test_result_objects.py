@@ -12,6 +12,7 @@ import pytest
 from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.core.routing.model_routes import Route
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.window import WindowLimits
 from penstock.encodings import result_formats
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
@@ -265,6 +266,37 @@ async def test_objects_that_end_together_are_written_together() -> None:
     await run_to_end(world, 40)
     assert len(world.results.objects) == 40
     assert [record["source"]["offset"] for record in world.records()] == list(range(40))
+
+
+@pytest.mark.parametrize(("most", "begin", "reached"), [(8, {}, 8), (64, {DEFAULT: 8}, 32)])
+def test_as_many_results_are_written_at_a_time_as_the_store_bears(
+    most: int, begin: dict[str, int], reached: int
+) -> None:
+    """A number is kept; otherwise they become more while more bring more."""
+
+    @virtual_time
+    async def scenario() -> None:
+        world = writing(World(partitions=4))
+        world.with_settings(fetchers=most, begin_fetches=begin, max_objects=1_000)
+        writes, at_most = 0, 0
+
+        async def far(_: Location) -> None:
+            nonlocal writes, at_most
+            writes += 1
+            at_most = max(at_most, writes)
+            await asyncio.sleep(0.03)
+            writes -= 1
+
+        world.results.on_step = far
+        async with running(world):
+            for number in range(2_000):
+                world.announce(f"{number}.csv", csv(2), partition=number % 4)
+            await until(
+                lambda: sum(world.next_offset(n) for n in range(4)) == 2_000, within_s=120.0
+            )
+        assert reached <= at_most <= most
+
+    scenario()
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])

@@ -85,10 +85,7 @@ class Wiring:
         self.consume = Consume(source, self.lanes, clock)
         self.shadow = self._shadow(draw)
         self.samples = Samples(clock) if settings.samples else None
-        self.reads = {
-            store: StoreReads(Limiter(most, settings.objects.begin_fetches.get(store)), clock)
-            for store, most in settings.objects.stores.items()
-        }
+        self.reads = {store: self._turns(store) for store in settings.objects.stores}
         self.hedgings = {
             store: Hedging(self.reads[store].limiter) for store in settings.objects.hedged
         }
@@ -258,7 +255,13 @@ class Wiring:
         plan, results = self.settings.results, self.adapters.results
         if plan is None or results is None:
             return None
-        return ObjectResults(results, plan, offload, self.telemetry, self._guards)
+        writes = self._turns(DEFAULT)
+        return ObjectResults(results, plan, offload, writes, self.telemetry, self._guards)
+
+    def _turns(self, store: str) -> StoreReads:
+        terms = self.settings.objects
+        limiter = Limiter(terms.stores[store], terms.begin_fetches.get(store))
+        return StoreReads(limiter, self.adapters.clock)
 
     def _help_regions(self) -> HelpRegions | None:
         neighbours, telemetry = self.adapters.neighbours, self.telemetry.region

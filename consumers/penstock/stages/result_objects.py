@@ -2,13 +2,14 @@
 
 Rule: a result is complete before its record leaves and before any row of its object counts as
 delivered. A lane adds rows to its results in order, and completes many results side by side: a
-store may take 30 ms for each. Results of one name are completed in the order in which they got
-their last rows, so that the last one stays. If the writing of a result is interrupted, the result
-is given up, and later written again from the object's first row: readers never see an incomplete
-result, and a compressed format cannot be continued. After an unforeseen exception the result is
-written once more, if all its rows are still in memory. They are, if no release with rows of it is
-delivered yet. Otherwise the object is answered by that error. Owner: the publish stage, which has
-one `LaneResults` per lane; results that a lane leaves open are given up.
+store may take 30 ms for each, and as many are sent at a time as bring more. Results of one name are
+completed in the order in which they got their last rows, so that the last one stays. If the writing
+of a result is interrupted, the result is given up, and later written again from the object's first
+row: readers never see an incomplete result, and a compressed format cannot be continued. After an
+unforeseen exception the result is written once more, if all its rows are still in memory. They are,
+if no release with rows of it is delivered yet. Otherwise the object is answered by that error.
+Owner: the publish stage, which has one `LaneResults` per lane; results that a lane leaves open are
+given up.
 """
 
 import asyncio
@@ -29,13 +30,13 @@ from penstock.encodings.base import Encoding, rows_of
 from penstock.errors import Unforeseen, first_cause
 from penstock.messages.prediction import Result
 from penstock.ports import Location, Results
+from penstock.stages.store_reads import StoreReads
 from penstock.telemetry.worker import Telemetry
 
 # Encoding fewer bytes than this takes less time than handing them to a thread.
 IN_THREAD_BYTES = 64 * 1024
-# The most results that a worker completes at the same time: at 30 ms for each, two thousand a
-# second.
-AT_A_TIME = 64
+# Up to this size a result is sent by one request, whose time is compared with that of others.
+COMPARED_BYTES = 256 * 1024
 
 # A function that runs the given work in a thread, so that it does not hold up the event loop.
 Offload = Callable[[Callable[[], bytes]], Awaitable[bytes]]
@@ -112,6 +113,7 @@ class ObjectResults:
         results: Results,
         plan: ResultPlan,
         offload: Offload,
+        writes: StoreReads,
         telemetry: Telemetry,
         guards: Guards,
     ) -> None:
@@ -122,7 +124,7 @@ class ObjectResults:
         self._plan = plan
         self._offload = offload
         self._telemetry = telemetry
-        self._at_a_time = asyncio.Semaphore(AT_A_TIME)
+        self._writes = writes
         self._turns: dict[Location, Turn] = {}
 
     @asynccontextmanager
@@ -140,8 +142,16 @@ class ObjectResults:
         return Turn(self._turns, result.location)
 
     async def complete(self, result: ResultObject) -> Result:
-        async with self._at_a_time:
+        write = await self._writes.begin()
+        try:
             found = await result.complete()
+        except BaseException as error:
+            self._writes.broke(write, error)
+            raise
+        if found.bytes <= COMPARED_BYTES:
+            self._writes.answered(write)
+        else:
+            self._writes.dropped(write)
         self._telemetry.result_written(found.bytes)
         return found
 

@@ -1,5 +1,8 @@
 """The reads of one store that are in flight, of the objects of all models.
 
+The writes of results take turns in the same way, under a limit of their own: a write takes longer
+than a read, so their times are not compared.
+
 Rule: a read is in flight from its request to its first answer; a small object, which is read whole,
 until its last byte. A read waits for nothing but the store, so it always ends: whatever the limit
 is, every read has its turn, in the order in which they came. What an object waits for after that (a
@@ -39,7 +42,7 @@ class StoreReads:
         """
         return max(self._least, self.limiter.limit)
 
-    async def begin(self, tries: Tries) -> Request:
+    async def begin(self, tries: Tries | None = None) -> Request:
         """Wait until a request may be sent. This wait does not count against the object."""
         limiter, now_s = self.limiter, self._clock.now()
         if not self._waiting and limiter.has_room:
@@ -56,7 +59,8 @@ class StoreReads:
             if turn.done() and not turn.cancelled():
                 self.dropped(turn.result())
             raise
-        tries.kept_waiting(self._clock.now() - now_s)
+        if tries is not None:
+            tries.kept_waiting(self._clock.now() - now_s)
         return request
 
     def answered(self, request: Request) -> None:
