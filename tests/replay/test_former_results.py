@@ -1,12 +1,15 @@
 """Answers of then that are in result objects are compared as if they were on the topic."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.stores.folder import FolderObjects
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.routing.store_choice import StoreChoice
@@ -14,8 +17,9 @@ from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
 from penstock.messages.command_json import Difference
+from penstock.ports import Location
 from penstock.replay.diff import NOW, THEN, Pairing
-from penstock.replay.former_results import ROWS, FormerResults
+from penstock.replay.former_results import AT_A_TIME, ROWS, FormerResults
 from tests.replay.test_diff import SPANS, planned, record
 
 NOW_ANSWERS = [
@@ -70,6 +74,36 @@ async def compared(folder: Path, then: Sequence[bytes], now: Sequence[bytes]) ->
     pairing.end()
     results.tell()
     return pairing.report()
+
+
+async def test_results_are_fetched_side_by_side() -> None:
+    memory = MemoryObjects()
+    encoding = result_formats.find("jsonl")()
+    encoding.add(Rows(0, [b"1"], None, {}))
+    memory.put("b", "x.jsonl", data := encoding.close())
+
+    at_most = 0
+    reads = set[int]()
+
+    async def far(_: Location) -> None:
+        nonlocal at_most
+        number = len(memory.opened)
+        reads.add(number)
+        at_most = max(at_most, len(reads))
+        for _turn in range(10):
+            await asyncio.sleep(0)
+        reads.remove(number)
+
+    async def values() -> AsyncGenerator[list[bytes]]:
+        yield [claim(offset, data, "jsonl") for offset in range(4 * AT_A_TIME)]
+
+    memory.on_open = far
+    results = FormerResults(memory, StoreChoice.one(), lambda *_: True)
+    given = [orjson.loads(one) async for some in results.in_place(values()) for one in some]
+    assert at_most == AT_A_TIME
+    assert [one["id"] for one in given if one["row"] == 0] == [
+        f"refs/0/{offset}/0/0" for offset in range(4 * AT_A_TIME)
+    ]
 
 
 @pytest.mark.parametrize("format", ["jsonl", "jsonl.gz", "csv", "parquet"])

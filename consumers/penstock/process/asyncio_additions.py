@@ -1,5 +1,5 @@
-"""What our code needs beyond asyncio: a stop after a block, work beside a block, work in a thread,
-and a limited number of places.
+"""What our code needs beyond asyncio: a stop after a block, work beside a block, several works at a
+time, work in a thread, and a limited number of places.
 
 Rule: if a block fails, its own error is raised and an error of the stop is dropped. If the block
 ends without an error, an error of the stop is raised. If work beside a block fails, the block fails
@@ -8,11 +8,11 @@ with it. Owner: the caller.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, first_cause
 
 
 @asynccontextmanager
@@ -40,6 +40,16 @@ async def meanwhile(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 T = TypeVar("T")
+
+
+async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Returns the results in the order of the works. If one fails, the others are cancelled."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(work) for work in works]
+    except BaseExceptionGroup as group:
+        raise first_cause(group) from group
+    return [task.result() for task in running]
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -6,7 +6,6 @@ divide them without talking to each other. If an object's result exists, the obj
 a result appears complete or not at all. Owner: `library.predict`.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -16,9 +15,10 @@ from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_keys import StreamNames
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.ticket_origin import StoppedOwner
-from penstock.errors import Poison, first_cause
+from penstock.errors import Poison
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Record, Results
+from penstock.process.asyncio_additions import side_by_side
 
 # For how many results the store is asked at a time.
 LOOKS: Final = 64
@@ -74,14 +74,10 @@ class ExistingResults:
     async def _without_result(
         self, references: Sequence[Reference], skipped: Callable[[], object]
     ) -> list[Reference]:
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                asked = [tasks.create_task(self._has_result(one)) for one in references]
-        except BaseExceptionGroup as group:
-            raise first_cause(group) from group
+        answers = await side_by_side(self._has_result(one) for one in references)
         left = []
-        for reference, task in zip(references, asked, strict=True):
-            if task.result():
+        for reference, has_result in zip(references, answers, strict=True):
+            if has_result:
                 skipped()
             else:
                 left.append(reference)
