@@ -36,6 +36,7 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Clock, Guest, Results, Sink, Source, Transactions
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
+from penstock.process.large_pages import move_to_large_pages
 from penstock.process.signals import StopSignal
 from penstock.settings.routes import shadow_of
 from penstock.settings.worker import settings_for_worker
@@ -134,6 +135,7 @@ async def open_worker(
             kept_s = [await sink.retention_s(topic) for topic in cfg.kafka.inputs]
             telemetry.status_gauges.input_retention.set(min(filter(None, kept_s), default=None))
             _calm_garbage_collector()
+            move_to_large_pages()
             yield Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
     finally:
         for one in (model, *models.values()):
