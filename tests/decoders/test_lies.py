@@ -216,3 +216,21 @@ def test_bytes_that_belong_to_no_row_are_refused() -> None:
     message = b"".join(packed([Run(1, Matrix(np.ones((1, 2), np.float32)))]))
     with pytest.raises(ValueError, match="no row"):
         unpacked(memoryview(message + bytes(64)))
+
+
+@pytest.mark.parametrize("lengths", [[], [4], [4, 8, 8], [4, 8, 8, 8]])
+def test_rows_of_another_number_of_arrays_are_refused(lengths: list[int]) -> None:
+    header = _ENCODER.encode([_Head(1, "json", 0, None, None, False, False, False, lengths)])
+    message = len(header).to_bytes(4, "little") + header
+    with pytest.raises(ValueError, match="arrays in place of 2"):
+        unpacked(memoryview(message + bytes(-len(message) % 64 + 64 * len(lengths))))
+
+
+def test_a_reason_is_cut() -> None:
+    (run,) = heard(Run(1, None, "E" * 100_000))
+    assert run.error == "E" * 4_096
+
+
+def test_a_header_is_bounded() -> None:
+    with pytest.raises(ValueError, match="a header of"):
+        unpacked(memoryview(b"".join(packed([Run(1, None, "E" * (64 << 20))]))))

@@ -271,6 +271,17 @@ async def test_a_decoder_that_asks_for_more_than_an_object_has_is_ended(asked: s
 
 
 @pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [("texts", "of the form"), ("opaque", "of the form"), ("nothing", "that are wanted")],
+)
+async def test_rows_that_are_not_those_of_the_task_end_the_decoder(given: str, why: str) -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match=f"says nonsense: .*{why}"):
+            await read(decoders, f"give {given}".encode(), "a.deadly")
+
+
+@pytest.mark.usefixtures("planted")
 async def test_a_decoder_cannot_take_the_memory_of_its_inbox_away() -> None:
     async with pool(most=1) as decoders:
         with pytest.raises(Poison, match="done"):

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.core.rows.payload import Matrix
+from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
 from penstock.decoders import socket_messages
 from penstock.decoders.decoder_process import _Line
+from penstock.decoders.packing import packed
 from penstock.decoders.protocol import TAIL
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.format import Format, makes
@@ -77,10 +78,20 @@ def _do(word: str) -> None:
         line = _line()
         for need in [TAIL, *[Need(start, stop)] * times]:
             line.ask(need)
+    elif word.startswith("give "):
+        _line().say(socket_messages.ROWS, packed([GIVEN[word.removeprefix("give ")]]))
     elif word.startswith("call "):
         ctypes.CDLL(None).syscall(int(word.removeprefix("call ")), 0, 0, 0, 0, 0, 0)
     elif word.startswith("try "):
         raise Poison("bad_format", _tried(word.removeprefix("try ")))
+
+
+# What a decoder must not give for an object whose rows are numbers, and all of them wanted.
+GIVEN = {
+    "texts": Run(1, JsonRows.of([b"1"])),
+    "opaque": Run(1, BytesRows.of([b"1"])),
+    "nothing": Run(1, None),
+}
 
 
 def _line() -> _Line:

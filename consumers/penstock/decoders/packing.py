@@ -7,7 +7,7 @@ objects in the same batch would get their neighbours' answers, or the worker wou
 of the worker are views of the message, not copies. Owner: the two ends of one decoder's socket.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from penstock.core.rows.payload import (
     LENGTH_BYTES,
     BytesRows,
     Columns,
+    Form,
     JsonRows,
     Kept,
     Matrix,
@@ -53,10 +54,19 @@ class _Head(msgspec.Struct, array_like=True):
     lengths: list[int]
 
 
+FORMS: Final[Mapping[Form, tuple[type[Payload], ...]]] = {
+    "matrix": (Matrix,),
+    "json": (JsonRows,),
+    "bytes": (BytesRows,),
+    "columns": (Columns, Matrix),  # of text, all columns are numbers
+}
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[_Head])
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANKS: Final = b" \t\r\n"
+# A piece of rows has some thousand runs; the longest name of a member has 16 kB.
+_MOST_HEADER_BYTES: Final = 64 << 20
+_MOST_ERROR_CHARS: Final = 4_096
 
 
 def packed(runs: Iterable[Run]) -> list[Buffer]:
@@ -119,6 +129,8 @@ def _raw(values: npt.NDArray[Any]) -> memoryview:
 def unpacked(message: memoryview) -> list[Run]:
     """The runs of a message. Raises `ValueError` if its lengths do not add up."""
     header_bytes = int.from_bytes(message[:_LENGTH_BYTES], "little")
+    if header_bytes > _MOST_HEADER_BYTES:
+        raise ValueError(f"a header of {header_bytes} bytes")
     at = _LENGTH_BYTES + header_bytes
     try:
         heads = _DECODER.decode(message[_LENGTH_BYTES:at])
@@ -141,6 +153,10 @@ def unpacked(message: memoryview) -> list[Run]:
 
 
 def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
+    arrays = 2 * (head.kind in ("json", "bytes")) + (head.kind in ("matrix", "columns"))
+    arrays += 2 * head.has_columns + head.has_times + head.has_since
+    if len(head.lengths) != arrays:
+        raise ValueError(f"{len(head.lengths)} arrays in place of {arrays}")
     buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so `pop` takes the first
     if head.rows < 1 or (head.width < 1) is (head.kind == "matrix"):
         raise ValueError(f"a run of {head.rows} rows")
@@ -149,7 +165,8 @@ def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
     times = _numbers(head.rows, buffers) if head.has_times else None
     since_ms = _numbers(head.rows, buffers) if head.has_since else None
     kept = Kept(columns, times) if head.has_columns or head.has_times else None
-    return Run(head.rows, payload, head.error, head.member, kept, since_ms)
+    error = None if head.error is None else head.error[:_MOST_ERROR_CHARS]
+    return Run(head.rows, payload, error, head.member, kept, since_ms)
 
 
 def _payload(head: _Head, buffers: list[memoryview]) -> Payload | None:

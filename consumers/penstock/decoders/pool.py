@@ -22,7 +22,7 @@ import msgspec
 from penstock.decoders import late_libraries
 from penstock.decoders.bounds import missing
 from penstock.decoders.decoder_process import RANGE
-from penstock.decoders.packing import unpacked
+from penstock.decoders.packing import FORMS, unpacked
 from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task
 from penstock.decoders.socket_messages import (
     DATA,
@@ -46,8 +46,8 @@ from penstock.decoders.socket_messages import (
 from penstock.decoders.system_calls import how_ended
 from penstock.decoders.zygote_client import Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.base.runs import RowOptions, most_rows, shown
-from penstock.formats.base.source import MOST_NEED_BYTES, Need
+from penstock.formats.base.runs import RowOptions, Run, most_rows, shown
+from penstock.formats.base.source import MOST_NEED_BYTES, Need, Wanted
 from penstock.process.asyncio_additions import Places
 
 log = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ class Decoder:
         self._left_s = 0.0
         self._overran = False
         self._options, self._size, self._rows = RowOptions(), -1, 0
+        self._wants: Wanted = lambda start, stop: False
         # How many bytes of the object it was given, and has asked for by ranges.
         self._given_bytes = self._asked_bytes = 0
         self._is_asked_size = False
@@ -125,6 +126,7 @@ class Decoder:
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
         self._options, self._size, self._rows = task.options, task.size, 0
+        self._wants = task.wants_any
         self._given_bytes = self._asked_bytes = 0
         self._left_s = self._least_s
 
@@ -139,9 +141,8 @@ class Decoder:
             return need
         if letter == ROWS:
             runs = unpacked(body)
-            self._rows += sum(run.rows for run in runs)
-            if self._rows > self._most_rows():
-                raise ValueError(f"{self._rows} rows")
+            for run in runs:
+                self._check_run(run)
             return runs
         if letter == FAILED:
             how = f"failed: {shown(bytes(body))!r}"
@@ -165,6 +166,16 @@ class Decoder:
         if not is_part or self._asked_bytes > max(_FREE_BYTES, self._size * _MOST_READ):
             raise ValueError(f"it asks for bytes {need.start} to {need.stop} of {self._size}")
 
+    def _check_run(self, run: Run) -> None:
+        first = self._rows
+        self._rows += run.rows
+        if self._rows > self._most_rows():
+            raise ValueError(f"{self._rows} rows")
+        if run.payload is not None and type(run.payload) not in FORMS[self._options.form]:
+            raise ValueError(f"rows of the form {type(run.payload).__name__}")
+        if run.payload is None and run.error is None and self._wants(first, self._rows):
+            raise ValueError("it leaves out rows that are wanted")
+
     def _most_rows(self) -> int:
         most = self._options.rows
         return most if self._size < 0 else min(most, most_rows(self._size, self._options))
@@ -174,7 +185,7 @@ class Decoder:
             if note.about:
                 self._options.notices.once(note.text, about=note.about)
             else:
-                log.log(note.level, "%s", note.text)
+                log.log(min(note.level, logging.ERROR), "%s", note.text)
         if len(notes) > _MOST_NOTES:
             log.warning("%d more lines about the same object", len(notes) - _MOST_NOTES)
 
