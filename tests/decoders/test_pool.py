@@ -273,7 +273,12 @@ async def test_a_decoder_that_asks_for_more_than_an_object_has_is_ended(asked: s
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
     ("given", "why"),
-    [("texts", "of the form"), ("opaque", "of the form"), ("nothing", "that are wanted")],
+    [
+        ("end", "of 16777217 bytes"),
+        ("texts", "of the form"),
+        ("opaque", "of the form"),
+        ("nothing", "that are wanted"),
+    ],
 )
 async def test_rows_that_are_not_those_of_the_task_end_the_decoder(given: str, why: str) -> None:
     async with pool(most=1) as decoders:

@@ -78,6 +78,8 @@ def _do(word: str) -> None:
         line = _line()
         for need in [TAIL, *[Need(start, stop)] * times]:
             line.ask(need)
+    elif word == "give end":
+        _line().say(socket_messages.ENDED, [bytes((16 << 20) + 1)])
     elif word.startswith("give "):
         _line().say(socket_messages.ROWS, packed([GIVEN[word.removeprefix("give ")]]))
     elif word.startswith("call "):

@@ -7,7 +7,7 @@ objects in the same batch would get their neighbours' answers, or the worker wou
 of the worker are views of the message, not copies. Owner: the two ends of one decoder's socket.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,7 +20,6 @@ from penstock.core.rows.payload import (
     LENGTH_BYTES,
     BytesRows,
     Columns,
-    Form,
     JsonRows,
     Kept,
     Matrix,
@@ -54,19 +53,13 @@ class _Head(msgspec.Struct, array_like=True):
     lengths: list[int]
 
 
-FORMS: Final[Mapping[Form, tuple[type[Payload], ...]]] = {
-    "matrix": (Matrix,),
-    "json": (JsonRows,),
-    "bytes": (BytesRows,),
-    "columns": (Columns, Matrix),  # of text, all columns are numbers
-}
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[_Head])
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANKS: Final = b" \t\r\n"
 # A piece of rows has some thousand runs; the longest name of a member has 16 kB.
 _MOST_HEADER_BYTES: Final = 64 << 20
-_MOST_ERROR_CHARS: Final = 4_096
+MOST_ERROR_CHARS: Final = 4_096
 
 
 def packed(runs: Iterable[Run]) -> list[Buffer]:
@@ -165,7 +158,7 @@ def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
     times = _numbers(head.rows, buffers) if head.has_times else None
     since_ms = _numbers(head.rows, buffers) if head.has_since else None
     kept = Kept(columns, times) if head.has_columns or head.has_times else None
-    error = None if head.error is None else head.error[:_MOST_ERROR_CHARS]
+    error = None if head.error is None else head.error[:MOST_ERROR_CHARS]
     return Run(head.rows, payload, error, head.member, kept, since_ms)
 
 

@@ -22,7 +22,7 @@ import msgspec
 from penstock.decoders import late_libraries
 from penstock.decoders.bounds import missing
 from penstock.decoders.decoder_process import RANGE
-from penstock.decoders.packing import FORMS, unpacked
+from penstock.decoders.packing import MOST_ERROR_CHARS, unpacked
 from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task
 from penstock.decoders.socket_messages import (
     DATA,
@@ -48,6 +48,7 @@ from penstock.decoders.zygote_client import Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
 from penstock.formats.base.runs import RowOptions, Run, most_rows, shown
 from penstock.formats.base.source import MOST_NEED_BYTES, Need, Wanted
+from penstock.formats.plugins_checked import FORMS
 from penstock.process.asyncio_additions import Places
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ PAUSED_S: Final = 1.0
 KILLED_S: Final = 5.0
 # An honest object causes a few lines in the log.
 _MOST_NOTES: Final = 20
+_MOST_END_BYTES: Final = 16 << 20
 _MIB: Final = 1 << 20
 # By ranges, a decoder may read an object so many times over: readers go back, and read ahead what
 # they then do not need. Small objects may be read more often.
@@ -147,8 +149,8 @@ class Decoder:
         if letter == FAILED:
             how = f"failed: {shown(bytes(body))!r}"
             raise self._died(how, "unavailable", is_excused=True)
-        if letter != ENDED:
-            raise ValueError(f"{letter!r}")
+        if letter != ENDED or len(body) > _MOST_END_BYTES:
+            raise ValueError(f"{letter!r} of {len(body)} bytes")
         end = msgspec.msgpack.decode(body, type=End)
         self._note(end.notes)
         self.libraries = late_libraries.known(end.libraries)
@@ -157,7 +159,7 @@ class Decoder:
             return None
         if end.trace:
             raise Unforeseen(end.code, end.message) from InDecoder(end.trace)
-        raise Poison(end.code, end.message)
+        raise Poison(end.code, end.message[:MOST_ERROR_CHARS])
 
     def _check_part(self, need: Need) -> None:
         nbytes = need.stop - need.start
@@ -171,9 +173,10 @@ class Decoder:
         self._rows += run.rows
         if self._rows > self._most_rows():
             raise ValueError(f"{self._rows} rows")
-        if run.payload is not None and type(run.payload) not in FORMS[self._options.form]:
-            raise ValueError(f"rows of the form {type(run.payload).__name__}")
-        if run.payload is None and run.error is None and self._wants(first, self._rows):
+        if run.payload is not None:
+            if self._options.form not in FORMS[type(run.payload)]:
+                raise ValueError(f"rows of the form {type(run.payload).__name__}")
+        elif run.error is None and self._wants(first, self._rows):
             raise ValueError("it leaves out rows that are wanted")
 
     def _most_rows(self) -> int:

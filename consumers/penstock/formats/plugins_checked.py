@@ -20,7 +20,7 @@ from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 
 _FLOAT32: Final = np.dtype("<f4")
-_KINDS: Final[dict[type, tuple[Form, ...]]] = {
+FORMS: Final[dict[type, tuple[Form, ...]]] = {
     # A request of typed columns takes a matrix, too. If so, the columns are named by their numbers.
     Matrix: ("matrix", "columns"),
     JsonRows: ("json",),
@@ -105,7 +105,7 @@ def checked(run: Run, form: Form) -> Run:
         raise _wrong(f"a Run of {run.rows} rows with the error {run.error!r:.80}")
     if payload is None:
         return run
-    if form not in _KINDS.get(type(payload), ()):
+    if form not in FORMS.get(type(payload), ()):
         raise _wrong(f"{type(payload).__name__} for a request that takes {form}")
     found = _matrix(payload) if isinstance(payload, Matrix) else payload
     if found.rows != run.rows:
