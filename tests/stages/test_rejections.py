@@ -5,6 +5,7 @@ import io
 import tarfile
 from collections.abc import Sequence
 
+import orjson
 import pytest
 
 from penstock.adapters.memory.model import sums
@@ -135,6 +136,25 @@ async def test_a_bucket_outside_the_allow_list_is_never_opened() -> None:
         None,
     ]
     assert [location.key for location in world.objects.opened] == ["good/a.csv"]
+
+
+@virtual_time
+async def test_an_object_whose_stream_has_too_long_a_name_is_refused_alone() -> None:
+    world = World().with_settings(stream_bytes=16)
+    e = "\N{LATIN SMALL LETTER E WITH ACUTE}"
+    streams = ["x" * 17, "x" * 16, e * 9, e * 8]
+    world.objects.put("b", "a.csv", csv(1))
+    named = [{"bucket": "b", "key": "a.csv", "stream": one} for one in streams]
+    world.source.append(orjson.dumps({"objects": named}))
+    world.source.append(orjson.dumps({"inline": [[1]], "stream": "x" * 17}))
+    await run_to_end(world, 2)
+    records = world.records()
+    assert [record["stream"] for record in records] == [*streams, "x" * 17]
+    codes = [record.get("error", {}).get("code") for record in records]
+    assert codes == ["bad_reference", None, "bad_reference", None, "bad_reference"]
+    assert "limits.stream_bytes" in records[0]["error"]["message"]
+    letter = world.dead_letters()[0]
+    assert letter["reference"]["key"] == "a.csv"
 
 
 @virtual_time

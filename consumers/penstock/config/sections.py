@@ -302,6 +302,9 @@ class Limits(Section, frozen=True):
     # An object up to this size is decoded in the worker. Its decoding takes at most 8 ms of the
     # worker's event loop, in turns.
     inline_bytes: Positive = 256 << 10
+    # A worker repeats and remembers names of streams. A key has at most 1,024 bytes in S3, Google
+    # Cloud Storage and Azure, so no folder of a bucket has a longer name.
+    stream_bytes: Positive = 1_024
     # A stream stops if more than `dlq_ratio` of its last 100 objects fail, or more than
     # `dlq_consecutive` objects in a row. Otherwise it could turn its whole topic into dead letters.
     # 0: no limit.

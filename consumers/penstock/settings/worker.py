@@ -81,6 +81,7 @@ def settings_for_worker(
             stream_from=stream_from(cfg.kafka.stream_from),
             time_from=time_from(cfg.kafka.time_from),
             allow=_allow(cfg),
+            stream_bytes=cfg.limits.stream_bytes,
             places=places_near(cfg, cfg.region),
             near=near_of_topics(cfg),
         ),

@@ -90,14 +90,16 @@ class IntakeTerms:
     """`allow`: the objects that may be read, as globs of `bucket/key`; a glob that begins with a
     store's name and `://` is about that store only. If it is None, all objects may be read.
     `streams`: globs of the streams that are answered; if it is None, all streams are. Objects of
-    other streams count as `skipped`. `places`: chooses the store of an object. `near`: for some
-    input topics, another choice that is used instead of `places`.
+    other streams count as `skipped`. `stream_bytes`: an object whose stream has a longer name is
+    refused; None: names may be as long as messages allow. `places`: chooses the store of an object.
+    `near`: for some input topics, another choice that is used instead of `places`.
     """
 
     stream_from: str | None = None
     time_from: str | None = None
     allow: Sequence[str] | None = None
     streams: Sequence[str] | None = None
+    stream_bytes: int | None = None
     places: StoreChoice = field(default_factory=StoreChoice.one)
     near: Mapping[str, StoreChoice] = field(default_factory=dict)
 
@@ -121,6 +123,7 @@ class Intake:
         self._clock = clock
         self._naming = StreamNames(terms.stream_from)
         self._times = KeyTimes(terms.time_from)
+        self._stream_bytes = terms.stream_bytes
         self._allow = list(map(_allowed_by, terms.allow or ()))
         self._allow_all = terms.allow is None
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in terms.streams or ()]
@@ -206,7 +209,13 @@ class Intake:
     ) -> list[Ticket]:
         """One ticket for each model that is to answer the object."""
         ticket = Ticket(lane, record, index, stream, reference, inline)
-        if reference is not None:
+        if self._is_long(stream):
+            said = (
+                f"its stream {printable(stream[:40])}... has {len(stream.encode())} bytes, more "
+                f"than {self._stream_bytes} (limits.stream_bytes)"
+            )
+            ticket.close(Rejection("bad_reference", said, "consume"))
+        elif reference is not None:
             self._place(ticket, reference, self._near.get(lane.topic, self._places))
         if not self._knows_model(ticket) or not self.routes.is_needed:
             return [self._of_default(ticket)]
@@ -223,6 +232,13 @@ class Intake:
                 if ticket.failure is not None and one is not ticket:
                     one.close(ticket.failure)
         return [ticket, *others]
+
+    def _is_long(self, stream: str) -> bool:
+        most_bytes = self._stream_bytes
+        # A character has at most four bytes, so most names need not be encoded.
+        return most_bytes is not None and (
+            4 * len(stream) > most_bytes and len(stream.encode()) > most_bytes
+        )
 
     def _place(self, ticket: Ticket, reference: Reference, places: StoreChoice) -> None:
         """Set the store of the ticket's object, if it is not the default store. If the object may
