@@ -92,9 +92,10 @@ async def test_a_message_is_kept_in_the_first_letter_about_it_and_no_other() -> 
     await run_to_end(world, 3)
     letters = world.dead_letters()
     kept = [letter["source"]["offset"] for letter in letters if letter["value_b64"]]
-    assert (len(letters), kept) == (1_000, [0, 2])
+    assert kept == [0, 2]
+    assert 2 < len(letters) < 50
     assert b64decode(letters[0]["value_b64"]) == value
-    assert letters_bytes(world) < 1_000 * 500 + 2 * 2 * len(value)
+    assert letters_bytes(world) < len(letters) * 9_000 + 2 * 2 * len(value)
 
 
 @virtual_time
@@ -154,7 +155,7 @@ async def test_however_many_rows_are_bad_a_minute_has_at_most_60_lines(streams: 
             await asyncio.sleep(0.2)
         await until(lambda: world.next_offset() == 700)
     stage.removeHandler(noted)
-    assert len(world.dead_letters()) == 2_100
+    assert len(world.dead_letters()) == 700
     times_s = noted.times_s
     for began_s in times_s:
         assert sum(began_s <= time_s < began_s + 60.0 for time_s in times_s) <= 60

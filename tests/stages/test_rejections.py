@@ -80,15 +80,15 @@ async def test_a_bad_row_is_rejected_in_its_place_and_no_other() -> None:
 
 
 @virtual_time
-async def test_neighbours_that_fail_for_one_reason_share_a_dead_letter() -> None:
+async def test_rows_that_fail_for_one_reason_share_a_dead_letter() -> None:
     world = World()
     world.announce("a.csv", b"1,1\n2,oops\n3,oops\n4,oops\n5,5\n6,oops\n7\n8,8\n")
     await run_to_end(world, 1)
     rejected = [record["row"] for record in world.records() if "error" in record]
     assert rejected == [1, 2, 3, 5, 6]
     letters = world.dead_letters()
-    assert [letter["rows"] for letter in letters] == [[[1, 4]], [[5, 6]], [[6, 7]]]
-    assert [letter["reference"]["rows"] for letter in letters] == [[[1, 4]], [[5, 6]], [[6, 7]]]
+    assert [letter["rows"] for letter in letters] == [[[1, 4], [5, 6]], [[6, 7]]]
+    assert [letter["reference"]["rows"] for letter in letters] == [[[1, 4], [5, 6]], [[6, 7]]]
 
 
 @virtual_time
@@ -123,6 +123,17 @@ async def test_an_object_that_breaks_off_keeps_its_rows_and_tells_what_is_missin
     assert marker["error"]["code"] == "bad_format"
     (letter,) = world.dead_letters()
     assert letter["reference"]["rows"] == [[len(rows), None]]
+
+
+@virtual_time
+async def test_a_dead_letter_names_a_bounded_number_of_ranges() -> None:
+    world = World()
+    world.announce("a.csv", b"1\n" + b"x\n2\n" * 600)
+    await run_to_end(world, 1)
+    letters = world.dead_letters()
+    assert [row for letter in letters for row, _ in letter["rows"]] == list(range(1, 1201, 2))
+    assert max(len(letter["rows"]) for letter in letters) <= 256
+    assert len(letters) < 20
 
 
 @virtual_time

@@ -1,9 +1,9 @@
-"""Writes dead letters: one for each run of rows that failed for the same reason.
+"""Writes dead letters: one for all rows of a release that failed for the same reason.
 
 Rule: a letter carries no rows. Its reference names exactly the rows that failed, so it can be
 published again as it is. A message without a reference is kept whole, in the first letter about it.
-A letter that is too large for its topic is shortened until it fits. A run of rows ends with its
-release, because the records and letters of a release leave together. For each stream and code the
+A letter that is too large for its topic is shortened until it fits. Rows of two releases share no
+letter, because the records and letters of a release leave together. For each stream and code the
 log shows the first letter, and later how many more there were. Owner: the publish stage.
 """
 
@@ -31,6 +31,9 @@ from penstock.ports import Clock, Outgoing, Sink
 
 log = logging.getLogger(__name__)
 
+# A letter names at most this many ranges of rows, twice. They take at most 21 kB, and mostly 6, so
+# that a letter of many rows hardly needs a larger topic than a letter of one.
+_MOST_RANGES: Final = 256
 # A line of the log shows this many characters of a name; a name may have thousands.
 _SHOWN = 200
 # For the status page this many letters are remembered, each with this many characters of its
@@ -113,10 +116,11 @@ class Reject:
         return Outgoing(self._terms.topic, partition % self._terms.partitions, keys, letters)
 
     def letters(self, ticket: Ticket, failed: Sequence[Failed]) -> Iterator[bytes]:
-        """The letters about the failed rows of one release of the ticket, in row order."""
-        for one in _runs(failed):
-            rows = ((one.row, one.row + one.rows),) if one.row is not None else _rest(ticket)
-            yield self._letter(ticket, one, rows)
+        """The letters about the failed rows of one release of the ticket, in the order of their
+        first rows.
+        """
+        for one, ranges in _shared(failed):
+            yield self._letter(ticket, one, tuple(ranges) or _rest(ticket))
 
     def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
         """A letter about an object whose rows were answered, but whose result object could not be
@@ -231,19 +235,25 @@ def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
     ) or ((ticket.next_row, None),)
 
 
-def _runs(failed: Sequence[Failed]) -> Iterator[Failed]:
-    """Join consecutive rows that failed for the same reason."""
-    run: Failed | None = None
+def _shared(failed: Sequence[Failed]) -> list[tuple[Failed, list[RowRange]]]:
+    """For each letter the first rows that it is about, with the number of all its rows; and the
+    ranges of all its rows. Rows of one member that failed for the same reason share a letter. If
+    the object failed as a whole, there are no ranges.
+    """
+    letters: list[tuple[Failed, list[RowRange]]] = []
+    places: dict[tuple[str | None, Rejection], int] = {}
     for one in failed:
-        if (
-            run is not None
-            and run.row is not None
-            and (one.row, one.member, one.why) == (run.row + run.rows, run.member, run.why)
-        ):
-            run = run._replace(rows=run.rows + one.rows)
+        if one.row is None:
+            letters.append((one, []))
             continue
-        if run is not None:
-            yield run
-        run = one
-    if run is not None:
-        yield run
+        stop = one.row + one.rows
+        place = places.get((one.member, one.why))
+        first, ranges = letters[place] if place is not None else (one, [])
+        is_next = bool(ranges) and ranges[-1][1] == one.row
+        if place is None or (len(ranges) == _MOST_RANGES and not is_next):
+            places[one.member, one.why] = len(letters)
+            letters.append((one, [(one.row, stop)]))
+            continue
+        ranges.append((ranges.pop()[0] if is_next else one.row, stop))
+        letters[place] = first._replace(rows=first.rows + one.rows), ranges
+    return letters
