@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -10,7 +11,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
 from penstock.errors import Overloaded, Poison, Transient
 from penstock.ports import Location
-from penstock.process.hedged import Hedged
+from penstock.process.hedged import Alarms, Hedged
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.hedged_reads import HedgedObjects
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
@@ -161,7 +162,7 @@ async def test_of_two_answers_the_one_that_is_not_used_is_closed() -> None:
         answers.append(asyncio.get_running_loop().create_future())
         return await answers[-1]
 
-    read = Hedged(ask, ask, lambda _: True, told.append, _Body.aclose)
+    read = Hedged(ask, ask, lambda _: True, told.append, Alarms(), _Body.aclose)
     reading = asyncio.create_task(read.answer(USUAL_S))
     await asyncio.sleep(1.0)
     first, second = _Body(), _Body()
@@ -374,3 +375,45 @@ async def test_what_waits_behind_a_late_object_is_told() -> None:
         assert (held.stream, waiting) == ("s0", 4)
         await until(lambda: len(world.records()) == 10, within_s=100.0)
         assert lane.held_back() is None
+
+
+class _Timers:
+    """The timers of a loop, and its time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.set: list[tuple[float, Callable[..., None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when_s: float, ring: Callable[..., None], *_: object) -> Any:
+        entry = (when_s, ring)
+        self.set.append(entry)
+        return SimpleNamespace(when=lambda: when_s, cancel=lambda: self.set.remove(entry))
+
+    def ring(self) -> None:
+        self.now_s, ring = self.set.pop()
+        ring(self)
+
+
+def test_one_timer_serves_all_requests() -> None:
+    alarms, timers, late = Alarms(), _Timers(), list[str]()
+
+    def request(name: str) -> Any:
+        return SimpleNamespace(
+            is_over=False, is_late=lambda _, now_s: late.append(f"{name} {now_s:g}")
+        )
+
+    requests = {name: request(name) for name in "abcd"}
+    for name, due_s in zip("abcd", (3.0, 1.0, 2.0, 4.0), strict=True):
+        alarms.set(cast("Any", timers), due_s, requests[name])
+        assert len(timers.set) == 1
+    timers.ring()
+    requests["c"].is_over = True
+    timers.ring()
+    assert late == ["b 1"]
+    timers.ring()
+    requests["d"].is_over = True
+    timers.ring()
+    assert (late, timers.set) == (["b 1", "a 3"], [])

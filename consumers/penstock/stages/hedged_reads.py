@@ -18,7 +18,7 @@ from penstock.core.health.hedging import Hedging, Outcome, TimesBySize
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import NoAnswer, Overloaded, Poison
 from penstock.ports import Body, Clock, Listed, Location, Objects, Part
-from penstock.process.hedged import Ask, Hedged
+from penstock.process.hedged import Alarms, Ask, Hedged
 
 T = TypeVar("T")
 
@@ -42,6 +42,7 @@ class _Store:
     def __init__(self, hedging: Hedging, tell: Callable[[Outcome], None]) -> None:
         self.hedging = hedging
         self.tell = tell
+        self.alarms = Alarms()
         self.chunks = TimesBySize()
 
     def stall_s(self, left_bytes: int) -> float:
@@ -111,7 +112,8 @@ class HedgedObjects:
             if late_s is None:
                 answer = await watched()
             else:
-                read = Hedged(watched, watched, hedging.may_ask_again, store.tell, close)
+                may_again, tell = hedging.may_ask_again, store.tell
+                read = Hedged(watched, watched, may_again, tell, store.alarms, close)
                 answer = await read.answer(late_s)
         except NoAnswer:
             hedging.unanswered()

@@ -30,7 +30,7 @@ from penstock.errors import (
     first_cause,
 )
 from penstock.ports import Answers, Model
-from penstock.process.hedged import Ask, Hedged
+from penstock.process.hedged import Alarms, Ask, Hedged
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class ReplicatedModel:
         hedging: Hedging | None = None,
     ) -> None:
         self._hedging = hedging
+        self._alarms = Alarms()
         self._endpoints = endpoints
         self._patience_s = patience_s
         self._watcher = watcher
@@ -192,7 +193,8 @@ class ReplicatedModel:
                 answered = await at(number)()
             else:
                 other = next(other for other in self._standby.well() if other != number)
-                call = Hedged(at(number), at(other), hedging.may_ask_again, self._hedged)
+                may_again, alarms = hedging.may_ask_again, self._alarms
+                call = Hedged(at(number), at(other), may_again, self._hedged, alarms)
                 answered = await call.answer(late_s)
         except NoAnswer:
             hedging.unanswered()
