@@ -25,7 +25,6 @@ from penstock.adapters.kafka.error_codes import BROKER, CODES, MENDS, RECORD, RI
 from penstock.adapters.kafka.group.membership import LASTING, refusal
 from penstock.adapters.kafka.identity.identity import identity_of
 from penstock.adapters.kafka.inside.authentication import AuthenticatedConnection
-from penstock.adapters.kafka.inside.compiled_schemas import use_compiled_schemas
 from penstock.adapters.kafka.inside.silent_connections import watch_connections
 from penstock.errors import (
     EXIT_UNREACHABLE,
@@ -63,7 +62,6 @@ _NAMED = re.compile(r"\b(\w++)\(")
 def connection(settings: config.Kafka) -> dict[str, Any]:
     """Keyword arguments of every aiokafka client, whose connections are watched from now on."""
     watch_connections()
-    use_compiled_schemas()
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers,
         "security_protocol": settings.security_protocol,
