@@ -59,6 +59,11 @@ def found(
         ("[model]\npreset = 'mlflow'\n", 2, "model.protocol = 'http'"),
         ("[output]\nobjects = 's3://b/{stream}.jsonl'\n", 2, "{bucket} and {key}"),
         ("[output]\nrecords = 'objects'\n", 2, "needs output.objects"),
+        (
+            "[results]\nnested = 'columns'\n[output]\nobjects = 's3://b/{bucket}/{key}.csv'",
+            2,
+            "Parquet",
+        ),
         ("[output]\ntopic = 'refs'\n", 2, "round for ever"),
         ("[kafka]\ninput_pattern = 'pre.*'\n", None, "round for ever"),
         ("[output]\ndlq_topic = 'predictions'\n", 2, "among the answers"),

@@ -25,7 +25,7 @@ SHAPES: Final = b"penstock.columns"
 # An answer with more fields is a mapping, from a thousand classes to their scores, say.
 MOST_FIELDS: Final = 100
 # This much text is decoded at a time. As Python objects it takes some thirty times as much.
-SLICE_BYTES: Final = 1 << 20
+SLICE_BYTES: Final = 256 << 10
 # Answers that are no objects are taken for objects with this one field.
 PLAIN: Final = "value"
 _MISSING: Final = object()
@@ -227,7 +227,9 @@ def _common(kinds: Counter[str]) -> str:
     return max(held, key=held.__getitem__) if any(held.values()) else "null"
 
 
-def columns_of(texts: pa.Array, shape: Shape) -> tuple[list[pa.Array], pa.Array]:
+def columns_of(
+    texts: pa.Array, shape: Shape
+) -> tuple[list[pa.ChunkedArray], pa.Array | pa.ChunkedArray]:
     """The columns of the shape; and the texts that do not fit, null for those that do."""
     if not shape.fields:
         return [], texts
@@ -242,7 +244,11 @@ def columns_of(texts: pa.Array, shape: Shape) -> tuple[list[pa.Array], pa.Array]
             part.append(column)
         unfit = (text if row is None else None for row, text in zip(rows, own, strict=True))
         rest.append(pa.array(unfit, pa.string()))
-    return [pa.concat_arrays(part) for part in parts], pa.concat_arrays(rest)
+    typed = [
+        pa.chunked_array(part, _TYPES[field.kind])
+        for part, field in zip(parts, shape.columns, strict=True)
+    ]
+    return typed, pa.chunked_array(rest, pa.string())
 
 
 def _fitting(shape: Shape, values: Sequence[Any]) -> Sequence[dict[str, Any] | None]:

@@ -24,6 +24,7 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
     yield from _windows(cfg)
     yield from _unreachable(cfg.routes)
     yield from _unmatched(cfg.routes, streams)
+    yield from _results(cfg)
     yield from _delivery(cfg)
     yield from _help(cfg)
     yield from _terms(cfg.kafka)
@@ -119,6 +120,13 @@ def _unmatched(routes: Sequence[config.Route], streams: Sequence[str]) -> Iterat
             said = f"no stream matches {glob!r}; they are called like {streams[0]!r}"
             how = "correct the glob, or name them by kafka.stream_from"
             yield ("routes", number, "stream"), f"{said}: {how}"
+
+
+def _results(cfg: config.Config) -> Iterator[Said]:
+    name = cfg.output.objects
+    if cfg.results.nested == "columns" and name is not None and not name.endswith(".parquet"):
+        said = "only Parquet results have typed columns; let output.objects end in .parquet"
+        yield ("results", "nested"), said
 
 
 def _delivery(cfg: config.Config) -> Iterator[Said]:
