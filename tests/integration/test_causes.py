@@ -1,5 +1,5 @@
-"""Eight causes of trouble, planted one after the other on one real worker: its page's first line,
-the doctor and an alert name each, with the stream.
+"""Causes of trouble, planted one after the other on one real worker: its page's first line, the
+doctor, the log and an alert name each, with the stream, and the page has no other line.
 
 Rule: each is planted when all is well, so that no trace of the one before is told. The line that
 stops comes last, as nothing starts it again. The alerts are judged by promtool, on what this worker
@@ -47,34 +47,63 @@ CALM_S = 150.0
 
 
 class Cause(NamedTuple):
-    """`line`: what the first line must match. `alert`, and what it must tell."""
+    """`line`: what the first line must match. `alert`, and what it must tell. `log`: what the log
+    must say, if an event of its own tells it in other words.
+    """
 
     line: str
     alert: str
     tells: tuple[str, ...]
+    log: str = ""
 
 
 CAUSES = {
     "full buffer": Cause(
         r"^The buffer is full: .* cam-2 owes the most", "PenstockBufferFull", ("buffer", "cam-2")
     ),
+    "all silent": Cause(r"^None of 4 streams has been heard", "PenstockStreamsSilent", ("silent",)),
+    "store hung": Cause(
+        r"^The object store has not answered for",
+        "PenstockServiceAway",
+        ("away", "object store"),
+        "the object store does not answer",
+    ),
+    "model hung": Cause(
+        r"^The model server answers questions without rows",
+        "PenstockServiceAway",
+        ("unanswered_rows", "model server"),
+        "the model server fails",
+    ),
     "slow camera": Cause(r"^cam-3 is \d.* behind", "PenstockObjectsLate", ("late", "cam-3")),
     "store slow": Cause(r"^The store is slow", "PenstockObjectsLate", ("store",)),
     "skew": Cause(r"^Partition 1 has \d+ % .* of cam-1", "PenstockSkewed", ("skew", "cam-1")),
     "model away": Cause(
-        r"^The model server has not answered for", "PenstockModelBound", ("away", "model server")
+        r"^The model server has not answered for",
+        "PenstockServiceAway",
+        ("away", "model server"),
+        "the model server does not answer",
     ),
     "model hangs up on rows": Cause(
         r"^The model server answers questions without rows",
-        "PenstockModelBound",
+        "PenstockServiceAway",
         ("unanswered_rows", "model server"),
+        "the model server fails",
     ),
     "poison stream": Cause(
         r"^cam-0.* its rows are refused, bad_row",
         "PenstockLettersRising",
         ("refused", "cam-0"),
+        "rejected: stream 'cam-0'",
     ),
-    "stopped line": Cause(r"^cam-0 stands still at", "PenstockLineStopped", ("stopped", "cam-0")),
+    "one silent": Cause(
+        r"^cam-3 has not been heard for", "PenstockStreamsSilent", ("silent", "cam-3")
+    ),
+    "stopped line": Cause(
+        r"^cam-0 stands still at",
+        "PenstockLineStopped",
+        ("stopped", "cam-0"),
+        "line stopped: stream 'cam-0'",
+    ),
 }
 
 
@@ -90,12 +119,14 @@ class Plant:
         self.model = model
         self.store = store
         self.keys = ["good.csv"] * STREAMS
+        self.silent: set[int] = set()
 
     async def load(self) -> None:
         """Each stream announces an object twice a second; every third one has its own key."""
         for turn in count():
             keys = self.keys if turn % 3 == 0 else ["good.csv"] * STREAMS
-            await self.say([(stream, {"key": key}) for stream, key in enumerate(keys)])
+            messages = [(stream, {"key": key}) for stream, key in enumerate(keys)]
+            await self.say([one for one in messages if one[0] not in self.silent])
             await asyncio.sleep(0.5)
 
     async def say(self, messages: list[tuple[int, dict[str, Any]]]) -> None:
@@ -116,6 +147,18 @@ class Plant:
     async def planted(self, cause: str) -> AsyncIterator[None]:
         """While the body runs."""
         match cause:
+            case "store hung":
+                with self._slow(lambda _: 3_600.0):
+                    yield
+            case "model hung":
+                self.model.delay_s = 3_600.0
+                yield
+            case "one silent":
+                self.silent = {3}
+                yield
+            case "all silent":
+                self.silent = set(range(STREAMS))
+                yield
             case "slow camera":
                 with self._slow(lambda path: 4.0 * path.endswith("slow.csv")):
                     self.keys[3] = "slow.csv"
@@ -149,7 +192,7 @@ class Plant:
                 await self.say([(0, {"key": f"missing-{n}.csv"}) for n in range(12)])
                 yield
         self.model.delay_s, self.model.dislikes = 0.0, lambda _: False
-        self.keys = ["good.csv"] * STREAMS
+        self.keys, self.silent = ["good.csv"] * STREAMS, set()
 
     @contextmanager
     def _slow(self, delay_s: Callable[[str], float]) -> Iterator[None]:
@@ -182,6 +225,13 @@ async def until_doctor_says(cfg: config.Config, line: str) -> None:
         return bool(re.search(line, said, re.IGNORECASE))
 
     await until(does, lambda: f"{line!r} from the doctor, who says {said!r}")
+
+
+async def until_log_says(worker: Worker, line: str) -> None:
+    async def does() -> bool:
+        return bool(re.search(line, worker.said, re.IGNORECASE))
+
+    await until(does, lambda: f"{line!r} in the log: {worker.said}")
 
 
 async def captured(worker: Worker) -> Scraped:
@@ -266,8 +316,11 @@ async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
                 async with plant.planted(cause):
                     lines[cause] = await lines_until(tab, named.line)
                     took_s = monotonic() - began_s
+                    beside = await tab.run("document.querySelectorAll('#verdict li').length")
+                    assert beside == 0, (cause, await tab.text("#verdict"))
                     sys.stdout.write(f"{cause}: {took_s:.1f} s, {lines[cause]}\n")
                     await until_doctor_says(cfg, named.line)
+                    await until_log_says(worker, named.log or named.line.removeprefix("^"))
                     scraped[cause] = await captured(worker)
             loading.cancel()
             assert not tab.complaints

@@ -21,8 +21,8 @@ PASSED_ON = ("Content-Type", "Content-Length", "ETag", "Last-Modified", "x-amz-v
 
 
 class MoodyModel:
-    """It hangs up on bodies that it `dislikes`; each row's answer is `answer(row)`. `away`: nobody
-    listens.
+    """It hangs up on bodies that it `dislikes`; each row's answer is `answer(row)`. `delay_s` of an
+    answer to rows: a change holds for those that wait already.
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,9 @@ class MoodyModel:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
-        if body:
-            await asyncio.sleep(self.delay_s)
+        began_s = monotonic()
+        while body and (left_s := began_s + self.delay_s - monotonic()) > 0:
+            await asyncio.sleep(min(PATIENCE_S, left_s))
         return web.json_response([self.answer(row) for row in json.loads(body or b"[]")])
 
     async def come(self) -> None:

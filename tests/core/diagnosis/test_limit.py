@@ -58,6 +58,10 @@ def test_a_loop_that_gets_no_processor_is_starved_and_not_busy() -> None:
     assert kind({"loop": 0.95}, ran=0.2) == "starved"
     assert kind({"loop": 0.95}, ran=0.9) == "worker"
     assert kind({"loop": 0.95}, ran=0.2, late=False) is None
+    # It waits longer than it works; with a full part beside, that part is the limit.
+    assert kind({"loop": 0.6}, ran=0.15) == "starved"
+    assert kind({"loop": 0.6}, ran=0.4) is None
+    assert kind({"loop": 0.6, "calls": 0.9}, ran=0.15) == "model"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ come sooner?
 Rule: nothing limits a worker that is on time. If it is late, a full part is named. If several parts
 are full, the one furthest down the flow is named, because everything before that part waits for it.
 The event loop comes before all others: without a free loop all services look slow. A loop that is
-full because it gets no processor is starved, not busy. A full worker counts as skewed if one
+full because it gets no processor is starved, not busy; so is one that waits for it most of its
+time, if no other part is full. A full worker counts as skewed if one
 partition has the backlog, because the records of one partition cannot go to another worker. If no
 part is full but most streams are late, the slowest part of the way is named, provided that it takes
 half of the time. A store that is much slower than an object should be is named even on time. Pure.
@@ -28,6 +29,9 @@ from penstock.core.diagnosis.problem import (
 # From this share on, queues grow faster than the load: at a server that is busy for 0.8 of the
 # time, a request waits four times as long as its own call takes.
 FULL: Final = 0.8
+# A loop that waits for a processor for this share of the time, and longer than it runs, makes every
+# step of the way late, even if it is not full.
+STARVED: Final = 0.3
 # A worker is late when a record waits for longer than `LATE_S`, or when more than `LATE_SHARE` of
 # its objects, and at least `LATE_OBJECTS`, took longer than `window.target_p99_ms` within ten
 # seconds. The window is learned so that one in a hundred does, so a few more are no trouble.
@@ -156,10 +160,18 @@ def _kind(document: Document, *, late: bool) -> str | None:
     full = next((kind for part, kind in parts if _busy(document, part) >= FULL), None)
     if full is not None:
         return full
+    if _is_starved(document):
+        return "starved"
     slowest = max(PARTS, key=lambda part: way.get(part) or 0.0)
     if _is_wide(document, slowest):
         return PARTS[slowest]
     return "skew" if worker == "skew" else None
+
+
+def _is_starved(document: Document) -> bool:
+    ran = value_at(document, "flow", "cpu", "ran")
+    waited = _busy(document, "loop") - (ran or 0.0)
+    return ran is not None and waited >= max(STARVED, ran)
 
 
 def _is_wide(document: Document, part: str) -> bool:
