@@ -42,7 +42,7 @@ class MoodyModel:
             request.transport.abort()
             return web.Response()
         began_s = monotonic()
-        while body and (left_s := began_s + self.delay_s - monotonic()) > 0:
+        while body and (left_s := began_s + self.delay_s - monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(PATIENCE_S, left_s))
         return web.json_response([self.answer(row) for row in json.loads(body or b"[]")])
 

@@ -271,6 +271,8 @@ def test_one_late_stream_is_named_and_so_are_those_with_it() -> None:
     assert what == "cam-9 is slow, its p99 is 1.5 s"
     [(level, _, _)] = said({"streams": [stream("cam-7", age_s=90.0)]})
     assert level == "bad"
+    # What most streams share is not about one of them.
+    assert said({"streams": [slow] * 3, "streams_known": 4}) == []
 
 
 @pytest.mark.parametrize(

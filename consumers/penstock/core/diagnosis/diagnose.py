@@ -303,7 +303,9 @@ def _late(document: Document) -> Problem | None:
     streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
     late = [one for one in streams if is_late_stream(one, document)]
     late = [one for one in late if one["stream"] not in told]
-    if not late:
+    known = document.get("streams_known") or len(streams)
+    # If most are slow and none is behind, it is not about a stream.
+    if not late or (len(late) > known / 2 > 1 and not any(map(_is_behind, late))):
         return None
     late.sort(key=lambda one: -(one["age_s"] or 0.0))
     first, others = late[0], late[1:]
@@ -326,10 +328,13 @@ def _late(document: Document) -> Problem | None:
     return Problem(BAD if is_bad else WARN, "late", what, do, first["stream"], holds=holds)
 
 
+def _is_behind(stream: Document) -> bool:
+    return (stream["age_s"] or 0.0) >= 1.0
+
+
 def _how_late(stream: Document) -> str:
-    age_s = stream["age_s"] or 0.0
-    if age_s >= 1.0:
-        return f"is {seconds(age_s)} behind"
+    if _is_behind(stream):
+        return f"is {seconds(stream['age_s'])} behind"
     return f"is slow, its p99 is {seconds((stream.get('now_p99_ms') or 0.0) / 1000)}"
 
 
