@@ -39,6 +39,9 @@ from penstock.telemetry.rekey import RekeyTelemetry
 log = logging.getLogger(__name__)
 
 POLL_MS = 50
+# How long a step reads up to the ends before it passes on what it has. An answer of a broker takes
+# some milliseconds, or tens of them over a long way.
+CATCH_UP_S = 0.05
 # The header that says where a message came from: topic/partition/offset.
 SOURCE = "penstock-source"
 # The header `SOURCE` has at most this many bytes, its name included: a topic has at most 249
@@ -174,8 +177,10 @@ class Rekeyer:
         if not len(self._merge):
             return
         # The ends are asked for only after the read, so that they include every record that was
-        # written before the records just read.
+        # written before the records just read. What they include besides is under way to us. It
+        # is read first: a transaction for the rest would cost it several round trips.
         ends = await self._ends()
+        await self._catch_up(ends)
         async with self._publishing:
             if life != self._life:
                 return
@@ -186,6 +191,16 @@ class Rekeyer:
             await passage.publish(self._outgoing(passed), self._positions(records))
         self._retry.went_through()
         self._count(passed)
+
+    async def _catch_up(self, ends: Mapping[int, int]) -> None:
+        """Read up to these ends, as far as that takes no longer than `CATCH_UP_S`."""
+        until_s = self._clock.now() + CATCH_UP_S
+        while (left_s := until_s - self._clock.now()) > 0:
+            reached = self._source.reached()
+            room = self._merge.room(self._ours)
+            if not any(reached.get(each, end) < end for each, end in ends.items() if each in room):
+                return
+            self._merge.add(await self._source.poll(room, int(left_s * 1000)))
 
     async def _ends(self) -> Mapping[int, int]:
         now_s = self._clock.now()

@@ -6,9 +6,11 @@ other partitions wait for it briefly. Without a backlog no record waits. Within 
 order never changes, whatever the times say. No I/O. Owner: the part that reads the partitions.
 """
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping
 from heapq import merge
+from itertools import takewhile
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -72,10 +74,14 @@ class Merge(Generic[R]):
     def take(self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float) -> list[R]:
         """Take the records whose place in the order is certain by now. `reached`: for each
         partition, the next offset to read; `ends`: for each partition, the offset after its last
-        record, if it is known. The order is certain only if `ends` were asked for after the last
-        `add`.
+        record, if it is known. All `ends` are of one moment: records from these offsets on were
+        read later, so earlier ones of other partitions may still be missing.
         """
-        queues = {each: queue for each, queue in self._waiting.items() if queue}
+        queues = {
+            each: certain
+            for each, queue in self._waiting.items()
+            if (certain := _before(queue, ends.get(each, sys.maxsize)))
+        }
         more = {each for each, end in ends.items() if reached.get(each, end) < end}
         if not queues:
             return []
@@ -84,9 +90,15 @@ class Merge(Generic[R]):
             return []
         taken = _in_order(queues, more)
         for record in taken:
-            queues[record.partition].popleft()
+            self._waiting[record.partition].popleft()
             self._bytes[record.partition] -= len(record.value or b"")
         return taken
+
+
+def _before(queue: deque[R], end: int) -> Collection[R]:
+    if not queue or queue[-1].offset < end:
+        return queue
+    return list(takewhile(lambda record: record.offset < end, queue))
 
 
 def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:

@@ -49,6 +49,11 @@ RETRY_S: Final = 0.1
 # The pause while a coordinator is at work on the same producer's transaction: it writes to its own
 # log, or the markers of the last transaction, both within some milliseconds.
 CONCURRENT_S: Final = 0.003
+# The coordinator refuses what is to be added to a transaction while it writes another addition to
+# its log. A group's coordinator tells us so at once, but a leader tries again by itself, after 20
+# ms (`add.partitions.to.txn.retry.backoff.ms`). So the leaders go first, by the time that an
+# addition takes. Over a long way records and positions then travel together.
+HEAD_START_S: Final = 0.005
 # How long a leader waits for its replicas before it refuses a batch, as in aiokafka.
 REPLICAS_MS: Final = 40_000
 
@@ -113,6 +118,13 @@ class TransactionalProducer:
         request = InitProducerIdRequest(self._transactional_id, self._timeout_ms)
         answer = await self._coordinated(lambda: request)
         self._id, self._epoch = answer.producer_id, answer.producer_epoch
+
+    @property
+    def head_start_s(self) -> float | None:
+        """How long the positions wait for the records that are written. None: until the brokers
+        have the records.
+        """
+        return HEAD_START_S if self._is_second else None
 
     async def _brokers_have_second(self) -> bool:
         try:

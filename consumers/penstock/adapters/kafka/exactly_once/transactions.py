@@ -22,7 +22,7 @@ from penstock.adapters.kafka.error_codes import TRANSACTION_ABORTABLE
 from penstock.adapters.kafka.exactly_once.producer import NotMemberError, TransactionalProducer
 from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, filled
-from penstock.errors import Expired, Fenced, Transient, Unreachable
+from penstock.errors import Expired, Fenced, Transient, Unreachable, first_cause
 from penstock.ports import Clock, Commit, Outgoing, Where
 
 log = logging.getLogger(__name__)
@@ -109,19 +109,27 @@ class KafkaTransactions:
     ) -> None:
         topic = next(iter(positions)).topic
         group = self._member(topic).group
-        self._unfinished = True
-        now_ms, waiting = self._clock.wall_ms(), list(outgoing)
-        while waiting:
-            await self._producer.write(self._batches(waiting, now_ms))
-            waiting = [more for out in waiting for more in out.then]
         offsets = {
             TopicPartition(*where): OffsetAndMetadata(*position)
             for where, position in positions.items()
         }
-        for part in parts(offsets, group):
-            await self._producer.move(group, part, lambda: self._member(topic))
+        self._unfinished = True
+        try:
+            async with asyncio.TaskGroup() as both:
+                writing = both.create_task(self._write(outgoing))
+                await asyncio.wait([writing], timeout=self._producer.head_start_s)
+                for part in parts(offsets, group):
+                    await self._producer.move(group, part, lambda: self._member(topic))
+        except BaseExceptionGroup as failures:
+            raise first_cause(failures) from None
         self._unfinished = False  # from here on the broker decides the outcome
         await self._producer.end(commits=True)
+
+    async def _write(self, outgoing: Sequence[Outgoing]) -> None:
+        now_ms, waiting = self._clock.wall_ms(), list(outgoing)
+        while waiting:
+            await self._producer.write(self._batches(waiting, now_ms))
+            waiting = [more for out in waiting for more in out.then]
 
     def _member(self, topic: str) -> GroupMember:
         if self._member_of is None:
