@@ -264,6 +264,35 @@ async def test_each_message_is_passed_on_once_and_each_stream_in_its_order(seed:
         assert member.left
 
 
+class BusyWorld(World):
+    """Two more records come between the first read and the first question for the ends."""
+
+    async def ask(self, wanted: Iterable[Where], within_s: float) -> Mapping[Where, int]:
+        if len(self.logs[0]) == 1:
+            self.write("a", 2, 1, at_ms=30)
+            self.write("a", 3, 0, at_ms=40)
+        return await super().ask(wanted, within_s)
+
+
+@virtual_time
+async def test_what_the_ends_include_is_read_before_the_transaction() -> None:
+    world, transactions = BusyWorld(2), 0
+
+    def count(is_committed: bool) -> None:
+        nonlocal transactions
+        transactions += is_committed
+
+    world.fails = count
+    world.write("a", 0, 0, at_ms=10)
+    world.write("a", 1, 1, at_ms=20)
+    member = Member(world)
+    await world.give_to(member)
+    await all_passed_on(world)
+    assert world.by_stream == {"a": [0, 1, 2, 3]}
+    assert transactions == 1
+    await member.kill()
+
+
 @virtual_time
 async def test_a_partition_whose_broker_is_away_holds_the_others_up_for_so_long() -> None:
     world = World(2)

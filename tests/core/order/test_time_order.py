@@ -34,6 +34,14 @@ def test_a_backlog_is_passed_on_in_the_order_of_time() -> None:
     assert times(merge.take({0: 4, 1: 9}, {0: 4, 1: 9}, 0.2)) == [20, 30, 100]
 
 
+def test_what_was_read_after_the_ends_were_told_waits_for_the_next_ends() -> None:
+    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge.add([Record(0, 0, 10), Record(0, 1, 30)])
+    assert times(merge.take({0: 2, 1: 0}, {0: 1, 1: 0}, 0.0)) == [10]
+    merge.add([Record(1, 0, 20)])
+    assert times(merge.take({0: 2, 1: 1}, {0: 2, 1: 1}, 0.0)) == [20, 30]
+
+
 def test_a_partition_that_does_not_come_is_not_waited_for_for_ever() -> None:
     merge: Merge[Record] = Merge(PATIENCE_S)
     merge.add([Record(0, 0, 0)])
