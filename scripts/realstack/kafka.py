@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -16,7 +17,10 @@ from realstack import layout
 from realstack.prerequisites import run
 from realstack.service import Launch, NotReady, Ports
 
-VERSION = "4.1.0"
+# Another release, for a look whether we work with it: `scripts/stack up --kafka VERSION` sets this
+# variable for itself, and the tests that start brokers of their own read it, too.
+RELEASE = "PENSTOCK_STACK_KAFKA_VERSION"
+VERSION = os.environ.get(RELEASE, "4.4.0")
 # The topics, with their numbers of partitions. Each has four partitions, so that several workers
 # and lanes can share a topic.
 TOPICS = {"refs": 4, "refs-by-stream": 4, "predictions": 4, "predictions.dlq": 4}
