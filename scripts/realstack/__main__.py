@@ -4,9 +4,10 @@ happened.
 
 import argparse
 import json
+import os
 import sys
 
-from realstack import stack, what_runs
+from realstack import kafka, stack, what_runs
 from realstack.service import StackError
 
 COMMANDS = {
@@ -49,6 +50,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME[,NAME...]",
         help="these, too, if they can be had within two minutes each; status tells why one is not",
     )
+    parsers["up"].add_argument(
+        "--kafka", metavar="VERSION", help=f"another release of Kafka than {kafka.VERSION}"
+    )
     parsers["restart"].add_argument(
         "service", choices=[one.name for one in what_runs.SERVICES] + [*what_runs.EXTRAS]
     )
@@ -74,6 +78,8 @@ def main(arguments: list[str]) -> int:
         if options.command == "env":
             print("\n".join(what_runs.exports()))
         elif options.command == "up":
+            if options.kafka:
+                os.environ[kafka.RELEASE] = options.kafka
             print(stack.up(extras=options.extras, wishes=options.wishes))
         elif options.command == "down":
             print(stack.down())

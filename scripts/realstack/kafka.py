@@ -17,16 +17,16 @@ from realstack import layout
 from realstack.prerequisites import run
 from realstack.service import Launch, NotReady, Ports
 
-# Another release, for a look whether we work with it: `scripts/stack up --kafka VERSION` sets this
-# variable for itself, and the tests that start brokers of their own read it, too.
+VERSION = "4.4.0"
+# Names another release. `scripts/stack up --kafka VERSION` sets it for itself, and brokers that
+# tests start are of this release, too.
 RELEASE = "PENSTOCK_STACK_KAFKA_VERSION"
-VERSION = os.environ.get(RELEASE, "4.4.0")
 # The topics, with their numbers of partitions. Each has four partitions, so that several workers
 # and lanes can share a topic.
 TOPICS = {"refs": 4, "refs-by-stream": 4, "predictions": 4, "predictions.dlq": 4}
 TOPIC_ALREADY_EXISTS = 36
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = Template("""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>penstock</groupId>
   <artifactId>kafka-libs</artifactId>
@@ -36,7 +36,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
     <dependency>
       <groupId>org.apache.kafka</groupId>
       <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
+      <version>$version</version>
     </dependency>
     <dependency> <!-- without it the broker logs nothing; its version is that of Kafka's log4j -->
       <groupId>org.apache.logging.log4j</groupId>
@@ -45,7 +45,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
     </dependency>
   </dependencies>
 </project>
-"""
+""")
 
 # With one node every internal topic has one replica. Internal topics have few partitions, because
 # each partition takes files and start-up time. There is no rebalance delay, because a test's group
@@ -82,11 +82,19 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
+def version() -> str:
+    return os.environ.get(RELEASE, VERSION)
+
+
+def _pom() -> str:
+    return POM.substitute(version=version())
+
+
 def _fetch(folder: Path) -> None:
-    (folder / "pom.xml").write_text(POM)
+    (folder / "pom.xml").write_text(_pom())
     run(
         ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"],
-        what=f"fetching Apache Kafka {VERSION} with Maven",
+        what=f"fetching Apache Kafka {version()} with Maven",
         cwd=folder,
     )
 
@@ -96,7 +104,7 @@ class Kafka:
 
     @property
     def jars(self) -> Path:
-        return layout.cache() / f"kafka-{VERSION}-{sha256(POM.encode()).hexdigest()[:8]}"
+        return layout.cache() / f"kafka-{version()}-{sha256(_pom().encode()).hexdigest()[:8]}"
 
     def build(self) -> None:
         layout.build_once(self.jars, _fetch)

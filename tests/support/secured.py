@@ -74,6 +74,15 @@ ssl.keystore.location=$folder/server.pem
 ssl.truststore.type=PEM
 ssl.truststore.location=$ca
 """)
+# Beside them, if there is a realm of Kerberos. Its tickets name the host.
+KERBEROS = Template("""\
+listener.name.kerberos.connections.max.reauth.ms=3000
+listener.name.kerberos.sasl.enabled.mechanisms=GSSAPI
+listener.name.kerberos.sasl.kerberos.service.name=kafka
+listener.name.kerberos.gssapi.sasl.jaas.config=$kerberos_module required useKeyTab=true \
+storeKey=true keyTab="$keytab" principal="kafka/localhost";
+""")
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 PLAIN_MODULE = (
     f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 )
@@ -135,16 +144,19 @@ def listens(port: int) -> bool:
 
 
 @contextmanager
-def kafka(authority: Authority, folder: Path, keys: Path) -> Iterator[dict[str, str]]:
+def kafka(
+    authority: Authority, folder: Path, keys: Path, kerberos: tuple[Path, Path] | None = None
+) -> Iterator[dict[str, str]]:
     """Addresses by listener: `plain`, `sasl`, `secure` (SASL over TLS), `mutual`, `oauth`. `keys`:
-    the file of the public keys by which it knows the tokens of `oauth`.
+    the file of the public keys by which it knows the tokens of `oauth`. `kerberos`: the broker's
+    keytab and the configuration of its realm, for a listener `kerberos`.
     """
     server = Kafka()
     server.build()
     certificate, key = authority.sign("kafka")
     (folder / "server.pem").write_text(key.read_text() + certificate.read_text())
     (folder / "log4j2.properties").write_text(LOGGING)
-    chosen = ports("plain", "sasl", "secure", "mutual", "oauth", "controller")
+    chosen = ports("plain", "sasl", "secure", "mutual", "oauth", "controller", "kerberos")
     properties = folder / "server.properties"
     properties.write_text(
         KAFKA.substitute(
@@ -158,9 +170,23 @@ def kafka(authority: Authority, folder: Path, keys: Path) -> Iterator[dict[str, 
             session_ms=SESSION_MS,
         )
     )
+    if kerberos is not None:
+        text = properties.read_text().replace(
+            ",CONTROLLER://", f",KERBEROS://localhost:{chosen['kerberos']},CONTROLLER://"
+        )
+        text = text.replace(
+            f"OAUTH://127.0.0.1:{chosen['oauth']}\n",
+            f"OAUTH://127.0.0.1:{chosen['oauth']},KERBEROS://localhost:{chosen['kerberos']}\n",
+        )
+        text = text.replace("CONTROLLER:PLAINTEXT", "KERBEROS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT")
+        properties.write_text(
+            text + KERBEROS.substitute(keytab=kerberos[0], kerberos_module=KERBEROS_MODULE)
+        )
     # Compiled lightly: it carries little, and not for long.
     java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     java += ["-cp", f"{server.jars}/libs/*"]
+    if kerberos is not None:
+        java.append(f"-Djava.security.krb5.conf={kerberos[1]}")
     java.append(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}")
     java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
     format_storage = ["kafka.tools.StorageTool", "format", "--standalone", "-c", str(properties)]
