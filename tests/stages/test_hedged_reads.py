@@ -295,18 +295,25 @@ async def test_a_stalled_body_that_was_replaced_is_not_mixed_with_its_successor(
     assert caught.value.code == "changed"
 
 
+@pytest.mark.parametrize(("stalls_s", "outcomes"), [(3.9, []), (60.0, ["resumed"])])
 @virtual_time
-async def test_a_slow_body_is_waited_for_while_no_other_request_may_be_sent() -> None:
-    memory, told = Stalling(), []
+async def test_while_no_other_request_may_be_sent_only_a_dead_body_goes_on_by_ranges(
+    stalls_s: float, outcomes: list[str]
+) -> None:
+    memory, told = Stalling(), list[str]()
     memory.put("b", "k", DATA)
+    memory.stalls_s = stalls_s
     hedging = Hedging()
-    hedging.may_ask_again(0.0)
+    for _ in range(LEAST_ANSWERS):
+        hedging.unanswered()
     objects = HedgedObjects(
-        memory, {"objects": hedging}, VirtualClock(), lambda *said: told.append(said)
+        memory, {"objects": hedging}, VirtualClock(), lambda _, outcome: told.append(outcome)
     )
+    began_s = asyncio.get_running_loop().time()
     body = await objects.open(Location("b", "k"))
     assert b"".join([chunk async for chunk in body]) == DATA
-    assert not told
+    assert told == outcomes
+    assert asyncio.get_running_loop().time() - began_s <= max(2 * 3.9, 5.0)
 
 
 @pytest.mark.parametrize("hedged", [(), ("objects",)])

@@ -29,7 +29,8 @@ SMALL_BYTES: Final = 64 << 10
 # alone is repaired within a second.
 STALL_TIMES: Final = 4.0
 LEAST_STALL_S: Final = 1.0
-# As long as that is not known, it stalls after this time.
+# As long as that is not known, it stalls after this time. After this time its connection may also be
+# dead, so the rest is asked for even if no read may be sent again.
 FIRST_STALL_S: Final = 4.0
 # The rest of a stalled body is read in ranges of this size, as large as an object that is read
 # whole.
@@ -187,7 +188,9 @@ class _WatchedBody:
 
 
 class _Watch:
-    """Ends the wait for a chunk when it has taken too long and another request may be sent."""
+    """Ends the wait for a chunk when it has taken too long and another request may be sent, or when
+    the connection may be dead.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, hedging: Hedging, limit: asyncio.Timeout
@@ -198,15 +201,16 @@ class _Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, stall_s: float) -> None:
-        self._timer = self._loop.call_later(stall_s, self._look, stall_s)
+        self._timer = self._loop.call_later(stall_s, self._look, stall_s, stall_s)
 
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self, stall_s: float) -> None:
+    def _look(self, waited_s: float, stall_s: float) -> None:
         now_s = self._loop.time()
-        if self._hedging.may_ask_again(now_s):
+        if self._hedging.may_ask_again(now_s) or waited_s >= FIRST_STALL_S:
             self._limit.reschedule(now_s)
         else:
-            self.begin(stall_s)
+            waited_s += stall_s
+            self._timer = self._loop.call_later(stall_s, self._look, waited_s, stall_s)
