@@ -29,8 +29,8 @@ SMALL_BYTES: Final = 64 << 10
 # alone is repaired within a second.
 STALL_TIMES: Final = 4.0
 LEAST_STALL_S: Final = 1.0
-# As long as that is not known, it stalls after this time. After this time its connection may also be
-# dead, so the rest is asked for even if no read may be sent again.
+# As long as that is not known, it stalls after this time. After this time its connection may also
+# be dead, so the rest is asked for even if no read may be sent again.
 FIRST_STALL_S: Final = 4.0
 # The rest of a stalled body is read in ranges of this size, as large as an object that is read
 # whole.
