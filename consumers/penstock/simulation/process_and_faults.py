@@ -55,7 +55,8 @@ class Process:
 class Faults:
     """The chances of each fault per request. `delay_s`: the longest ordinary delay; one answer in
     twenty takes ten times as long. `crowd_s`: how much longer a read takes with the square of the
-    reads in flight. `slow_read`: the chance that a read takes `SLOW_S`.
+    reads in flight. `slow_read`: the chance that a read takes `SLOW_S`. `store_s`, `model_s`: how
+    far away the service is; times of answers are lognormal.
     """
 
     store_away: float = 0.0
@@ -72,12 +73,17 @@ class Faults:
     delivery_fails: float = 0.0
     delay_s: float = 0.0
     crowd_s: float = 0.0
+    store_s: float = 0.0
+    model_s: float = 0.0
 
 
 NO_FAULTS = Faults()
 # How long a slow read takes. It is longer than most worlds last without it, so that whatever waits
 # for it by mistake is seen.
 SLOW_S = 5.0
+
+# The times of S3's answers are lognormal with about this sigma.
+SIGMA = 0.4
 
 # If the model's process dies each time that it gets certain rows, the pipeline rejects these rows.
 # So two deaths by chance must not meet the same rows: after a death by chance, no other follows for
@@ -129,7 +135,7 @@ class FaultInjector:
         """The delay of a read of the store."""
         if self.happens(self.faults.slow_read):
             await asyncio.sleep(SLOW_S)
-        await self.delay()
+        await self.delay(self.faults.store_s)
 
     def happens(self, chance: float) -> bool:
         return chance > 0 and self._random.random() < chance
@@ -150,5 +156,8 @@ class FaultInjector:
             return 0.0
         return most_s * (10.0 if drawn > 0.95 else drawn)
 
-    async def delay(self) -> None:
-        await asyncio.sleep(self.delay_s())
+    async def delay(self, far_s: float = 0.0) -> None:
+        """`far_s`: the median of the times that such a service takes at its distance."""
+        if far_s:
+            far_s *= self._random.lognormvariate(0.0, SIGMA)
+        await asyncio.sleep(far_s + self.delay_s())

@@ -72,7 +72,7 @@ class SimulatedUpload:
     async def complete(self) -> Stored:
         await self._step()
         stored = await self._upload.complete()
-        await self._injector.delay()
+        await self._injector.delay(self._injector.faults.store_s)
         await self._process.gate()
         return stored
 
@@ -82,7 +82,7 @@ class SimulatedUpload:
 
     async def _step(self) -> None:
         await self._process.gate()
-        await self._injector.delay()
+        await self._injector.delay(self._injector.faults.store_s)
         if self._injector.happens(self._injector.faults.body_breaks):
             raise Unreachable("the store takes no result")
         await self._process.gate()

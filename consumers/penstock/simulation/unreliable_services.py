@@ -147,7 +147,7 @@ class SimulatedModel:
         self.in_flight += 1
         try:
             await self._process.gate()
-            await injector.delay()
+            await injector.delay(faults.model_s)
             if injector.happens(faults.model_away):
                 raise Unreachable("the model server is away")
             if injector.happens(faults.model_ill):

@@ -50,6 +50,9 @@ FANNED_OUT = 0.15
 # In this share of the worlds some reads of the store are slow, with this chance for each.
 SLOW_READS = 0.3
 SLOW_SHARE = 0.03
+# In this share of the worlds store and model are as far away as in a cloud.
+DISTANT = 0.5
+STORE_S, MODEL_S = 0.030, 0.050
 # How far beyond a partition's end a position is moved: so far that the end never reaches it.
 FAR = 1_000
 
@@ -97,6 +100,8 @@ class World:
             drawn = replace(drawn, body_breaks=OFTEN)
         if source("reads").random() < SLOW_READS:
             drawn = replace(drawn, slow_read=SLOW_SHARE)
+        if source("distance").random() < DISTANT:
+            drawn = replace(drawn, store_s=STORE_S, model_s=MODEL_S)
         self.injector = FaultInjector(drawn, source("weather"))
         self.injector_of_others = self._injector_of_others(drawn, source("other models"))
         self._margin_s = self.random.choice((0.1, 10.0))
