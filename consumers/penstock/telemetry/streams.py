@@ -46,7 +46,7 @@ class Owed(NamedTuple):
 # A stream came regularly if its records tell of this many moments, over at least this time, and
 # of no pause longer than a third of that time.
 REGULAR_MOMENTS: Final = 10
-REGULAR_S: Final = 30.0
+REGULAR_S: Final = 20.0
 # A regular stream is silent after this many of its longest pauses, and at least `SILENT_S`.
 SILENT_PAUSES: Final = 4
 SILENT_S: Final = 5.0
