@@ -271,8 +271,11 @@ def test_one_late_stream_is_named_and_so_are_those_with_it() -> None:
     assert what == "cam-9 is slow, its p99 is 1.5 s"
     [(level, _, _)] = said({"streams": [stream("cam-7", age_s=90.0)]})
     assert level == "bad"
-    # What most streams share is not about one of them.
+    # What most streams share is not about one of them, until nothing else explains it.
     assert said({"streams": [slow] * 3, "streams_known": 4}) == []
+    assert said({"streams": [late] * 3, "streams_known": 4}) == []
+    [(_, kind, _)] = said({"streams": [late | {"age_s": 20.0}] * 3, "streams_known": 4})
+    assert kind == "late"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ from penstock.core.diagnosis.streams import (
 
 # From this age on, lateness is as bad as an error.
 VERY_LATE_S: Final = 30.0
+# If most streams are late, one of them is named only from this age on.
+WIDELY_LATE_S: Final = 10.0
 # An outage that is shorter than this is no problem yet: it may be one lost request.
 AWAY_S: Final = 0.5
 # At most this many streams are named in sentences of one kind.
@@ -304,8 +306,9 @@ def _late(document: Document) -> Problem | None:
     late = [one for one in streams if is_late_stream(one, document)]
     late = [one for one in late if one["stream"] not in told]
     known = document.get("streams_known") or len(streams)
-    # If most are slow and none is behind, it is not about a stream.
-    if not late or (len(late) > known / 2 > 1 and not any(map(_is_behind, late))):
+    # What most share is not about a stream. A service that is silent is told within this time.
+    oldest_s = max((one["age_s"] or 0.0 for one in late), default=0.0)
+    if not late or (len(late) > known / 2 > 1 and oldest_s < WIDELY_LATE_S):
         return None
     late.sort(key=lambda one: -(one["age_s"] or 0.0))
     first, others = late[0], late[1:]
@@ -328,13 +331,10 @@ def _late(document: Document) -> Problem | None:
     return Problem(BAD if is_bad else WARN, "late", what, do, first["stream"], holds=holds)
 
 
-def _is_behind(stream: Document) -> bool:
-    return (stream["age_s"] or 0.0) >= 1.0
-
-
 def _how_late(stream: Document) -> str:
-    if _is_behind(stream):
-        return f"is {seconds(stream['age_s'])} behind"
+    age_s = stream["age_s"] or 0.0
+    if age_s >= 1.0:
+        return f"is {seconds(age_s)} behind"
     return f"is slow, its p99 is {seconds((stream.get('now_p99_ms') or 0.0) / 1000)}"
 
 
