@@ -414,6 +414,7 @@ def test_one_timer_serves_all_requests() -> None:
 
     requests = {name: request(name) for name in "abcd"}
     for name, due_s in zip("abcd", (3.0, 1.0, 2.0, 4.0), strict=True):
+        alarms.begin()
         alarms.set(cast("Any", timers), due_s, requests[name])
         assert len(timers.set) == 1
     timers.ring()
@@ -424,3 +425,14 @@ def test_one_timer_serves_all_requests() -> None:
     requests["d"].is_over = True
     timers.ring()
     assert (late, timers.set) == (["b 1", "a 3"], [])
+
+
+def test_no_timer_rings_while_no_request_is_under_way() -> None:
+    alarms, timers = Alarms(), _Timers()
+    for due_s in (1.0, 2.0):
+        alarms.begin()
+        alarms.set(cast("Any", timers), due_s, cast("Any", SimpleNamespace(is_over=True)))
+    alarms.end()
+    assert len(timers.set) == 1
+    alarms.end()
+    assert timers.set == []

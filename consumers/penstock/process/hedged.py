@@ -27,14 +27,30 @@ Ask = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Alarms:
-    """One timer for all requests to a service. A timer for each would be set, sorted in, cancelled
-    and sorted out by the event loop, and nearly none would ever ring.
+    """One timer for all requests to a service that are under way. A timer for each would be set,
+    sorted in, cancelled and sorted out by the event loop, and nearly none would ever ring.
     """
 
     def __init__(self) -> None:
+        self._under_way = 0
         self._waiting: list[tuple[float, int, Hedged[Any]]] = []
         self._number = count()
         self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Another request is under way."""
+        self._under_way += 1
+
+    def end(self) -> None:
+        """A request is over. While none is under way no timer may ring: it would wake an idle
+        process.
+        """
+        self._under_way -= 1
+        if not self._under_way:
+            self._waiting.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     def set(self, loop: asyncio.AbstractEventLoop, due_s: float, request: "Hedged[Any]") -> None:
         """Call the request's `is_late` at this time, unless it is over by then."""
@@ -101,6 +117,7 @@ class Hedged(Generic[T]):
         loop, cancellations = task.get_loop(), task.cancelling()
         self._task = task
         self._asked_s = loop.time()
+        self._alarms.begin()
         self._alarms.set(loop, self._asked_s + late_s, self)
         try:
             answer = await self._ask()
@@ -127,6 +144,7 @@ class Hedged(Generic[T]):
             return answer
         finally:
             self.is_over = True
+            self._alarms.end()
             if self._second is not None:
                 await self._end_second(self._second)
 
