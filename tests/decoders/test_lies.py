@@ -234,3 +234,11 @@ def test_a_reason_is_cut() -> None:
 def test_a_header_is_bounded() -> None:
     with pytest.raises(ValueError, match="a header of"):
         unpacked(memoryview(b"".join(packed([Run(1, None, "E" * (64 << 20))]))))
+
+
+@pytest.mark.parametrize("columns", [b"1", b"[2]", b'"x"', b"null"])
+def test_kept_columns_that_are_no_objects_are_refused(columns: bytes) -> None:
+    for texts_ in ([columns], [b"{}", columns]):
+        matrix = Matrix(np.ones((len(texts_), 1), np.float32))
+        with pytest.raises(ValueError, match="no objects"):
+            heard(Run(len(texts_), matrix, kept=Kept(JsonRows.of(texts_), None)))

@@ -277,6 +277,8 @@ async def test_a_decoder_that_asks_for_more_than_an_object_has_is_ended(asked: s
         ("end", "of 16777217 bytes"),
         ("texts", "of the form"),
         ("opaque", "of the form"),
+        ("columns", "than was asked"),
+        ("times", "than was asked"),
         ("nothing", "that are wanted"),
     ],
 )

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
+from penstock.core.rows.payload import BytesRows, JsonRows, Kept, Matrix
 from penstock.decoders import socket_messages
 from penstock.decoders.decoder_process import _Line
 from penstock.decoders.packing import packed
@@ -93,6 +93,8 @@ GIVEN = {
     "texts": Run(1, JsonRows.of([b"1"])),
     "opaque": Run(1, BytesRows.of([b"1"])),
     "nothing": Run(1, None),
+    "columns": Run(2, Matrix(ROWS), kept=Kept(JsonRows.of([b"{}", b"{}"]), None)),
+    "times": Run(2, Matrix(ROWS), kept=Kept(None, np.zeros(2, "<i8"))),
 }
 
 

@@ -57,6 +57,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[_Head])
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANKS: Final = b" \t\r\n"
+_OBJECT: Final = ord("{")
 # A piece of rows has some thousand runs; the longest name of a member has 16 kB.
 _MOST_HEADER_BYTES: Final = 64 << 20
 MOST_ERROR_CHARS: Final = 4_096
@@ -154,7 +155,7 @@ def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
     if head.rows < 1 or (head.width < 1) is (head.kind == "matrix"):
         raise ValueError(f"a run of {head.rows} rows")
     payload = _payload(head, buffers)
-    columns = _json(head.rows, buffers) if head.has_columns else None
+    columns = _objects(head.rows, buffers) if head.has_columns else None
     times = _numbers(head.rows, buffers) if head.has_times else None
     since_ms = _numbers(head.rows, buffers) if head.has_since else None
     kept = Kept(columns, times) if head.has_columns or head.has_times else None
@@ -202,6 +203,14 @@ def _json(rows: int, buffers: list[memoryview]) -> JsonRows:
         if stripped != lengths.tolist():
             raise ValueError("rows that are no JSON values")
     return JsonRows(body, ends)
+
+
+def _objects(rows: int, buffers: list[memoryview]) -> JsonRows:
+    """The kept columns of rows, which records repeat."""
+    found = _json(rows, buffers)
+    if any(found.body[start] != _OBJECT for start, _ in _places(found.ends)):
+        raise ValueError("columns that are no objects")
+    return found
 
 
 def _places(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -59,6 +59,9 @@ LEAST_S: Final = 10.0
 # If a decoder answered in time, but our event loop was blocked until the time was over, the decoder
 # gets this much more time.
 PAUSED_S: Final = 1.0
+# Each turn counts as this long, because it takes time of our event loop, too. So a decoder that
+# asks for next to nothing, again and again, comes to its end.
+_LEAST_TURN_S: Final = 0.001
 # A process that was killed, or that has closed its socket, ends at once, unless it waits for a
 # device. The worker does not wait longer for it.
 KILLED_S: Final = 5.0
@@ -176,6 +179,13 @@ class Decoder:
         if run.payload is not None:
             if self._options.form not in FORMS[type(run.payload)]:
                 raise ValueError(f"rows of the form {type(run.payload).__name__}")
+            kept, options = run.kept, self._options
+            has_more = kept is not None and (
+                (kept.columns is not None and not options.keep)
+                or (kept.times is not None and options.time is None)
+            )
+            if has_more:
+                raise ValueError("rows with more than was asked for")
         elif run.error is None and self._wants(first, self._rows):
             raise ValueError("it leaves out rows that are wanted")
 
@@ -236,7 +246,8 @@ class Decoder:
         spent_s = loop.time() - began_s
         # If an answer is here although the decoder's time is over, the answer came in time and only
         # our event loop was blocked.
-        self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
+        is_late = spent_s > left_s
+        self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
         self._buy(len(found.body))
         return found
 
