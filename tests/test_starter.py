@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from penstock import config
 from penstock.commands.root import cli
 from penstock.config.starter import PROTOCOLS, Answers, starter
 from penstock.errors import Fatal
+from penstock.formats.registry import claim_of
 from penstock.lint.check import lint
+from penstock.settings.inputs import row_options
+from tests.formats.picture_bodies import jpeg
+from tests.formats.recordings import video
 
 STORES = (
     "s3://sensors",
@@ -52,6 +57,26 @@ def test_rows_pass_lint_and_opaque_ones_are_sent_as_bytes(tmp_path: Path, rows: 
     assert linted(tmp_path, text) == []
     sent = tomllib.loads(text)["model"]["request"]
     assert sent == (rows.split()[1] if " " in rows else "bytes")
+
+
+@pytest.mark.parametrize(
+    ("rows", "formats"),
+    [
+        ("pictures", {"image"}),
+        ("films", {"video"}),
+        ("both", {"image", "video"}),
+        ("both b64", {"image", "video"}),
+    ],
+)
+def test_what_cameras_write_is_read_as_they_were_said_to(rows: str, formats: set[str]) -> None:
+    """With "both", each object by its name and first bytes."""
+    cfg = config.load(tomllib.loads(starter(Answers(rows=rows))), {})
+    options, read = row_options(cfg), set()
+    for key, data in (("a.jpg", jpeg(4, 3)), ("a.mp4", video(3))):
+        format = claim_of(key, options.format).format_of(data, options)
+        assert format is not None
+        read.add(format.name)
+    assert read == formats
 
 
 def test_what_the_url_of_a_model_tells_is_set() -> None:

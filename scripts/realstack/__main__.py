@@ -6,8 +6,11 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 
 from realstack import kafka, stack, what_runs
+from realstack.model_servers import TORCHVISION
 from realstack.service import StackError
 
 COMMANDS = {
@@ -36,16 +39,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parsers["up"].add_argument(
         "--with",
         dest="extras",
-        type=_extras,
+        type=partial(_names, (*what_runs.EXTRAS, TORCHVISION)),
         default=(),
         metavar="NAME[,NAME...]",
         help="also these model servers and stores, as local processes: "
-        + ", ".join(what_runs.EXTRAS),
+        + ", ".join(what_runs.EXTRAS)
+        + "; torchvision beside TorchServe's torch",
     )
     parsers["up"].add_argument(
         "--try",
         dest="wishes",
-        type=_extras,
+        type=partial(_names, tuple(what_runs.EXTRAS)),
         default=(),
         metavar="NAME[,NAME...]",
         help="these, too, if they can be had within two minutes each; status tells why one is not",
@@ -59,11 +63,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _extras(text: str) -> tuple[str, ...]:
+def _names(known: Sequence[str], text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if unknown := set(names) - what_runs.EXTRAS.keys():
+    if unknown := set(names) - set(known):
         raise argparse.ArgumentTypeError(
-            f"{', '.join(sorted(unknown))}: choose from {', '.join(what_runs.EXTRAS)}"
+            f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}"
         )
     return names
 

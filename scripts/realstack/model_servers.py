@@ -22,6 +22,7 @@ SETTINGS = layout.ROOT / "deploy" / "docker" / "torchserve"
 HANDLERS = layout.ROOT / "consumers" / "penstock" / "handlers"
 REQUIREMENTS = SETTINGS / "requirements.txt"
 MODEL = "rows"
+TORCHVISION = "torchvision"
 # TorchServe's management API, in the folder of the service. Only the user who started the service
 # can connect.
 SOCKET = "management"
@@ -78,6 +79,25 @@ class TorchServe:
         layout.build_once(self.environment, _install)
         _mend_scripts(self.environment / "bin")
         layout.build_once(self.store, self._archive)
+
+    def add_torchvision(self) -> None:
+        """Put torchvision beside torch, for image models. Debian's package fits Debian's torch,
+        which PyPI's do not; it is unpacked into the environment, so nobody has to be root.
+        """
+        packages = next(self.environment.glob("lib/python3*/site-packages"))
+
+        def unpack(folder: Path) -> None:
+            what = "fetching torchvision"
+            run(["apt-get", "download", "python3-torchvision"], what=what, cwd=folder)
+            (package,) = folder.glob("*.deb")
+            run(["dpkg", "-x", package.name, "all"], what="unpacking torchvision", cwd=folder)
+            found = folder / "all" / "usr" / "lib" / "python3" / "dist-packages" / "torchvision"
+            for entry in found.iterdir():
+                entry.rename(folder / entry.name)
+            shutil.rmtree(folder / "all")
+            package.unlink()
+
+        layout.build_once(packages / TORCHVISION, unpack)
 
     def _archive(self, folder: Path) -> None:
         builder = [str(self.python), str(HANDLERS / "rows_model.py"), str(folder)]

@@ -13,7 +13,7 @@ from functools import partial
 
 from realstack import compose, layout, prerequisites, processes
 from realstack.layout import How, State
-from realstack.model_servers import archive_fingerprint
+from realstack.model_servers import TORCHVISION, archive_fingerprint
 from realstack.service import Extra, NotReady, Service, StackError
 from realstack.what_runs import (
     EXTRAS,
@@ -52,6 +52,10 @@ def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str]
         needed = {*extras, *state.processes}
         wanted = [one for name, one in EXTRAS.items() if name in {*needed, *wishes}]
         started += _up_extras(state, wanted, optional={*wishes} - needed)
+        if TORCHVISION in extras:
+            if state.how == "docker":
+                raise StackError("torchvision is only added to a TorchServe that runs locally")
+            TORCHSERVE.add_torchvision()
         seconds = time.monotonic() - begun
         what = f"started {', '.join(started)} in {seconds:.0f} s" if started else "was up already"
         return f"the stack ({state.how}) is up: {what}"

@@ -115,6 +115,7 @@ def exports() -> list[str]:
     if socket.exists():
         values["PENSTOCK_MODEL__MANAGEMENT_URL"] = f"unix://{socket}"
         values["PENSTOCK_STACK_TORCHSERVE_MANAGEMENT"] = str(socket)
+        values["PENSTOCK_STACK_TORCHSERVE_BIN"] = str(TORCHSERVE.python.parent)
     for server in EXTRAS.values():
         for port in server.ports if server.name in state.processes else ():
             values[f"PENSTOCK_STACK_{port.upper()}"] = f"127.0.0.1:{ports[port]}"

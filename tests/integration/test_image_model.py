@@ -122,7 +122,9 @@ async def test_every_frame_is_answered_in_order_as_torch_answers_it(
 ) -> None:  # fmt: skip
     python = services.torch_python
     if python is None or not has_torchvision(python):
-        pytest.skip("torchvision is not beside TorchServe's torch: apt install python3-torchvision")
+        pytest.skip(
+            "torchvision is not beside TorchServe's torch: scripts/stack up --with torchvision"
+        )
     frames = cameras(tmp_path, FRAMES)
     for camera, paths in frames.items():
         for path in paths:

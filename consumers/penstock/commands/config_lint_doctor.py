@@ -32,7 +32,8 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "kafka": "Kafka: servers and topic of the references, SERVER:PORT/TOPIC",
     "store": "Objects: s3://BUCKET, http://HOST:PORT/BUCKET (MinIO, Ceph), gs://, az://, file:///",
     "model": "Model: its URL, and the protocol where the URL does not tell it",
-    "rows": "Rows: format (auto, csv, parquet, image, ...) and request (json, float32, bytes, ...)",
+    "rows": "Rows: format (auto, csv, parquet, ...), or of cameras: pictures, films, or both; and "
+    "request (json, float32, bytes, b64, ...)",
 }
 
 

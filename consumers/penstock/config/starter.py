@@ -26,6 +26,8 @@ _NAMED: Final = ("torchserve", "oip", "oip-grpc", "tf-serving", "bentoml", "ray-
 PROTOCOLS: Final = (*get_args(Protocol), *PRESETS)
 # Rows of these formats are opaque bytes.
 _OPAQUE: Final = ("image", "video", "audio", "text", "bytes")
+# What cameras write, and the format that reads it. `auto` knows both by extension and first bytes.
+_OF_CAMERAS: Final = {"pictures": "image", "films": "video", "both": "auto"}
 _NOT_AWS: Final = '# endpoint_url = "http://minio:9000"  # of a server that is not AWS\n'
 _VERSION: Final = '# version = "1.0"                  # else the default one\n'
 _STORES: Final = {
@@ -41,7 +43,7 @@ _STORES: Final = {
 class Answers(NamedTuple):
     """The user's answers, as texts of these forms. `kafka`: SERVERS/TOPIC. `store`: s3://BUCKET,
     gs://, az://, file:///FOLDER, or http://HOST:PORT/BUCKET for an S3 server. `model`: URL
-    [PROTOCOL]. `rows`: FORMAT [REQUEST].
+    [PROTOCOL]. `rows`: FORMAT [REQUEST], or of cameras `pictures`, `films` or `both`, and REQUEST.
     """
 
     kafka: str = "localhost:9092/refs"
@@ -113,13 +115,17 @@ def _rows(answer: str) -> tuple[str, str]:
     words = answer.split()
     if not 1 <= len(words) <= 2:
         raise _wrong("rows", answer, "FORMAT [REQUEST]", Answers().rows)
-    return words[0], words[1] if len(words) == 2 else "bytes" if words[0] in _OPAQUE else "json"
+    what, *request = words
+    is_opaque = what in _OPAQUE or what in _OF_CAMERAS
+    request = request or ["bytes" if is_opaque else "json"]
+    return _OF_CAMERAS.get(what, what), request[0]
 
 
 def _rows_section(format: str) -> str:
     return f"""\
 [rows]
 format = {_text(format)}                     # auto: by extension and first bytes
+# fps = 2.0                         # of a film, only so many frames a second; films: extra media
 # columns = [0, "speed"]            # only these, by number or name
 # keep = ["sensor_id"]              # copied to the answer
 # time = "ts"                       # the column that is the row's event_time"""
