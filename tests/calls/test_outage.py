@@ -45,3 +45,11 @@ def test_an_outage_begins_anew_after_a_failure_that_ended_by_itself() -> None:
     clock.now_s += 60.0
     with pytest.raises(Fatal, match="did not answer for 60 s"):
         outage.unreachable(Unreachable("connection refused"))
+
+
+def test_a_service_that_never_did_its_work_is_not_waited_for() -> None:
+    outage = Outage("model server", HandClock(), 60.0)
+    outage.fails("it hangs up")
+    with pytest.raises(Fatal, match="the model server fails: it hangs up"):
+        outage.fails("it hangs up", did_work=False)
+    Outage("model server", HandClock(), None).fails("it hangs up", did_work=False)

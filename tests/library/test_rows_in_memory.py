@@ -18,6 +18,14 @@ FRAME = pd.DataFrame({"id": ["a", "b", "c"], "x": [1.0, 3.0, 5.0], "y": [2.0, 4.
 NUMBERS = FRAME[["x", "y"]]
 
 
+class Older(pd.DataFrame):  # type: ignore[misc]
+    """As pandas was before 2.2."""
+
+    @property
+    def __arrow_c_stream__(self) -> Any:
+        raise AttributeError
+
+
 def mean(rows: list[Any]) -> list[dict[str, float]]:
     """A row of a table is an object, with the names of its columns."""
     values = [list(row.values()) if isinstance(row, dict) else row for row in rows]
@@ -35,6 +43,7 @@ async def answered(*given: Any, **more: Any) -> Predictions:
     "rows",
     [
         NUMBERS,
+        Older(NUMBERS),
         pl.from_pandas(NUMBERS),
         pa.Table.from_pandas(NUMBERS),
         pa.Table.from_pandas(NUMBERS).to_batches()[0],
@@ -43,7 +52,17 @@ async def answered(*given: Any, **more: Any) -> Predictions:
         list(NUMBERS.to_numpy()),
         [tuple(row) for row in NUMBERS.to_numpy().tolist()],
     ],
-    ids=["pandas", "polars", "table", "batch", "array", "lists", "arrays", "tuples"],
+    ids=[
+        "pandas",
+        "older",
+        "polars",
+        "table",
+        "batch",
+        "array",
+        "lists",
+        "arrays",
+        "tuples",
+    ],
 )
 async def test_rows_are_answered_in_their_order(rows: Any) -> None:
     found = await answered(rows)

@@ -82,11 +82,14 @@ class Outage:
         since_s = now_s - silent_s
         self._lasts("does not answer", "did not answer", str(error), since_s, is_news=is_news)
 
-    def fails(self, why: str, silent_s: float = 0.0) -> None:
+    def fails(self, why: str, silent_s: float = 0.0, *, did_work: bool = True) -> None:
         """The service answers, but does not do its work. Raises `Fatal` as `unreachable` does. If
         no further failure is reported, the service counts as healthy again after a while: it may
-        have failed at a single row, which was then rejected.
+        have failed at a single row, which was then rejected. `did_work`: False if it has never done
+        its work, so that waiting is of no use.
         """
+        if self._patience_s is not None and not did_work:
+            raise Fatal(f"the {self.service} fails: {why}", exit_code=EXIT_UNREACHABLE)
         now_s = self._clock.now()
         if self.away_s is None:
             self._since_s = now_s - silent_s

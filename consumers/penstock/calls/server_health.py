@@ -63,7 +63,7 @@ class ServerHealth:
         self._clock = clock
         self._telemetry = telemetry
         self._outage = outage
-        self.was_answered = False
+        self.was_answered = self._answered_rows = False
         self.allowed = gate.allowed
         self.heard = 0
         self._chance_hang_ups = ChanceFailures()
@@ -150,6 +150,7 @@ class ServerHealth:
         else:
             self._explained += 1
         if has_rows:
+            self._answered_rows = True
             self._rows.answered()
             self._look_at_answer(refusal)
         else:
@@ -210,7 +211,7 @@ class ServerHealth:
         """
         why = self._rows.why(self._clock.now())
         if why is not None:
-            self._outage.fails(why)
+            self._outage.fails(why, did_work=self._answered_rows)
         return why is not None
 
     def _look_at_answer(self, refusal: Poison | None) -> None:

@@ -22,6 +22,7 @@ from penstock import config
 from penstock.errors import PenstockError
 from penstock.library.model_and_shard import Settings, chosen, configured
 from penstock.library.rows_in_memory import Given, objects_of
+from penstock.library.summary import Summary
 from penstock.library.without_kafka import predict_lines
 from penstock.messages.prediction import Prediction
 from penstock.packages import missing_extra
@@ -57,6 +58,7 @@ async def predict(
     """
     decoder = msgspec.json.Decoder(Prediction)
     rows = done = 0
+    summary, failure = Summary(keep or ()), ""
     try:
         cfg, name = chosen(configured(config), model, protocol, request, keep)
         with objects_of(objects) as (urls, files), predict_bar(shown=progress) as bar:
@@ -67,10 +69,16 @@ async def predict(
                         result = decoder.decode(line)
                         rows += result.row is not None
                         done += result.last
+                        summary.add(result)
                         yield result
                     bar.done(rows, done)
+        summary.end()
     except PenstockError as error:
-        raise _bare(error) from None
+        failure = str(error)
+    if failure:
+        # Raised here, it is the class that programs catch, and has no context: a notebook would
+        # show the groups of exceptions in it.
+        raise PenstockError(failure) from None
 
 
 def predict_sync(
@@ -104,21 +112,15 @@ def predict_sync(
             async for result in results:
                 found.append(result)
 
-    begun_s = time.monotonic()
+    begun_s, failure = time.monotonic(), ""
     try:
         run_in_thread(collect())
     except PenstockError as error:
-        raise _bare(error) from None
+        failure = str(error)
+    if failure:
+        raise PenstockError(failure) from None
     found.seconds = time.monotonic() - begun_s
     return found
-
-
-def _bare(error: PenstockError) -> PenstockError:
-    """The error with the caller's own lines only: ours would not help to mend it, and a notebook
-    shows a group of exceptions whole if one is the error's context.
-    """
-    error.__context__ = error.__cause__ = None
-    return error.with_traceback(None)
 
 
 def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
@@ -170,14 +172,10 @@ class Predictions(list[Prediction]):
 
     def __repr__(self) -> str:
         """How many there are, and the first error: not the records, which would fill a screen."""
-        errors = [one for one in self if one.error is not None]
-        text = f"{len(self):,} results, {len(errors):,} of them errors"
-        if errors and (error := errors[0].error) is not None:
-            first = errors[0]
-            place = first.object.key if first.object else first.stream
-            row = "" if first.row is None else f" row {first.row}"
-            text += f" (the first: {place}{row}: {error.code}: {error.message})"
-        return text if self.seconds is None else f"<{text}, {self.seconds:.1f} s>"
+        summary = Summary(())
+        for one in self:
+            summary.add(one)
+        return str(summary) if self.seconds is None else f"<{summary}, {self.seconds:.1f} s>"
 
     def to_arrow(self) -> pa.Table:
         return to_arrow(self)

@@ -67,9 +67,11 @@ def _names(given: Given) -> list[str] | None:
 
 
 def _is_table(given: Given) -> bool:
-    """A single column, such as a Series, has the interface, too, but no columns."""
+    """A single column, such as a Series, has the interface, too, but no columns. A frame of pandas
+    before 2.2 has no interface, and as an iterable it is the names of its columns.
+    """
     has_columns = hasattr(given, "columns") or hasattr(given, "schema")
-    return has_columns and hasattr(given, "__arrow_c_stream__")
+    return has_columns and (hasattr(given, "__arrow_c_stream__") or hasattr(given, "iloc"))
 
 
 def _written(rows: Given, stem: Path) -> Path:
@@ -102,7 +104,7 @@ def _written(rows: Given, stem: Path) -> Path:
 def _table(rows: Given) -> pa.Table:
     try:
         return pa.table(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
+    except (pa.ArrowException, ValueError, TypeError) as error:
         raise usage(f"the columns of a {type(rows).__name__} cannot be read: {error}") from None
 
 
