@@ -138,6 +138,13 @@ def test_a_stream_that_came_regularly_and_says_nothing_is_silent() -> None:
     assert silence(streams, 1153.0) == ["a"]
 
 
+def test_a_stream_that_was_silent_once_is_soon_named_again() -> None:
+    streams = Streams()
+    came(streams, "a", 1000.0, 1060.0, 0.3)
+    came(streams, "a", 1120.0, 1140.0, 0.3)
+    assert silence(streams, 1146.0) == ["a"]
+
+
 def test_a_stream_whose_records_wait_is_not_silent() -> None:
     streams = Streams()
     came(streams, "a", 1000.0, 1060.0, 0.3)

@@ -250,7 +250,7 @@ async def _silence(objects: Objects, location: Location, within_s: float) -> Tra
     except Unreachable as error:
         return error
     except TimeoutError:
-        return NoAnswer(f"no byte of an answer came within {within_s:.0f} s")
+        return NoAnswer("no byte of an answer came")
     # Every other error is the store's answer, or says nothing about it.
     except Exception as error:
         log.debug("the store was asked whether it answers: %r", error)

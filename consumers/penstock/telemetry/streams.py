@@ -67,6 +67,7 @@ class StreamFigures(Recent):
         "_first_heard_s",
         "_pause_before_s",
         "_pauses_of",
+        "_silence_s",
         "heard_s",
         "last_code",
         "last_message",
@@ -86,7 +87,7 @@ class StreamFigures(Recent):
         self.last_message: str | None = None
         self.heard_s = self._first_heard_s = now_s
         self.moments = 0
-        self.pause_s = self._pause_before_s = 0.0
+        self.pause_s = self._pause_before_s = self._silence_s = 0.0
         self._pauses_of = self.window // PAUSE_WINDOWS
 
     def turn(self, window: int) -> None:
@@ -98,11 +99,14 @@ class StreamFigures(Recent):
             self._pauses_of += age
 
     def paused(self, pause_s: float) -> None:
-        """Its longest pause of the last minutes has ended. The time in which it said nothing does
-        not count as time in which it came.
+        """Its longest pause of the last minutes has ended. If it was silent, that time does not
+        count as time in which it came; and one silence is no rhythm, but a second one like it is.
         """
         if pause_s > max(SILENT_S, SILENT_PAUSES * self.longest_pause_s):
             self._first_heard_s += pause_s
+            before_s, self._silence_s = self._silence_s, pause_s
+            if before_s < pause_s / 2:
+                return
         self.pause_s = pause_s
 
     @property
