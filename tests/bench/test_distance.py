@@ -1,13 +1,39 @@
 """How long requests of a trial wait on their way to a service that is far away."""
 
+import os
 import random
+import select
 import statistics
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from penstock.bench.distance import Slow, Way, wait_s
 from penstock.commands.demo_and_bench import bench
+
+# Starts a relay and is gone, as a bench that is killed.
+BENCH = """
+import os, subprocess, sys
+relay = subprocess.Popen(
+    [sys.executable, "-m", "penstock.bench.distance"],
+    stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False,
+)
+relay.stdin.write(b"[]")
+relay.stdin.close()
+relay.stdout.readline()
+os._exit(0)
+"""
+
+
+def test_a_relay_ends_with_a_bench_that_was_killed() -> None:
+    ours, relays = os.pipe()
+    subprocess.run([sys.executable, "-c", BENCH], pass_fds=[relays], check=True)
+    os.close(relays)
+    is_closed, _, _ = select.select([ours], [], [], 60.0)
+    os.close(ours)
+    assert is_closed
 
 
 def waits_ms(way: Way) -> list[float]:

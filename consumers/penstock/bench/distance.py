@@ -10,6 +10,7 @@ brokers' own addresses are replaced by those of the relay in what they say of th
 
 import asyncio
 import math
+import os
 import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -31,6 +32,8 @@ from penstock.errors import usage
 STORE_SPREAD: Final = 0.4
 MODEL_SPREAD: Final = 0.2
 _READ_BYTES: Final = 1 << 16
+# How often the relay looks whether the bench is still there.
+LOOK_S: Final = 1.0
 # So many frames of a connection are on their way at once, at most; clients have a handful.
 _MOST_FRAMES: Final = 1_000
 # Requests whose answers name the brokers: Metadata, FindCoordinator, DescribeCluster
@@ -142,7 +145,8 @@ def wait_s(way: Way, chance: random.Random) -> float:
 
 
 async def _relay(ways: list[Way]) -> None:
-    """Relay until SIGTERM."""
+    """Relay until SIGTERM, or until the bench is gone: one that is killed ends no process."""
+    bench = os.getppid()
     # The waits of two runs are the same, as far as their requests are.
     chance = random.Random(0)
     ports: dict[tuple[str, int], int] = {}
@@ -154,7 +158,10 @@ async def _relay(ways: list[Way]) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     say(Relayed(list(ports.values())))
-    await ended.wait()
+    while not ended.is_set() and os.getppid() == bench:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await ended.wait()
     for server in servers:
         server.close()
 
