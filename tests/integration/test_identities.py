@@ -4,6 +4,7 @@ Rule: the broker's sessions last 3 s and the tokens 10 s, so each test sees seve
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 
@@ -136,6 +137,8 @@ async def test_a_token_server_that_is_away_ends_nobody(
         await until(asked_again, lambda: worker.said)
         # By then each token and each session have ended.
         await asyncio.sleep(server.life_s + SESSION_MS / 1000)
+        _, status = await worker.get("/api/status")
+        assert "token provider" in [outage["service"] for outage in json.loads(status)["outages"]]
         server.mood = "well"
         await publish_slowly(broker, topics.input)
         await broker.until_committed(topics.input, topics.input, {0: MESSAGES})

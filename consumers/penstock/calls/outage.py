@@ -33,6 +33,8 @@ QUIET_S: Final = 60.0
 FAILS_S: Final = 120.0
 # The status page finds Kafka's outage by this name.
 KAFKA: Final = "Kafka broker"
+# The provider of the tokens by which Kafka knows us.
+TOKENS: Final = "token provider"
 # The name of each store begins with the first of these, and that of each model server with the
 # second.
 STORE: Final = "object store"

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
-from penstock.calls.outage import KAFKA
+from penstock.adapters.kafka.identity.identity import provider_away
+from penstock.calls.outage import KAFKA, TOKENS
 from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
 from penstock.core.diagnosis.steady import SteadyProblems
 from penstock.core.order.stall import holder
@@ -238,6 +239,8 @@ class Status:
         away = {outage.service: (outage.away_s, outage.why) for outage in outages}
         if away.get(KAFKA, (None, None))[0] is None:
             away[KAFKA] = self._services.kafka_away_s, self._services.why_kafka
+        if (outage := provider_away()) is not None:
+            away[TOKENS] = outage
         return [
             {"service": service, "away_s": round(away_s, 1), "why": why}
             for service, (away_s, why) in away.items()

@@ -54,6 +54,7 @@ CLOCK_S: Final = 3.0
 MEND: Final = {
     "Kafka": "Check that the brokers run, and kafka.bootstrap_servers",
     "object": "Check that the store runs, and its endpoint_url",
+    "token": "Check [kafka.oauth] and the server that gives the tokens",
     "model": "Check that the model server runs, and model.url",
     "shadow": "The live answers are not concerned; check the shadow's server",
 }

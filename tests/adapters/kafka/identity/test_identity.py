@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,18 @@ def test_a_password_in_a_file_may_change(tmp_path: Path) -> None:
         ({"sasl_username": None, "sasl_password": "x"}, "sasl_username"),
         ({"sasl_password": "x", "sasl_password_file": "y"}, "both set"),
         ({"sasl_mechanism": "OAUTHBEARER"}, r"\[kafka\.oauth\]"),
-        ({"sasl_mechanism": "GSSAPI"}, "kerberos"),
     ],
 )
 def test_what_is_missing_is_named(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(Fatal, match=words) as caught:
         identity_of(by_password(**keys))
     assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(Fatal, match="kerberos"):
+        identity_of(by_password(sasl_mechanism="GSSAPI"))
 
 
 async def test_a_certificate_that_is_written_anew_is_shown_to_the_next_broker(

@@ -58,7 +58,12 @@ def test_a_provider_that_fails_is_asked_after_pauses_that_grow() -> None:
     assert provider.asked == 7  # after 0, 1, 3, 7, 15, 30, 45 s
     provider.is_away = False
     provider.now_s += LONGEST_PAUSE_S
+    away = provider.tokens.away
+    assert away is not None
+    assert away[0] == pytest.approx(75.0)
+    assert away[1] == "away"
     assert provider.tokens.current().text == "8"
+    assert provider.tokens.away is None
 
 
 def test_threads_that_want_a_token_at_once_ask_once() -> None:

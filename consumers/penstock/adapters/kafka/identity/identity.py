@@ -68,6 +68,10 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         """A broker refused it: a key may have been changed, and a new token may do."""
         self._tokens.forget(text)
 
+    @property
+    def provider_away(self) -> tuple[float, str] | None:
+        return self._tokens.away if self.mechanism == "OAUTHBEARER" else None
+
     async def token(self) -> str:
         """Raises `KafkaConnectionError`, whose cause is ours: at any other error aiokafka would
         stop asking the brokers, for ever.
@@ -121,6 +125,12 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
             return tuple(Path(file).stat().st_mtime for file in files if file)
         except OSError:
             return self._read_at  # it is being replaced
+
+
+def provider_away() -> tuple[float, str] | None:
+    """For how many seconds the provider of this process's tokens has given none, and why."""
+    outages = (one.provider_away for one in _identities.values())
+    return max((outage for outage in outages if outage is not None), default=None)
 
 
 def identity_of(kafka: config.Kafka) -> Identity:

@@ -52,6 +52,7 @@ class Tokens:
         self._turn = threading.Lock()
         self._token: Token | None = None
         self._failure: PenstockError | None = None
+        self._failed_since_s = 0.0
         self._pause_s, self._again_s = FIRST_PAUSE_S, 0.0
 
     def current(self) -> Token:
@@ -61,6 +62,12 @@ class Tokens:
             return token
         with self._turn:
             return self._renewed()
+
+    @property
+    def away(self) -> tuple[float, str] | None:
+        """For how many seconds the provider has given no token, and why; None while it gives."""
+        failure = self._failure
+        return None if failure is None else (self._now_s() - self._failed_since_s, str(failure))
 
     def forget(self, text: str) -> None:
         """A broker refused this token: the next one is fetched."""
@@ -77,6 +84,8 @@ class Tokens:
                 token = self._token = self._fetch()
                 self._failure, self._pause_s = None, FIRST_PAUSE_S
             except PenstockError as error:
+                if self._failure is None:
+                    self._failed_since_s = now_s
                 self._failure = error
                 self._again_s = self._now_s() + self._pause_s
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
