@@ -1,6 +1,7 @@
 """`scripts/chaos`: its plan, what its watch sees, and which outcomes are problems."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from chaos_run.plan import ALL_KINDS, Object
 from chaos_run.poison import CUT_AT, cutting
 from chaos_run.row_pool import LINES, Answer, Pool
 from chaos_run.run import Outcome
+from chaos_run.services_under_test import Place
 from chaos_run.workers import Exit, last_assignment
 from penstock import config
 from penstock.adapters.s3.obstore_client import ObstoreObjects
@@ -244,6 +246,15 @@ def test_workers_that_ended_by_themselves_are_counted_and_named() -> None:
     text = report.text(outcome(exits=[Exit("worker 2", 4, "Kafka did not take a batch")]))
     assert "1 of workers that ended by themselves" in text
     assert "worker 2 ended with 4: Kafka did not take a batch" in text
+
+
+def test_only_the_workers_are_at_a_distance(tmp_path: Path) -> None:
+    near = {"PENSTOCK_MODEL__URL": "http://near"}
+    far = {"MODEL__URL": "http://far"}
+    place = Place(near, "b", tmp_path, lambda: None, print, print, former=tmp_path, far=far)
+    lives = [place.environ_of(life)["PENSTOCK_MODEL__URL"] for life in (1, 2)]
+    assert lives == ["http://far", "http://far"]
+    assert place.config.model.url == "http://near"
 
 
 def test_the_partitions_of_a_worker_are_those_that_begin_and_those_that_go_on() -> None:

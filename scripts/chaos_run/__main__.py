@@ -11,13 +11,24 @@ import asyncio
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from chaos_run import chain_run, hosts_run, plan, report, scenes_run
 from chaos_run.poison import CUT, cutting
 from chaos_run.row_pool import LINES
 from chaos_run.run import Outcome, chaos, prepare, timed
-from chaos_run.services_under_test import TOPICS, Place, crash, environ_of, model_worker_pid, seeded
+from chaos_run.services_under_test import (
+    TOPICS,
+    Place,
+    add_distance,
+    crash,
+    distance_of,
+    environ_of,
+    model_worker_pid,
+    seeded,
+)
+from penstock.bench.distance import at_distance
 from realstack import layout, stack
 from realstack.service import StackError
 
@@ -55,6 +66,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="rows",
         help="what is published; with objects and both answers are result objects, too",
     )
+    add_distance(parser)
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     options = parser.parse_args(arguments)
     if options.rows < LEAST_ROWS or options.faults < 1:
@@ -68,7 +80,7 @@ def main(arguments: list[str]) -> int:
     well = False
     try:
         planned = plan.make(seed, options.rows, options.faults, lines=LINES, with_poison=True)
-        outcome = asyncio.run(_run(planned, options.guarantee, options.records, folder))
+        outcome = asyncio.run(_run(planned, options, folder))
         well = report.tell(outcome)
     except StackError as error:
         print(f"scripts/chaos: {error}", file=sys.stderr)
@@ -84,7 +96,7 @@ def main(arguments: list[str]) -> int:
     return 0 if well else EXIT_VIOLATED
 
 
-async def _run(planned: plan.Plan, guarantee: str, records: str, folder: Path) -> Outcome:
+async def _run(planned: plan.Plan, options: argparse.Namespace, folder: Path) -> Outcome:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -92,12 +104,13 @@ async def _run(planned: plan.Plan, guarantee: str, records: str, folder: Path) -
     said = await asyncio.to_thread(stack.up, "local")
     tell = timed()
     tell(said)
-    environ = _environ(guarantee, records)
+    environ = _environ(options.guarantee, options.records)
     async with cutting(environ[STORE], CUT) as url:
         environ[STORE] = url
-        place = Place(environ, BUCKET, folder, model_worker_pid, stack.restart, crash)
-        await asyncio.to_thread(prepare, place, buckets=[RESULTS_BUCKET])
-        return await chaos(planned, place, tell)
+        near = Place(environ, BUCKET, folder, model_worker_pid, stack.restart, crash)
+        await asyncio.to_thread(prepare, near, buckets=[RESULTS_BUCKET])
+        async with at_distance(near.config, distance_of(options)) as far:
+            return await chaos(planned, replace(near, far=far.settings), tell)
 
 
 def _environ(guarantee: str, records: str) -> dict[str, str]:

@@ -14,7 +14,8 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -22,6 +23,7 @@ from aiokafka.errors import KafkaError
 from botocore.exceptions import BotoCoreError, ClientError
 
 from chaos_run.network import Network
+from penstock.bench.distance import MODEL_SPREAD, STORE_SPREAD, Distance, Way, relaying
 from penstock.process import children
 from realstack import minio, processes, what_runs
 from realstack.kafka import LOGGING, new_id
@@ -32,6 +34,10 @@ from realstack.service import NotReady, StackError
 BROKERS = ("broker-1", "broker-2", "broker-3")
 STORE, MODEL = "store", "model"
 KAFKA_PORT, CONTROLLER_PORT, STORE_PORT, MODEL_PORT = 9092, 9093, 9000, 8080
+# Who takes the long way to a service begins at this port of the service's host. To a broker it ends
+# at a listener of its own, as a broker tells its clients the addresses of the listener they came
+# by.
+FAR_PORT, FAR_KAFKA_PORT = 9095, 9094
 START_S = 120.0
 LOOK_S = 0.2
 # If a broker is away, its partitions go on without it when its session has ended. A session is 9 s,
@@ -39,10 +45,11 @@ LOOK_S = 0.2
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={node}
-listeners=PLAINTEXT://{address}:9092,CONTROLLER://{address}:9093
+listeners=PLAINTEXT://{address}:9092,CONTROLLER://{address}:9093,FAR://{address}:9094
+advertised.listeners=PLAINTEXT://{address}:9092,FAR://{address}:9095
 controller.listener.names=CONTROLLER
 controller.quorum.voters={voters}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,FAR:PLAINTEXT
 log.dirs={folder}/data
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
@@ -63,15 +70,21 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{self.network.address(name)}:{KAFKA_PORT}" for name in BROKERS)
+        return self._brokers(KAFKA_PORT)
 
     @property
     def store_url(self) -> str:
-        return f"http://{self.network.address(STORE)}:{STORE_PORT}"
+        return self._url(STORE, STORE_PORT)
 
     @property
     def model_url(self) -> str:
-        return f"http://{self.network.address(MODEL)}:{MODEL_PORT}"
+        return self._url(MODEL, MODEL_PORT)
+
+    def _brokers(self, port: int) -> str:
+        return ",".join(f"{self.network.address(name)}:{port}" for name in BROKERS)
+
+    def _url(self, host: str, port: int) -> str:
+        return f"http://{self.network.address(host)}:{port}"
 
     @asynccontextmanager
     async def model(self) -> AsyncIterator[None]:
@@ -88,6 +101,29 @@ class Cluster:
         ) as child:
             await children.address(child, log)
             yield
+
+    @asynccontextmanager
+    async def at_distance(self, distance: Distance) -> AsyncIterator[dict[str, str]]:
+        """During the block, the services can be reached at this distance; yields the settings for
+        it. Each service has its relay on its own host, so whoever is cut from the service is cut
+        from the relay, too.
+        """
+        address, far = self.network.address, partial(Way, begin=FAR_PORT)
+        settings, ways = {}, dict[str, Way]()
+        if ms := distance.store_ms:
+            settings["OBJECTS__ENDPOINT_URL"] = self._url(STORE, FAR_PORT)
+            ways[STORE] = far(address(STORE), STORE_PORT, "http", ms, STORE_SPREAD)
+        if ms := distance.model_ms:
+            settings["MODEL__URL"] = self._url(MODEL, FAR_PORT)
+            ways[MODEL] = far(address(MODEL), MODEL_PORT, "http", ms, MODEL_SPREAD)
+        if ms := distance.kafka_ms:
+            settings["KAFKA__BOOTSTRAP_SERVERS"] = self._brokers(FAR_PORT)
+            for name in BROKERS:
+                ways[name] = far(address(name), FAR_KAFKA_PORT, "kafka", ms)
+        async with AsyncExitStack() as relays:
+            for name, way in ways.items():
+                await relays.enter_async_context(relaying([way], self.network.launcher(name)))
+            yield settings
 
     def start(self) -> None:
         self._format()

@@ -10,6 +10,7 @@ import asyncio
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from chaos_run import plan, report
@@ -17,7 +18,15 @@ from chaos_run.cluster import Cluster
 from chaos_run.network import private, refusal
 from chaos_run.row_pool import LINES
 from chaos_run.run import Outcome, chaos, prepare, timed
-from chaos_run.services_under_test import TOPICS, Place, bare, seeded
+from chaos_run.services_under_test import (
+    TOPICS,
+    Place,
+    add_distance,
+    bare,
+    distance_of,
+    seeded,
+    variables,
+)
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import minio, what_runs
 from realstack.service import EXIT_MISSING, StackError
@@ -45,6 +54,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--guarantee", choices=["at_least_once", "exactly_once"], default="at_least_once"
     )
+    add_distance(parser)
     parser.add_argument("--kinds", default=",".join(plan.HOST_KINDS), help="default: %(default)s")
     parser.add_argument(
         "--from",
@@ -112,14 +122,13 @@ async def _run(planned: plan.Plan, options: argparse.Namespace) -> Outcome:
         options.former,
     )
     await asyncio.to_thread(prepare, place, "--replication", "3")
-    async with cluster.model():
-        return await chaos(planned, place, tell)
+    async with cluster.model(), cluster.at_distance(distance_of(options)) as far:
+        return await chaos(planned, replace(place, far=far), tell)
 
 
 def _environ(cluster: Cluster, guarantee: str) -> dict[str, str]:
-    return bare() | {
-        f"PENSTOCK_{name}": value
-        for name, value in {
+    return bare() | variables(
+        {
             **TOPICS,
             "KAFKA__GROUP": "chaos",
             "KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
@@ -130,5 +139,5 @@ def _environ(cluster: Cluster, guarantee: str) -> dict[str, str]:
             "MODEL__REQUEST": "float32",
             "DELIVERY__GUARANTEE": guarantee,
             "HTTP__PORT": "0",
-        }.items()
-    }
+        }
+    )

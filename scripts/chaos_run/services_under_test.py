@@ -5,6 +5,7 @@ Rule: the code that makes a `Place` also makes its topics (with `plan.PARTITIONS
 its bucket. A message that could not be sent in time is sent late, never left out. Owner: the run.
 """
 
+import argparse
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from chaos_run.cluster import Cluster
 from penstock import config
 from penstock.adapters.kafka.client import connection
 from penstock.adapters.kafka.reader import open_reader
+from penstock.bench.distance import Distance
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import layout, stack, what_runs
 from realstack.minio import s3_client
@@ -39,7 +41,8 @@ class Place:
     the named service for the first number of seconds, kills it, and starts it again when the second
     number of seconds is over. `cluster`: the services, if each of them has a host of its own.
     `launcher`: the words to put before the command line of the named worker. `former`: the checkout
-    whose code each worker runs in its first life.
+    whose code each worker runs in its first life. `far`: the settings of the workers alone, for
+    services at a distance.
     """
 
     environ: Mapping[str, str]
@@ -51,6 +54,7 @@ class Place:
     cluster: Cluster | None = None
     launcher: Callable[[str], Sequence[str]] = lambda worker: ()
     former: Path | None = None
+    far: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def config(self) -> config.Config:
@@ -63,9 +67,10 @@ class Place:
 
     def environ_of(self, life: int) -> Mapping[str, str]:
         """The variables of a worker in this life; the first is 1."""
-        if self.former is None or life > 1:
-            return self.environ
-        return {**self.environ, "PYTHONPATH": str(self.former / "consumers")}
+        environ = {**self.environ, **variables(self.far)}
+        if self.former is not None and life == 1:
+            environ["PYTHONPATH"] = str(self.former / "consumers")
+        return environ
 
     def s3(self) -> Any:
         """A client of the object store; the caller closes it."""
@@ -104,6 +109,22 @@ def seeded(seed: int | None) -> tuple[int, Path]:
     return seed, folder
 
 
+def add_distance(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `distance_of` reads."""
+    for service in ("store", "model", "kafka"):
+        how = f"how far away {service} is from the workers, as in penstock bench streams; default 0"
+        parser.add_argument(f"--{service}-ms", type=float, default=0.0, metavar="MS", help=how)
+
+
+def distance_of(options: argparse.Namespace) -> Distance:
+    return Distance(options.store_ms, options.model_ms, options.kafka_ms)
+
+
+def variables(settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of settings that are named as `SECTION__KEY`."""
+    return {f"PENSTOCK_{name}": value for name, value in settings.items()}
+
+
 def bare() -> dict[str, str]:
     """The caller's environment variables without Penstock's settings."""
     return {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
@@ -117,7 +138,7 @@ def environ_of(
     """
     exports = (line.removeprefix("export ").partition("=") for line in what_runs.exports())
     ours = {name: value.strip("'") for name, _, value in exports if is_taken(name)}
-    return bare() | ours | {f"PENSTOCK_{name}": value for name, value in changes.items()}
+    return bare() | ours | variables(changes)
 
 
 def model_worker_pid() -> int | None:

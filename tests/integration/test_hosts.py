@@ -1,7 +1,8 @@
 """`scripts/chaos --hosts`: workers on hosts of their own that are cut from services.
 
 Rule: services and hosts are the test's own, in namespaces that end with it. Where the machine gives
-nobody network namespaces it is skipped. `scripts/test long` has ten faults of all kinds.
+nobody network namespaces it is skipped. The services are as far away as in a cloud.
+`scripts/test long` has ten faults of all kinds, for both guarantees, far and near.
 """
 
 import asyncio
@@ -20,14 +21,16 @@ LONG = ["--rows", "200000", "--faults", "10"]
 # One of each.
 SHORT = ["--rows", "20000", "--faults", "4"]
 SHORT += ["--kinds", "cut kafka,deaf store,mute model,lose broker"]
+FAR = ["--store-ms", "30", "--model-ms", "50", "--kafka-ms", "10"]
 
 
 @pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize("distance", [FAR, []][: 1 + IS_LONG], ids=["far", "near"][: 1 + IS_LONG])
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"][: 1 + IS_LONG])
 async def test_nothing_is_lost_swapped_or_doubled_while_hosts_do_not_hear_each_other(
-    services: Services, guarantee: str
+    services: Services, guarantee: str, distance: list[str]
 ) -> None:
-    options = [*(LONG if IS_LONG else SHORT), "--seed", "3", "--guarantee", guarantee]
+    options = [*(LONG if IS_LONG else SHORT), "--seed", "3", "--guarantee", guarantee, *distance]
     # `services`: what the run starts is built by now.
     process = await asyncio.create_subprocess_exec(
         sys.executable,

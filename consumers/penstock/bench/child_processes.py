@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,16 +34,21 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def child(
-    *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    launcher: Sequence[str] = (),
 ) -> AsyncIterator[Child]:
     """Run `python -m` with these arguments. If the block fails, the child is stopped. If the block
     succeeds, we wait until the child ends by itself. `stdin`: what the child reads from its
     standard input; None: the input stays open until this process ends (`END_WITH_PARENT`).
+    `launcher`: see `children.start`.
     """
     process = await start(
         "a process of the bench",
         *arguments,
         environ={**os.environ, **(env or {})},
+        launcher=launcher,
     )
     try:
         if stdin is not None:

@@ -13,7 +13,7 @@ import math
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -70,7 +70,9 @@ class Distance(Struct, frozen=True):
 
 
 class Way(Struct, frozen=True):
-    """To one address of a service. `spread`: see `STORE_SPREAD`; without effect to Kafka."""
+    """To one address of a service. `spread`: see `STORE_SPREAD`; without effect to Kafka. `begin`:
+    the port where it begins; 0: any free one.
+    """
 
     host: str
     port: int
@@ -78,6 +80,7 @@ class Way(Struct, frozen=True):
     wait_ms: float
     spread: float = 0.0
     slow: Slow = Slow()
+    begin: int = 0
 
 
 class Relayed(Struct, frozen=True):
@@ -112,9 +115,8 @@ async def at_distance(cfg: config.Config, distance: Distance) -> AsyncIterator[F
             raise usage("--kafka-ms: what is encrypted cannot be relayed; take a plain listener")
         for host, port in await brokers_of(cfg.kafka):
             ways[f"kafka {host}:{port}"] = Way(host, port, "kafka", distance.kafka_ms)
-    task = msgspec.json.encode(list(ways.values()))
-    async with child("penstock.bench.distance", stdin=task) as relay:
-        ports = dict(zip(ways, (await line(relay, Relayed)).ports, strict=True))
+    async with relaying(list(ways.values())) as (relayed, pid):
+        ports = dict(zip(ways, relayed, strict=True))
         settings = {}
         if "store" in ports:
             settings["OBJECTS__ENDPOINT_URL"] = _moved(store, ports.pop("store"))
@@ -123,7 +125,19 @@ async def at_distance(cfg: config.Config, distance: Distance) -> AsyncIterator[F
         if ports:
             addresses = [f"{ways[name].host}:{port}" for name, port in ports.items()]
             settings["KAFKA__BOOTSTRAP_SERVERS"] = ",".join(addresses)
-        yield Far(settings, {"distance": relay.pid})
+        yield Far(settings, {"distance": pid})
+
+
+@asynccontextmanager
+async def relaying(
+    ways: list[Way], launcher: Sequence[str] = ()
+) -> AsyncIterator[tuple[list[int], int]]:
+    """While the body runs, the ways may be taken. Yields the ports where they begin, in their
+    order, and the process id of their relay. `launcher`: see `children.start`.
+    """
+    task = msgspec.json.encode(ways)
+    async with child("penstock.bench.distance", stdin=task, launcher=launcher) as relay:
+        yield (await line(relay, Relayed)).ports, relay.pid
         await stop(relay)
 
 
@@ -152,7 +166,7 @@ async def _relay(ways: list[Way]) -> None:
     ports: dict[tuple[str, int], int] = {}
     servers = []
     for way in ways:
-        server = await asyncio.start_server(_accept(way, chance, ports), way.host)
+        server = await asyncio.start_server(_accept(way, chance, ports), way.host, way.begin)
         servers.append(server)
         ports[way.host, way.port] = server.sockets[0].getsockname()[1]
     ended = asyncio.Event()
