@@ -3,14 +3,16 @@
 import os
 import random
 import select
+import socket
 import statistics
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
-from penstock.bench.distance import Slow, Way, wait_s
+from penstock.bench.distance import Relayed, Slow, Way, wait_s
 from penstock.commands.demo_and_bench import bench
 
 # Starts a relay and is gone, as a bench that is killed.
@@ -34,6 +36,29 @@ def test_a_relay_ends_with_a_bench_that_was_killed() -> None:
     is_closed, _, _ = select.select([ours], [], [], 60.0)
     os.close(ours)
     assert is_closed
+
+
+def test_a_relay_that_is_stopped_ends_its_connections_and_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        way = Way("127.0.0.1", service.getsockname()[1], "http", wait_ms=0)
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "penstock.bench.distance"]
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as relay:
+            assert relay.stdin
+            assert relay.stdout
+            relay.stdin.write(msgspec.json.encode([way]))
+            relay.stdin.close()
+            (port,) = msgspec.json.decode(relay.stdout.readline(), type=Relayed).ports
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(b"G")
+                served, _ = service.accept()
+                with served:
+                    assert served.recv(1) == b"G"
+                    relay.terminate()
+                    assert relay.stderr
+                    assert relay.stderr.read() == b""
+                    assert client.recv(1) == b""
+    assert relay.returncode == 0
 
 
 def waits_ms(way: Way) -> list[float]:

@@ -188,8 +188,9 @@ def _accept(way: Way, chance: random.Random, ports: Mapping[tuple[str, int], int
             answers.close()  # as the service itself would: there is nobody
             return
         there, back = _http_passes(way, chance) if way.kind == "http" else _kafka_passes(way, ports)
-        # A connection that one side ends or resets is an end, and ends the other side.
-        with suppress(OSError, asyncio.IncompleteReadError):
+        # A connection that one side ends or resets is an end, and ends the other side. So does the
+        # end of the relay: Python 3.11 would report the cancellation of this task as a failure.
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             try:
                 async with asyncio.TaskGroup() as both:
                     both.create_task(_until_end(there, client, requests))
