@@ -32,9 +32,10 @@ LEAST_STALL_S: Final = 1.0
 # As long as that is not known, it stalls after this time. After this time its connection may also
 # be dead, so the rest is asked for even if no read may be sent again.
 FIRST_STALL_S: Final = 4.0
-# The rest of a stalled body is read in ranges of this size, as large as an object that is read
-# whole.
-RANGE_BYTES: Final = 8 << 20
+# The rest of a stalled body is read in ranges of this size, which is that of a body's chunks. So
+# the time of a range tells how long a chunk takes: a store that is only slow is known by it. And
+# connections that are cut after a while bring as much as by a body.
+RANGE_BYTES: Final = 1 << 20
 
 
 class _Store:
@@ -151,7 +152,8 @@ class _WatchedBody:
             self._store.tell("resumed")
         await self._body.aclose()
         while done < self.size:
-            stop = min(self.size, done + RANGE_BYTES)
+            left_bytes, began_s = self.size - done, self._clock.now()
+            stop = done + min(left_bytes, RANGE_BYTES)
             part = await self._objects.part(self._rest, done, stop)
             is_other = self.etag is not None and part.etag not in (None, self.etag)
             if part.size != self.size or not part.data or is_other:
@@ -159,6 +161,7 @@ class _WatchedBody:
                     "changed",
                     f"{self._rest.bucket}/{self._rest.key} was replaced while it was read",
                 )
+            self._store.chunks.of(left_bytes).add(self._clock.now() - began_s)
             done += len(part.data)
             yield part.data
 
