@@ -94,6 +94,17 @@ async def test_only_a_store_that_has_too_much_to_do_or_is_silent_gets_less() -> 
 
 
 @virtual_time
+async def test_answers_whose_times_are_not_compared_bring_the_limit_back() -> None:
+    reads = StoreReads(Limiter(64, 16), VirtualClock())
+    for _ in range(6):
+        reads.broke(await reads.begin(), NoAnswer("timed out"))
+    assert reads.limiter.limit == 1
+    for _ in range(20):
+        reads.dropped(await reads.begin(), is_answered=True)
+    assert reads.limiter.limit == 16
+
+
+@virtual_time
 async def test_objects_that_wait_for_something_else_keep_none_from_a_store_with_a_low_limit() -> (
     None
 ):

@@ -151,7 +151,7 @@ class ObjectResults:
         if found.bytes <= COMPARED_BYTES:
             self._writes.answered(write)
         else:
-            self._writes.dropped(write)
+            self._writes.dropped(write, is_answered=True)
         self._telemetry.result_written(found.bytes)
         return found
 

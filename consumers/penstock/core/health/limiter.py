@@ -230,6 +230,7 @@ class Limiter:
     def heard(self, now_s: float) -> None:
         """The service answered a request whose time is not compared."""
         self._silent_since_s = now_s
+        self._goes_back()
 
     def answered(self, request: Request, now_s: float) -> None:
         """The service answered. A refusal of what was asked counts as an answer."""
@@ -239,12 +240,9 @@ class Limiter:
         self._note_time(log_s, now_s)
         if request.size != 1.0:
             log_s -= math.log(request.size)
-        if self._level < self._steady:
-            self._set(min(self._steady, self._level + 1.0))
-        elif self.is_constant or self._level < self._ceiling:
-            if self._level < self.most and (self.is_constant or self._is_wanted):
-                self._set(min(float(self.most), self._level + 1.0 / GROW_AFTER_ANSWERS))
-        elif request.level is not None:
+        if self._goes_back():
+            return
+        if request.level is not None:
             if request.level is self._measured:
                 request.level.add(log_s)
                 if request.level.answers >= self._enough(request.level):
@@ -272,6 +270,17 @@ class Limiter:
             self._ceiling = max(level + 1.0, level * PASSED)
             self._step = FINE_STEP
         self._set(max(1.0, level / 2))
+
+    def _goes_back(self) -> bool:
+        """After a failure each answer raises the limit. False: the limit is back."""
+        if self._level < self._steady:
+            self._set(min(self._steady, self._level + 1.0))
+        elif self.is_constant or self._level < self._ceiling:
+            if self._level < self.most and (self.is_constant or self._is_wanted):
+                self._set(min(float(self.most), self._level + 1.0 / GROW_AFTER_ANSWERS))
+        else:
+            return False
+        return True
 
     def begins_anew(self) -> None:
         """The service works again after it was away: one request at a time, and soon more."""
