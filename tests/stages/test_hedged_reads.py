@@ -10,7 +10,7 @@ import pytest
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
 from penstock.errors import Overloaded, Poison, Transient
-from penstock.ports import Location
+from penstock.ports import Location, Part
 from penstock.process.hedged import Alarms, Hedged
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.hedged_reads import HedgedObjects
@@ -173,6 +173,35 @@ async def test_of_two_answers_the_one_that_is_not_used_is_closed() -> None:
     assert (first.is_closed, second.is_closed, told) == (False, True, ["lost"])
 
 
+@pytest.mark.parametrize("error", [Transient("broke"), Poison("changed", "broke")])
+@virtual_time
+async def test_a_library_that_makes_an_error_of_the_cancellation_leaves_none_behind(
+    error: Exception,
+) -> None:
+    asked = 0
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            return asked
+        try:
+            await asyncio.sleep(60.0)
+        except asyncio.CancelledError:
+            raise error from None
+        return asked
+
+    read = Hedged(ask, ask, lambda _: True, lambda _: None, Alarms())
+    task = asyncio.current_task()
+    assert task is not None
+    if isinstance(error, Transient):
+        assert await read.answer(USUAL_S) == 2
+    else:
+        with pytest.raises(Poison):
+            await read.answer(USUAL_S)
+    assert task.cancelling() == 0
+
+
 @virtual_time
 async def test_the_callers_own_end_ends_both_reads() -> None:
     store = await Store().learn()
@@ -281,6 +310,53 @@ async def test_a_rest_that_comes_whole_may_take_longer_than_a_chunk_of_a_large_b
     assert not told
     await read("large", 1.5)
     assert told == [("objects", "resumed")]
+
+
+class Slow(MemoryObjects):
+    """150 kB come in a second, and a connection is cut after 40 s."""
+
+    per_s, cut_s = 150e3, 40.0
+
+    async def open(self, location: Location) -> Any:
+        return _SlowBody(await super().open(location), self.per_s)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        body = await super().open(location)
+        assert stop is not None
+        await asyncio.sleep(min((stop - start) / self.per_s, self.cut_s))
+        if (stop - start) / self.per_s > self.cut_s:
+            raise Transient("the connection was cut")
+        return Part(body.data[start:stop], body.size, body.etag, body.version_id)
+
+
+class _SlowBody(_StallingBody):
+    async def __aiter__(self) -> Any:
+        async for chunk in self._body:
+            await asyncio.sleep(len(chunk) / self._stalls_s)
+            yield chunk
+
+
+@virtual_time
+async def test_a_store_that_is_slow_is_known_by_the_ranges_of_the_bodies_that_stalled() -> None:
+    memory, told = Slow(), []
+    large, small = DATA * 4, DATA
+    memory.put("b", "large", large)
+    memory.put("b", "small", small)
+    objects = HedgedObjects(
+        memory, {"objects": Hedging()}, VirtualClock(), lambda *said: told.append(said)
+    )
+
+    async def read(key: str) -> bytes:
+        body = await objects.open(Location("b", key))
+        return b"".join([chunk async for chunk in body])
+
+    assert await read("large") == large
+    assert len(told) == 1
+    for _ in range(LEAST_ANSWERS):
+        assert await read("small") == small
+    before = len(told)
+    assert await read("small") == small
+    assert len(told) == before
 
 
 @virtual_time

@@ -126,8 +126,11 @@ class Hedged(Generic[T]):
             if self._is_won and task.uncancel() <= cancellations:
                 return self._of_second()
             raise
-        except Transient:
-            if self._second is None:
+        except Exception as error:
+            # A library made an error of the cancellation by the second request.
+            if self._is_won:
+                task.uncancel()
+            if self._second is None or not isinstance(error, Transient):
                 raise
             self.is_over = True
             await asyncio.wait([self._second])
