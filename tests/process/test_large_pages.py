@@ -29,10 +29,15 @@ def test_filled_memory_moves_in_whole_large_pages() -> None:
     assert sum(nbytes for _, nbytes in _holds(memory)) >= 4 * LARGE_BYTES
 
 
-def test_memory_that_is_hardly_filled_stays_as_it_is() -> None:
+@pytest.mark.parametrize("filled_pages", [1, 58])
+def test_memory_that_is_not_filled_stays_as_it_is(filled_pages: int) -> None:
     memory = mmap.mmap(-1, 64 * LARGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory[:LARGE_BYTES] = b"x" * LARGE_BYTES
+    memory[: filled_pages * LARGE_BYTES] = b"x" * filled_pages * LARGE_BYTES
     assert _holds(memory) == []
+
+
+def test_a_system_that_does_not_tell_of_its_memory_stops_nobody(tmp_path: Path) -> None:
+    move_to_large_pages(tmp_path)  # a folder cannot be read
 
 
 def test_a_file_in_memory_stays_as_it_is(tmp_path: Path) -> None:

@@ -24,14 +24,18 @@ LARGE_BYTES: Final = 2 << 20
 # madvise(2): from Linux 6.1 on.
 _COLLAPSE: Final = 25
 # Of a mapping, this share must be filled. The stacks of threads are nearly empty.
-FILLED_SHARE: Final = 0.75
+FILLED_SHARE: Final = 0.95
 
 
-def move_to_large_pages() -> None:
+def move_to_large_pages(smaps: Path = _SMAPS) -> None:
     madvise = getattr(ctypes.CDLL(None), "madvise", None)
-    if madvise is None or not _SMAPS.exists():
+    try:
+        mappings = smaps.read_text()
+    except OSError:
+        return  # another system, or a sandbox that forbids it
+    if madvise is None:
         return
-    for begin, nbytes in filled(_SMAPS.read_text()):
+    for begin, nbytes in filled(mappings):
         madvise(ctypes.c_void_p(begin), ctypes.c_size_t(nbytes), _COLLAPSE)
 
 
