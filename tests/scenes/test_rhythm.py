@@ -135,6 +135,26 @@ def test_another_rate_is_followed() -> None:
     assert site.state.beat.period == pytest.approx(100, rel=0.01)
 
 
+def test_cameras_that_are_gone_do_not_hold_the_rhythm_of_those_that_came_instead() -> None:
+    site, tally = Site("s", rules_of(Scenes())), Tally()
+    gone = Cameras(1000 / 30, 1, members=3, seconds=60)
+    for now, member, frame in gone.frames(8):
+        site.arrive(frame, member, now)
+    since, at = EPOCH + 90_000, EPOCH + 60_000
+    for came, member, frame in Cameras(40, 1, members=3, seconds=90).frames(9):
+        now, time = came + 60_000, (frame.time or 0) + 60_000
+        while at + TICK_MS <= now:
+            at += TICK_MS
+            site.tick(at)
+            tally.take(site, since)
+        name = f"new {member}"
+        site.arrive(arrival(name, frame.position[0], 0, time, now), name, now)
+    assert site.state.beat.period == pytest.approx(40, rel=0.01)
+    assert tally["scenes"] == pytest.approx(60 * 25, rel=0.02)
+    # All of those that are there are in the scene.
+    assert tally["members"] >= 0.95 * tally["scenes"]
+
+
 def test_a_time_far_from_its_members_rhythm_is_off_grid() -> None:
     tally = played(Cameras(jitter_ms=5), 7, tolerance_ms=10)
     assert tally["out"] <= 0.01 * tally["in"]

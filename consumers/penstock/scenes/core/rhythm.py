@@ -6,8 +6,8 @@ to the instant that is nearest to its time less the phase. So wherever a member'
 prediction is in the right scene as long as its time varies by less than half a period.
 
 Rule: phases are learned from the times that predictions state, and so is the period if it is not
-set. Both follow clocks that drift. They are part of the state, so that the site's next owner goes
-on with them. Owner: the `Site`.
+set, but not from evicted members. Both follow clocks that drift. They are part of the state, so
+that the site's next owner goes on with them. Owner: the `Site`.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ class Rhythm:
         member.period += weight * (_period(member.intervals) - member.period)
         member.intervals = []
         members, beat = self._state.members.values(), self._state.beat
-        period = median_low(each.period for each in members if each.period)
+        period = median_low(each.period for each in members if each.period and not each.is_evicted)
         if abs(period - beat.period) > IS_OTHER * beat.period:
             beat.period, beat.pulls = period, 0
             for each in members:
@@ -113,7 +113,8 @@ class Rhythm:
 
     def _pull(self, error: float) -> None:
         """Correct the site's period; the weights are those of the same line (`_follow`)."""
-        beat, members = self._state.beat, len(self._state.members)
+        beat = self._state.beat
+        members = sum(not each.is_evicted for each in self._state.members.values())
         beat.pulls += 1
         n = 1 + beat.pulls / members
         beat.period += max(PERIOD_WEIGHT, 6 / (n * (n + 1))) * error / members
