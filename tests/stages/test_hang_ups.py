@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.errors import HungUp, Rejected, Transient, Unreachable
+from penstock.errors import Fatal, HungUp, Rejected, Transient, Unreachable
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
@@ -220,6 +220,32 @@ async def test_the_only_row_there_is_that_is_hung_up_on_is_given_up() -> None:
     world.announce("a.csv", csv(1))
     await run_to_end(world, 1)
     assert errors(world) == {0: "unavailable"}
+
+
+@pytest.mark.parametrize("bad", [{7.0}, set(map(float, range(20)))], ids=["one row", "all"])
+@virtual_time
+async def test_with_patience_one_row_is_found_and_a_server_that_takes_no_row_ends_it_soon(
+    bad: set[float],
+) -> None:
+    """As in a Python call: the server hangs up late, and has answered nothing yet."""
+    world = World().with_settings(window=WindowLimits(20, 1 << 20, 0.010), patience_s=60.0)
+
+    async def hangs_up(payloads: Sequence[Payload]) -> Answers | None:
+        if bad.intersection(values_of(payloads)):
+            await asyncio.sleep(0.6)
+            raise HungUp("the server hung up")
+        return None
+
+    world.model.script = hangs_up
+    world.announce("a.csv", csv(20))
+    if len(bad) == 1:
+        await run_to_end(world, 1)
+        assert errors(world) == {7: "unavailable"}
+        return
+    with pytest.RaisesGroup(Fatal, flatten_subgroups=True) as caught:
+        async with running(world):
+            await asyncio.sleep(40.0)
+    assert caught.group_contains(Fatal, match="closes the connection when it gets rows")
 
 
 @pytest.mark.parametrize("has_canary", [True, False])

@@ -198,12 +198,12 @@ class ModelCalls:
         """Send one request, and report to `health` how it ended. If its end tells nothing about the
         server, the call is only given back to the gate.
         """
-        has_rows = bool(payloads)
+        has_rows, rows = bool(payloads), sum(payload.rows for payload in payloads)
         try:
             answers = await self._ask(payloads, is_canary=is_canary)
         except Transient as error:
             self._wants_witness = self._wants_witness or isinstance(error, HungUp)
-            self.health.lost(call, error, has_rows=has_rows)
+            self.health.lost(call, error, rows)
             raise
         except Unforeseen:
             # The exception tells nothing about the server: perhaps the server was not even asked.

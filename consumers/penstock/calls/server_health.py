@@ -160,15 +160,17 @@ class ServerHealth:
         self._gate.answered(call)
         self._tell_breaker()
 
-    def lost(self, call: Call, error: Transient, *, has_rows: bool) -> None:
-        """The server failed or did not answer. Raises `Fatal` if an outage has lasted too long."""
+    def lost(self, call: Call, error: Transient, rows: int) -> None:
+        """The server failed or did not answer a request with so many rows. Raises `Fatal` if an
+        outage has lasted too long.
+        """
         self._telemetry.model_request(_OUTCOMES.get(type(error), "ill"))
         self._telemetry.retried("predict")
         if isinstance(error, Unreachable):
             self._lost_s = self._clock.now()
             self._is_away = self._is_away or not isinstance(error, HungUp)
-        if has_rows and isinstance(error, NoAnswer):
-            self._rows.lost(error, self._clock.now())
+        if rows and isinstance(error, NoAnswer):
+            self._rows.lost(error, self._clock.now(), rows)
         elif isinstance(error, Unreachable):
             self._rows.away()
         if isinstance(error, HungUp):
@@ -211,7 +213,7 @@ class ServerHealth:
         """
         why = self._rows.why(self._clock.now())
         if why is not None:
-            self._outage.fails(why, did_work=self._answered_rows)
+            self._outage.fails(why, did_work=self._answered_rows or not self._rows.is_certain)
         return why is not None
 
     def _look_at_answer(self, refusal: Poison | None) -> None:

@@ -4,9 +4,9 @@ from penstock.core.bad_rows.lost_requests import TELL_AFTER, TELL_AFTER_S, RowsU
 from penstock.errors import HungUp, NoAnswer, Poison
 
 
-def lose(rows: RowsUnanswered, times: int, error: NoAnswer, begin_s: float = 0.0) -> None:
+def lose(rows: RowsUnanswered, times: int, error: NoAnswer, sent: int = 20) -> None:
     for number in range(times):
-        rows.lost(error, begin_s + number * TELL_AFTER_S)
+        rows.lost(error, number * TELL_AFTER_S, sent)
 
 
 def test_a_server_that_is_away_is_not_said_to_fail_at_rows() -> None:
@@ -21,7 +21,7 @@ def test_after_some_tries_it_is_told_what_was_sent_and_what_came() -> None:
     lose(rows, TELL_AFTER - 1, error)
     rows.idle_answered()
     assert rows.why(9.0) is None
-    rows.lost(error, 9.0)
+    rows.lost(error, 9.0, 20)
     why = rows.why(9.0)
     assert why is not None
     for said in ("closes the connection when it gets rows", error.sent, str(error)):
@@ -42,11 +42,21 @@ def test_a_server_that_goes_away_later_is_not_said_to_fail_at_rows() -> None:
 def test_a_search_that_finds_good_rows_soon_tells_nothing() -> None:
     rows = RowsUnanswered()
     for _ in range(8):
-        rows.lost(HungUp("reset"), 0.1)
+        rows.lost(HungUp("reset"), 0.1, 20)
     rows.idle_answered()
     assert rows.why(0.2) is None
     rows.answered()
     assert rows.why(9.0) is None
+
+
+def test_only_rows_that_were_sent_alone_make_certain_that_no_single_row_is_the_cause() -> None:
+    rows = RowsUnanswered()
+    lose(rows, 10, HungUp("reset"))
+    assert not rows.is_certain
+    lose(rows, TELL_AFTER, HungUp("reset"), sent=1)
+    assert rows.is_certain
+    rows.answered()
+    assert not rows.is_certain
 
 
 def test_rows_without_an_answer_within_the_time_are_told_as_that() -> None:

@@ -265,7 +265,7 @@ class RowsUnanswered:
     nothing.
     """
 
-    __slots__ = ("_error", "_is_idle_answered", "_lost", "_odd", "_since_s")
+    __slots__ = ("_error", "_is_idle_answered", "_lost", "_lost_alone", "_odd", "_since_s")
 
     def __init__(self) -> None:
         self._odd = 0
@@ -273,7 +273,7 @@ class RowsUnanswered:
 
     def answered(self) -> None:
         """Rows got an answer or a refusal."""
-        self._lost = 0
+        self._lost = self._lost_alone = 0
         self._since_s = 0.0
         self._error: NoAnswer | None = None
         self._is_idle_answered = False
@@ -286,12 +286,18 @@ class RowsUnanswered:
         """A question without rows got no answer, or no connection could be made."""
         self._is_idle_answered = False
 
-    def lost(self, error: NoAnswer, now_s: float) -> None:
-        """Rows got no answer."""
+    def lost(self, error: NoAnswer, now_s: float, rows: int) -> None:
+        """So many rows of one request got no answer."""
         if not self._lost:
             self._since_s = now_s
         self._lost += 1
+        self._lost_alone += rows == 1
         self._error = error
+
+    @property
+    def is_certain(self) -> bool:
+        """Were rows lost that were sent alone? Before that, one bad row may be the cause."""
+        return self._lost_alone >= TELL_AFTER
 
     def why(self, now_s: float) -> str | None:
         error = self._error
