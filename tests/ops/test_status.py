@@ -6,8 +6,9 @@ import hashlib
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import cycle, repeat
 from typing import Any
 
 import aiohttp
@@ -23,6 +24,7 @@ from penstock.core.diagnosis.streams import NEWS_MS
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.routing.model_routes import Route
 from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
 from penstock.errors import HungUp, Overloaded, Unreachable
 from penstock.ops.flow import OVER_S, SAMPLE_S
 from penstock.ops.health_page import Readiness, serve_health
@@ -33,6 +35,7 @@ from penstock.ops.service_answers import (
     IDLE_S,
     LAG_EVERY_S,
     MODEL_EVERY_S,
+    PROBE_KEY,
     SILENT_S,
     ServiceAnswers,
 )
@@ -444,6 +447,107 @@ async def test_a_model_that_accepts_and_never_answers_is_away_after_five_seconds
         await until(lambda: world.next_offset() == 2)
         await asyncio.sleep(MODEL_EVERY_S + HOLD_S)
         assert (told(status), readiness.why_not()) == ([], None)
+
+
+class BusyModel(MemoryModel):
+    """A server with this many worker processes, which answer calls and questions in the order in
+    which they come. `takes_s`: how long the next call takes.
+    """
+
+    def __init__(self, takes_s: Iterable[float], *, processes: int = 1) -> None:
+        super().__init__()
+        self._takes_s = iter(takes_s)
+        self._free = asyncio.Semaphore(processes)
+        self.questions = 0
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        async with self._free:
+            await asyncio.sleep(next(self._takes_s) if payloads else 0.0)
+            return await super().predict(payloads)
+
+    async def ready(self) -> bool:
+        self.questions += 1
+        async with self._free:
+            return True
+
+
+@asynccontextmanager
+async def loaded(world: World, **changes: Any) -> AsyncIterator[Callable[[], list[object]]]:
+    """A pipeline with objects of one row and one batch each. What it tells, if all is not well."""
+    for number in range(1_000):
+        world.announce(f"{number}.csv", csv(1))
+    world.with_settings(window=WindowLimits(1, 1 << 20, 0.01), **changes)
+    async with running(world) as pipeline:
+        services = ServiceAnswers(pipeline, world.model)
+        readiness = Readiness(pipeline, services, 8.0)
+        async with services.watching():
+            yield lambda: [
+                one
+                for one in (
+                    *[outage.why for outage in pipeline.wiring.outages],
+                    readiness.why_not(),
+                )
+                if one is not None
+            ]
+
+
+@virtual_time
+@pytest.mark.parametrize(("takes_s", "calls"), [(30.0, 1), (3.0, 2), (1.3, 4)])
+async def test_a_model_whose_slow_calls_keep_a_question_waiting_is_not_away(
+    takes_s: float, calls: int
+) -> None:
+    world = World()
+    world.model = model = BusyModel(repeat(takes_s))
+    async with loaded(world, callers=calls) as wrong:
+        await asyncio.sleep(LAG_EVERY_S)
+        for _ in range(300):
+            await asyncio.sleep(1.0)
+            assert wrong() == []
+    assert model.questions <= 300 / MODEL_EVERY_S
+
+
+@virtual_time
+async def test_a_language_model_that_answers_questions_may_take_long_for_one_answer() -> None:
+    world = World()
+    takes_s = cycle([*[0.5] * 60, 20.0])
+    world.model = BusyModel(takes_s, processes=2)
+    async with loaded(world, callers=1) as wrong:
+        await asyncio.sleep(LAG_EVERY_S)
+        for _ in range(200):
+            await asyncio.sleep(1.0)
+            assert wrong() == []
+
+
+class SlowObjects(MemoryObjects):
+    """`takes_s`: how long an object takes, by its key."""
+
+    def __init__(self, takes_s: Callable[[str], float]) -> None:
+        super().__init__()
+        self._takes_s = takes_s
+
+    async def open(self, location: Location) -> Any:
+        await asyncio.sleep(self._takes_s(location.key))
+        return await super().open(location)
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    "takes_s",
+    [
+        # One object is slow; a question takes three times as long as an object usually does.
+        lambda key: {"20.csv": 20.0, PROBE_KEY: 1.5}.get(key, 0.5),
+        # Objects come while a question waits for ever.
+        lambda key: 3_600.0 if key == PROBE_KEY else 2.5,
+    ],
+)
+async def test_a_store_that_answers_slowly_is_not_away(takes_s: Callable[[str], float]) -> None:
+    world = World()
+    world.objects = SlowObjects(takes_s)
+    async with loaded(world, fetchers=1) as wrong:
+        await asyncio.sleep(LAG_EVERY_S)
+        for _ in range(60):
+            await asyncio.sleep(1.0)
+            assert wrong() == []
 
 
 @virtual_time

@@ -186,3 +186,16 @@ def test_the_time_between_records_does_not_count_nights() -> None:
     [one] = streams.told({}, set(), 30_901.0, {0}).streams
     assert one["every_s"] == pytest.approx(0.5, rel=0.05)
     assert silence(streams, 30_920.0) == ["a"]
+
+
+def test_a_producer_whose_clock_is_behind_or_steps_back_is_not_silent() -> None:
+    streams = Streams()
+    for tick in range(2_400):
+        now_s = 1000.0 + tick / 20
+        behind_s = 8.0 if tick < 1_200 else 68.0
+        streams.delivered("a", 0, 8, behind_s, now_s)
+        if tick > 600:
+            assert silence(streams, now_s + 1.0) == []
+    [one] = streams.told({}, set(), now_s + 1.0, {0}).streams
+    assert one["heard_s"] == 1.0
+    assert silence(streams, now_s + 6.0) == ["a"]

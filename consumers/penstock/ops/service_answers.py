@@ -32,11 +32,15 @@ SILENT_MODEL_EVERY_S = 1.0
 # came before it.
 ANSWER_S = 5.0
 # A service that is asked, and sends no byte for this long, is away, however long the client itself
-# goes on trying. A service that usually takes longer gets `SILENT_TIMES` its usual time.
+# goes on trying. A store gets `SILENT_TIMES` its usual time if that is longer, and a model as many
+# times the time of its slowest call.
 SILENT_S = 5.0
 SILENT_TIMES = 3.0
+# A model that answers questions is at work, so a call may take this many times as long as calls
+# take at present: a language model answers with one word, or with hundreds.
+AT_WORK_TIMES = 100.0
 # From this silence on, the service is asked another question, because one slow object or one slow
-# batch is no outage.
+# batch is no outage. A model is not doubted before its slowest call is over.
 DOUBTED_S = 2.0
 # A store that nobody reads from is asked this often.
 IDLE_S = 10.0
@@ -178,14 +182,21 @@ class ServiceAnswers:
         calls = tracks[name].calls if name in tracks else None
         while True:
             asked_s = self._clock.now()
-            self.answers[name] = answers = await _answers(model, _left_s(calls, asked_s))
+            heard = 0 if calls is None else calls.health.heard
+            answers = await _answers(model)
+            if answers is None and calls is not None:
+                # Before its first answer here, the model has answered the worker's start.
+                was_away = self.answers[name] is False
+                may_wait = not was_away and _may_wait(calls, self._clock.now())
+                answers = may_wait or calls.health.heard > heard
+            self.answers[name] = answers = bool(answers)
             self._asked_at_s[name] = asked_s
             if calls is not None:
                 _tell_silence(calls, self._clock.now(), answers=answers)
             until_s = self._clock.now() + (MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)
             while (left_s := until_s - self._clock.now()) > 0:
                 await asyncio.sleep(min(LOOK_S, left_s))
-                if calls is not None and calls.limiter.silent_s(self._clock.now()) >= DOUBTED_S:
+                if calls is not None and _is_doubted(calls, self._clock.now()):
                     break
 
     async def _ask_for_time_forever(self) -> None:
@@ -216,29 +227,43 @@ class ServiceAnswers:
             asked_s = now_s
             location = Location(reads.bucket, PROBE_KEY, store=store)
             usual_s = SILENT_TIMES * (reads.limiter.usual_s or 0.0)
-            left_s = max(LOOK_S, max(SILENT_S, usual_s) - silent_s)
-            error = await _silence(wiring.adapters.objects, location, left_s)
+            error = await _silence(wiring.adapters.objects, location, max(SILENT_S, usual_s))
+            now_s = self._clock.now()
+            waited_s, silent_s = now_s - asked_s, reads.limiter.silent_s(now_s)
             if error is None:
                 outage.answered()
-            else:
-                waited_s = self._clock.now() - asked_s
-                outage.unreachable(error, max(reads.limiter.silent_s(self._clock.now()), waited_s))
+            # Otherwise a read was answered while the question waited.
+            elif max(silent_s, reads.limiter.idle_s(now_s)) >= waited_s:
+                outage.unreachable(error, max(silent_s, waited_s))
 
 
-def _left_s(calls: ModelCalls | None, now_s: float) -> float:
-    """How long the model may take to answer a question."""
-    if calls is None:
-        return ANSWER_S
-    return max(LOOK_S, ANSWER_S - calls.limiter.silent_s(now_s))
+def _most_silence_s(calls: ModelCalls) -> float:
+    """A model that sends nothing for longer is away. As long as no call has been answered, only
+    `model.timeout_ms` tells that a call takes too long.
+    """
+    slowest_s = calls.slowest_s
+    return math.inf if slowest_s is None else max(SILENT_S, SILENT_TIMES * slowest_s)
+
+
+def _is_doubted(calls: ModelCalls, now_s: float) -> bool:
+    slowest_s = math.inf if calls.slowest_s is None else calls.slowest_s
+    return calls.limiter.silent_s(now_s) >= max(DOUBTED_S, slowest_s)
+
+
+def _may_wait(calls: ModelCalls, now_s: float) -> bool:
+    """May a question have no answer because the model works on calls that came before it?"""
+    if calls.health.is_gone or not calls.limiter.in_flight:
+        return False
+    return calls.limiter.silent_s(now_s) < _most_silence_s(calls)
 
 
 def _tell_silence(calls: ModelCalls, now_s: float, *, answers: bool) -> None:
     """Tell the health of the model's server if its calls are not answered."""
-    silent_s, slowest_s = calls.limiter.silent_s(now_s), calls.slowest_s
-    if not answers and silent_s >= DOUBTED_S:
-        calls.health.fell_silent(silent_s, answers_questions=False)
-    elif slowest_s is not None and silent_s >= max(SILENT_S, SILENT_TIMES * slowest_s):
-        calls.health.fell_silent(silent_s, answers_questions=True)
+    silent_s, most_s = calls.limiter.silent_s(now_s), _most_silence_s(calls)
+    if answers:
+        most_s = max(most_s, AT_WORK_TIMES * (calls.limiter.answer_s or 0.0))
+    if silent_s >= most_s:
+        calls.health.fell_silent(silent_s, answers_questions=answers)
 
 
 async def _silence(objects: Objects, location: Location, within_s: float) -> Transient | None:
@@ -257,10 +282,13 @@ async def _silence(objects: Objects, location: Location, within_s: float) -> Tra
     return None
 
 
-async def _answers(model: Model, within_s: float) -> bool:
+async def _answers(model: Model) -> bool | None:
+    """None: no answer came in time."""
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(ANSWER_S):
             return await model.ready()
+    except TimeoutError:
+        return None
     except Exception as error:
         log.debug("the model was asked whether it answers: %r", error)
         return False

@@ -60,11 +60,12 @@ NOTHING_OWED: Final = Owed(0, 0.0, -1)
 
 class StreamFigures(Recent):
     """The figures of one stream. `rejected`: how many of its rows and objects were answered by an
-    error. `heard_s`: when its last record was written to Kafka, as far as it was answered.
+    error. `heard_s`: when its last record was answered, by our own clock: the clock that stamps its
+    records may be wrong, or tell when a picture was taken.
     """
 
     __slots__ = (
-        "_first_heard_s",
+        "_first_written_s",
         "_pause_before_s",
         "_pauses_of",
         "_silence_s",
@@ -76,6 +77,7 @@ class StreamFigures(Recent):
         "pause_s",
         "rejected",
         "rejected_window",
+        "written_s",
     )
 
     def __init__(self, now_s: float, partition: int = -1) -> None:
@@ -85,7 +87,7 @@ class StreamFigures(Recent):
         self.rejected_window = -MINUTE
         self.last_code: str | None = None
         self.last_message: str | None = None
-        self.heard_s = self._first_heard_s = now_s
+        self.heard_s = self.written_s = self._first_written_s = now_s
         self.moments = 0
         self.pause_s = self._pause_before_s = self._silence_s = 0.0
         self._pauses_of = self.window // PAUSE_WINDOWS
@@ -103,7 +105,7 @@ class StreamFigures(Recent):
         count as time in which it came; and one silence is no rhythm, but a second one like it is.
         """
         if pause_s > max(SILENT_S, SILENT_PAUSES * self.longest_pause_s):
-            self._first_heard_s += pause_s
+            self._first_written_s += pause_s
             before_s, self._silence_s = self._silence_s, pause_s
             if before_s < pause_s / 2:
                 return
@@ -116,7 +118,7 @@ class StreamFigures(Recent):
     @property
     def every_s(self) -> float | None:
         """How long it is between two of its records on average. None: it did not come regularly."""
-        whole_s = self.heard_s - self._first_heard_s
+        whole_s = self.written_s - self._first_written_s
         is_regular = (
             self.moments >= REGULAR_MOMENTS
             and whole_s >= REGULAR_S
@@ -175,10 +177,12 @@ class Streams:
             return
         bucket = bucket_of(latency_s)
         counts = found.counts
-        heard_s = now_s - latency_s
-        pause_s = heard_s - found.heard_s
+        found.heard_s = now_s
+        # Pauses are told by the records' own times, because those of a backlog come together.
+        written_s = now_s - latency_s
+        pause_s = written_s - found.written_s
         if pause_s > 0.0:
-            found.heard_s = heard_s
+            found.written_s = written_s
             found.moments += 1
             if pause_s > found.pause_s:
                 found.paused(pause_s)
