@@ -95,6 +95,12 @@ FAILURES: Final[Mapping[str, Series]] = {
     | {"up": level(1, f"0x{REST}")},
     "PenstockObjectsLate": {**LATE, **bound("worker"), "penstock_lag_records": level(5, "9x159")},
     "PenstockModelBound": {**LATE, **_GROWING, **bound("model")},
+    "PenstockCostlyStream": {
+        **LATE,
+        **_GROWING,
+        **bound("model"),
+        **problem("costly", stream="cam-3"),
+    },
     "PenstockSkewed": {**LATE, **_GROWING, **bound("skew")},
     "PenstockServiceAway": {
         **_STANDS,

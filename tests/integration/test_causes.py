@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import yaml
 
@@ -40,6 +41,8 @@ from tests.support.worker import Worker, environment, running_worker
 STREAMS = 4
 # A row whose answer is long.
 LONG = 777.0
+# A row that takes the model fifty times as long as others.
+DEAR = 778.0
 SCRAPES = 4
 CALM = "document.querySelector('#verdict .first')?.innerText === 'All is well'"
 # Late objects, and letters, are told of for a minute.
@@ -73,6 +76,11 @@ CAUSES = {
         "PenstockServiceAway",
         ("unanswered_rows", "model server"),
         "the model server fails",
+    ),
+    "costly stream": Cause(
+        r"^cam-2 takes the model .* a row, \d+ x the others",
+        "PenstockCostlyStream",
+        ("costly", "cam-2"),
     ),
     "slow camera": Cause(r"^cam-3 is \d.* behind", "PenstockObjectsLate", ("late", "cam-3")),
     "store slow": Cause(r"^The store is slow", "PenstockObjectsLate", ("store",)),
@@ -163,6 +171,11 @@ class Plant:
                 with self._slow(lambda path: 4.0 * path.endswith("slow.csv")):
                     self.keys[3] = "slow.csv"
                     yield
+            case "costly stream":
+                # An object of it takes a second.
+                self.model.takes_s = lambda row: 0.25 if row[0] == DEAR else 0.005
+                self.keys[2] = "dear.csv"
+                yield
             case "store slow":
                 with self._slow(lambda _: 1.5):
                     yield
@@ -192,6 +205,7 @@ class Plant:
                 await self.say([(0, {"key": f"missing-{n}.csv"}) for n in range(12)])
                 yield
         self.model.delay_s, self.model.dislikes = 0.0, lambda _: False
+        self.model.takes_s = lambda _: 0.0
         self.keys, self.silent = ["good.csv"] * STREAMS, set()
 
     @contextmanager
@@ -279,8 +293,9 @@ async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
 ) -> None:
     topics = await make_topics(STREAMS)
     rows = csv(random_rows(4))
+    dear = csv(np.full((4, 16), DEAR, np.float32))
     bad = rows + 40 * b"oops\n"
-    for key, body in {"good.csv": rows, "slow.csv": rows, "bad.csv": bad}.items():
+    for key, body in {"good.csv": rows, "slow.csv": rows, "bad.csv": bad, "dear.csv": dear}.items():
         s3.put_object(Bucket=bucket, Key=key, Body=body)
     scraped: dict[str, Scraped] = {}
     lines: dict[str, list[tuple[int, str]]] = {}

@@ -157,6 +157,7 @@ async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser
         assert "oldest waited enough" in await tab.text("#batches")
         assert (await tab.run("document.querySelectorAll('#streams tbody tr').length")) == 21
         assert "all others: 180" in await tab.text("#streams")
+        assert "0.2 ms, 8 %" in await tab.text("#streams")
         partitions = await tab.text("#partitions")
         assert partitions.count("this worker") == 4
         assert partitions.count("10.0.0.5 1234abcd\t100") == 2

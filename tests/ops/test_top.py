@@ -100,6 +100,30 @@ def test_members_of_one_page_have_a_line_each() -> None:
     assert second.split() == ["1", "it", "does", "not", "answer"]
 
 
+def test_what_streams_cost_is_shown_by_their_share_with_the_others_and_the_sum() -> None:
+    cheap = {
+        "row_ms": 0.0125, "model_s": 1.25, "model_share": 0.05, "cost_per_hour": 0.06,
+        "cost_per_million": 0.5,
+    }  # fmt: skip
+    dear = cheap | {"row_ms": 1500.0, "model_share": 0.9, "cost_per_million": 1234.5}
+    others = {"stream": "*others*", "model_share": 0.05, "rows_per_s": 9.0}
+    whole = {"call_ms": 4.0, "busy_s": 0.75, "cost_per_hour": 1.2, "cost_per_million": 60.0}
+    document = {
+        **WORKER,
+        "problems": [],
+        "streams": [STREAM | cheap, STREAM | dear | {"stream": "cam-2"}],
+        "streams_others": others,
+        "costs": whole,
+    }
+    page = io.StringIO()
+    Console(width=120, file=page).print(render(document, cost=True))
+    first, second, third, last = [line.split() for line in page.getvalue().splitlines()[-4:]]
+    assert first == ["cam-2", "90.0", "%", "1,500.0", "1.25", "160.0", "0.06", "1,234.5"]
+    assert second[1:] == ["5.0", "%", "0.0125", "1.25", "160.0", "0.06", "0.5"]
+    assert third == ["*others*", "5.0", "%", "9"]
+    assert last == ["all", "0.75", "calls", "4", "a", "call", "1.2", "60"]
+
+
 async def test_the_page_is_asked_with_its_token() -> None:
     async def status(_: web.Request) -> web.Response:
         return as_json({**WORKER, "problems": []})

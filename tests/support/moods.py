@@ -21,13 +21,15 @@ PASSED_ON = ("Content-Type", "Content-Length", "ETag", "Last-Modified", "x-amz-v
 
 
 class MoodyModel:
-    """It hangs up on bodies that it `dislikes`; each row's answer is `answer(row)`. `delay_s` of an
-    answer to rows: a change holds for those that wait already.
+    """It hangs up on bodies that it `dislikes`; each row's answer is `answer(row)`, and takes
+    `takes_s(row)`, one after the other. `delay_s` of an answer to rows: a change holds for those that
+    wait already.
     """
 
     def __init__(self) -> None:
         self.dislikes: Callable[[bytes], bool] = lambda _: False
         self.answer: Callable[[Any], Any] = lambda _: 1.0
+        self.takes_s: Callable[[Any], float] = lambda _: 0.0
         self.delay_s = 0.0
         self.port = own_port()
         self.url = f"http://127.0.0.1:{self.port}/"
@@ -44,7 +46,9 @@ class MoodyModel:
         began_s = monotonic()
         while body and (left_s := began_s + self.delay_s - monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(PATIENCE_S, left_s))
-        return web.json_response([self.answer(row) for row in json.loads(body or b"[]")])
+        rows = json.loads(body or b"[]")
+        await asyncio.sleep(sum(map(self.takes_s, rows)))
+        return web.json_response([self.answer(row) for row in rows])
 
     async def come(self) -> None:
         if self._runner.server is None:

@@ -40,6 +40,10 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
             "name": "rows", "version": "1.0", "answers": True, "asked_s": 2.0,
             "breaker_open": False, "calls_allowed": 4,
         },
+        "costs": {
+            "call_ms": 4.0, "busy_s": 0.75, "cost_per_hour": None, "cost_per_million": None,
+        },
+        "costly": {"stream": "site-1/cam-1", "row_s": 0.0002, "times": 1.2, "share": 0.1},
         "stores": [
             {
                 "name": "objects", "in_flight": 3, "limit": 16, "held_by": "arrivals",
@@ -128,6 +132,8 @@ def stream(name: str, **changes: Any) -> dict[str, Any]:
         "p99_ms": 30.0, "now_p99_ms": 29.0, "age_s": 0.02, "owed": 1, "rejected": 0,
         "last_code": None, "last_message": None, "partition": 0, "stopped": False,
         "heard_s": 0.1, "every_s": 0.05, "is_silent": False,
+        "row_ms": 0.2, "model_s": 812.4, "model_share": 0.08, "cost_per_hour": None,
+        "cost_per_million": None,
         "spark": [27.0 + (number + len(name)) % 6 for number in range(60)],
         "ages_s": [0.02 for _ in range(60)],
     } | changes  # fmt: skip

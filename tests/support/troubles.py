@@ -104,6 +104,14 @@ TROUBLES: Final[dict[str, Trouble]] = {
         "model",
         "model",
     ),
+    "costly stream": Trouble(
+        late(busy=busy(calls=0.97, fetchers=1.0), way_ms=WAY_MS | {"call": 1_300.0})
+        | {"costly": {"stream": CAM, "row_s": 1.5, "times": 55.2, "share": 0.88}},
+        f"{CAM} takes the model 1.5 s a row, 55 x the others",
+        "costly",
+        "model",
+        stream=CAM,
+    ),
     "store slow": Trouble(
         late(way_ms=WAY_MS | {"fetch": 2_300.0}, busy=busy(fetchers=0.97)),
         "The store is the limit: 3 of 16 reads in flight, 2.3 s until its first answer",

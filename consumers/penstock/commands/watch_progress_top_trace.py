@@ -148,21 +148,22 @@ TOP_EVERY_S = 1.0
 
 @click.command()
 @click.option("--once", is_flag=True, help="One look; also where the output is no terminal.")
+@click.option("--cost", is_flag=True, help="What each stream costs the model, in time and money.")
 @click.option("--json", "as_json", is_flag=True, help="The worker's status as one JSON object.")
 @common
-def top(context: Context, once: bool, as_json: bool) -> None:
+def top(context: Context, once: bool, cost: bool, as_json: bool) -> None:
     """Show what is wrong, how the work flows, and which streams are in most trouble. All this is
     read from the page of the worker at http.host and http.port. Ctrl-C ends it.
     """
     cfg = context.load(quiet=True)
-    run_async(_top_printed(cfg.http) if as_json else _top_shown(cfg.http, once=once))
+    run_async(_top_printed(cfg.http) if as_json else _top_shown(cfg.http, once=once, cost=cost))
 
 
 async def _top_printed(http: "config.Http") -> None:
     click.echo(msgspec.json.encode(await status_now(http)))
 
 
-async def _top_shown(http: "config.Http", *, once: bool) -> None:
+async def _top_shown(http: "config.Http", *, once: bool, cost: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -170,12 +171,14 @@ async def _top_shown(http: "config.Http", *, once: bool) -> None:
 
     console = Console(highlight=False)
     if once or not console.is_terminal:
-        console.print(render(await status_now(http)))
+        console.print(render(await status_now(http), cost=cost))
         return
-    with Live(render(await status_now(http)), console=console, auto_refresh=False) as live:
+    with Live(
+        render(await status_now(http), cost=cost), console=console, auto_refresh=False
+    ) as live:
         while True:
             await asyncio.sleep(TOP_EVERY_S)
-            live.update(render(await status_now(http)), refresh=True)
+            live.update(render(await status_now(http), cost=cost), refresh=True)
 
 
 async def status_now(http: "config.Http") -> dict[str, Any]:

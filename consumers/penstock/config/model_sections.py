@@ -74,6 +74,8 @@ class Model(Section, frozen=True):
     timeout_ms: Positive = 30_000
     # `auto`: as many as bring more answers.
     max_in_flight: Positive | Auto = "auto"
+    # The price of the hardware that answers this worker's calls, in any currency.
+    cost_per_hour: Annotated[float, Meta(gt=0)] | None = None
     # Four times Kafka's largest record by default, which a row's answer becomes.
     answer_bytes_per_row: Positive = 4 << 20
     token: Secret | None = None

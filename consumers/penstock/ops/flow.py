@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from penstock.core.diagnosis.limit import FULL
 from penstock.core.diagnosis.problem import SETTLED_S
 from penstock.core.health.limiter import Holds
+from penstock.ops.model_costs import ModelCosts
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.owed_answers import Backlog
@@ -82,6 +83,8 @@ class Flow:
         self._telemetry = telemetry
         self._services = services
         self._cpu = cpu
+        wiring = pipeline.wiring
+        self.costs = ModelCosts(wiring.tracks, wiring.settings.terms)
         self._now_s = pipeline.wiring.adapters.clock.now
         self._samples = deque([self._sample()])
         self._next_s = self._now_s() + WINDOW_S
@@ -177,7 +180,11 @@ class Flow:
         told = self._telemetry.streams.told(backlog.streams, stopped, now_s, read)
         settled_s = 0.0 if self._joined_s is None else now_s - self._joined_s
         is_new = settled_s < SETTLED_S + 2 * WINDOW_S
+        self.costs.fit(now_s)
+        if told.others is not None:
+            told.others.update(self.costs.of_others(one["stream"] for one in told.streams))
         for one in told.streams:
+            one.update(self.costs.of(one["stream"]))
             one["ages_s"] = self.history.ages_of(one["stream"])
             # The windows of the start still count in it.
             one["now_p99_ms"] = None if is_new else one["now_p99_ms"]

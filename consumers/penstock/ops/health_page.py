@@ -71,6 +71,7 @@ async def serve_health(
         document, gauges = status.look(), telemetry.status_gauges
         gauges.show(document["flow"], figures.backlog.objects, figures.streams)
         gauges.show_stores(document["stores"])
+        gauges.show_costs(status.flow.costs.spent_s)
         gauges.show_problems(document["problems"])
         gauges.buffer_bytes.set(budget.spent_bytes)
         gauges.buffer_limit.set(budget.limit_bytes)

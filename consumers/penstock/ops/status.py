@@ -117,6 +117,8 @@ class Status:
                 "breaker_open": pipeline.wiring.main.calls.health.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.health.allowed,
             },
+            "costs": self.flow.costs.whole,
+            "costly": self.flow.costs.costly,
             "stores": self.flow.stores(figures.flow),
             **self._models(),
             **self._region(),

@@ -28,6 +28,15 @@ STREAMS = (
     "rejected",
     "last",
 )
+COSTS = (
+    "stream",
+    "model",
+    "ms a row",
+    "model s",
+    "rows/s",
+    "cost/h",
+    "cost/million",
+)
 WORKERS = (
     "worker",
     "in/s",
@@ -45,14 +54,16 @@ ALL_IS_WELL = "all is well"
 NARROW = 120
 WIDE_ONLY = {"objects/s", "rows/s", "p50 ms", "rejected", "last", "reads"}
 NARROW_TEXT = 24
+PRICES = ("cost_per_hour", "cost_per_million")
 TEXTS = ("worker", "stream", "state", "limit", "last")
 
 
-def render(document: Mapping[str, Any]) -> RenderableType:
-    return Group(*_parts(document))
+def render(document: Mapping[str, Any], *, cost: bool = False) -> RenderableType:
+    """`cost`: what the streams cost the model, in place of their state."""
+    return Group(*_parts(document, cost=cost))
 
 
-def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _parts(document: Mapping[str, Any], *, cost: bool) -> Iterator[RenderableType]:
     yield from _problems(document["problems"])
     workers: Sequence[Mapping[str, Any]] = document.get("processes") or [document]
     yield _Fitted(WORKERS, [_worker(one) for one in workers])
@@ -62,6 +73,10 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
                 f"{store}: {one['won'] + one['lost']:,} late reads sent twice, the second answered "
                 f"first {one['won']:,} times; {one['resumed']:,} stalled bodies resumed"
             )
+    if cost:
+        yield Text()
+        yield _Fitted(COSTS, [row for worker in workers for row in _costs(worker)])
+        return
     streams = [_stream(one) for worker in workers for one in worker.get("streams") or ()]
     if streams:
         yield Text()
@@ -124,6 +139,29 @@ def _stream(one: Mapping[str, Any]) -> list[Text]:
         *(_figure(one.get(key)) for key in (*figures, "rejected")),
         cut(said),
     ]
+
+
+def _costs(worker: Mapping[str, Any]) -> Iterator[list[Text]]:
+    """The streams, those that take most of the model's time first; then the others, and the sum."""
+    shown = sorted(worker.get("streams") or (), key=lambda one: -one["model_share"])
+    if (others := worker.get("streams_others")) is not None:
+        shown.append(others)
+    for one in shown:
+        yield [
+            cut(str(one["stream"])),
+            visible(f"{100 * one['model_share']:.1f} %"),
+            *(_money(one.get(key)) for key in ("row_ms", "model_s", "rows_per_s", *PRICES)),
+        ]
+    if (whole := worker.get("costs")) is not None:
+        call_ms = _money(whole["call_ms"])
+        call_ms.append("" if whole["call_ms"] is None else " a call")
+        busy = visible(f"{whole['busy_s']:.2f} calls")
+        yield [Text("all"), busy, call_ms, Text(), Text(), *(_money(whole[key]) for key in PRICES)]
+
+
+def _money(value: float | None) -> Text:
+    """In few digits, however small it is: a row may take microseconds, or cost little."""
+    return Text("" if value is None else f"{value:,.1f}" if value >= 100.0 else f"{value:.3g}")
 
 
 def _figure(value: Any) -> Text:

@@ -14,6 +14,7 @@ from penstock.calls.outage import Outage
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.health.limiter import Limiter
 from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.stream_costs import StreamCosts
 from penstock.core.window.window import Window
 from penstock.decoders.protocol import Decoders
 from penstock.formats.pictures.pixels import PictureOptions
@@ -41,6 +42,7 @@ class Track:
 
     name: str
     pace: Pace | None
+    costs: StreamCosts
     microbatch: Microbatch
     calls: ModelCalls
     predict: Predict
@@ -105,12 +107,14 @@ class Shared:
             size=pace.size if pace is not None else None,
             tracing=partial(self.tracer.call, name) if self.tracer is not None else None,
         )
+        costs = StreamCosts()
         predict = Predict(
             calls,
             microbatch,
             fixed,
             pace,
             clock,
+            costs,
             most_bytes=window.max_bytes,
             shadow=shadow,
             sampling=None
@@ -119,7 +123,7 @@ class Shared:
         )
         expand = Expand(terms.rows, microbatch, self.guards, self.terms.inline_bytes)
         download = self._download(model, expand, microbatch)
-        return Track(name, pace, microbatch, calls, predict, download)
+        return Track(name, pace, costs, microbatch, calls, predict, download)
 
     def _download(self, model: str | None, expand: Expand, microbatch: Microbatch) -> Download:
         clock = self.adapters.clock

@@ -39,6 +39,7 @@ class TimeLimits:
 class ModelTerms:
     """The settings of one model, as plain values. `callers`: the most calls at a time.
     `begin_calls`: the number to begin with, if the best number is learned; None: `callers` is it.
+    `cost_per_hour`: the price of the hardware behind the model.
     """
 
     rows: RowOptions
@@ -47,6 +48,7 @@ class ModelTerms:
     callers: int
     canary: Payload | None = None
     begin_calls: int | None = None
+    cost_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,7 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
         callers=cfg.model.most_calls,
         begin_calls=cfg.model.begin_calls,
         canary=canary_of(cfg.model.canary, form.takes),
+        cost_per_hour=cfg.model.cost_per_hour,
     )
 
 

@@ -24,6 +24,7 @@ from penstock.core.rows.blocks import Block, ModelRequest, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.stream_costs import StreamCosts
 from penstock.errors import NoAnswer, Overloaded, Poison, Transient, WorkerDied
 from penstock.ports import Answers, Clock
 from penstock.stages.failed_calls import FailedCalls
@@ -49,6 +50,7 @@ class Predict:
         fixed: BatchPlan,
         pace: Pace | None,
         clock: Clock,
+        costs: StreamCosts,
         *,
         most_bytes: int,
         shadow: Shadow | None = None,
@@ -62,6 +64,7 @@ class Predict:
         self._fixed = fixed
         self._pace = pace
         self._clock = clock
+        self._costs = costs
         self._most_bytes = most_bytes
         self._applied: tuple[int, int | None] = (0, None)
         self._callers = 0
@@ -202,8 +205,9 @@ class Predict:
             if self._sampling is not None:
                 self._sampling.take(part, answers)
             _distribute(part, answers, search.requests)
+            now_s = self._clock.now()
+            self._costs.answered(part, now_s - began_s, now_s)
             if self._pace is not None:
-                now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
             self._apply_limits()
             # The lanes are woken first, because copying for the shadow must not delay the live

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from penstock.telemetry.metric_types import Level, LevelBy
 from penstock.telemetry.streams import Told
+from penstock.telemetry.top_totals import TopTotals
 
 BOUNDS: Final = ("worker", "model", "store", "kafka", "skew")
 PROBLEM: Final = ("level", "kind", "service", "stream")
@@ -79,6 +80,9 @@ class StatusGauges:
                 "penstock_stream_rejected", "Rows and objects answered by an error"
             ),
         }
+        self._model_seconds = TopTotals(
+            "penstock_stream_model_seconds", "The model's time that a stream's rows took", reg
+        )
         self._reads = LevelBy("penstock_store_in_flight", "Reads in flight", ("store",), reg)
         self._read_limit = LevelBy(
             "penstock_store_limit", "How many reads may be in flight", ("store",), reg
@@ -98,6 +102,9 @@ class StatusGauges:
         shown = list(stores)
         self._reads.set({(one["name"],): one["in_flight"] for one in shown})
         self._read_limit.set({(one["name"],): one["limit"] for one in shown})
+
+    def show_costs(self, spent_s: Mapping[str, float]) -> None:
+        self._model_seconds.set(spent_s)
 
     def show(self, flow: Mapping[str, Any], owed: int, told: Told) -> None:
         self._owed.set(owed)

@@ -83,7 +83,7 @@ def test_nothing_measured_is_judged_while_the_worker_starts() -> None:
     for cause, trouble in TROUBLES.items():
         found = diagnose(troubled(cause) | {"settled_s": 9.0})
         is_measured = trouble.kind in (
-            "model", "store", "worker", "starved", "skew", "buffer", "late", "backlog",
+            "model", "store", "worker", "starved", "skew", "buffer", "late", "backlog", "costly",
         )  # fmt: skip
         assert bool(found) != is_measured, cause
     assert diagnose(document() | {"assignments": [], "uptime_s": 3.0}) == []
@@ -209,6 +209,38 @@ def test_a_model_whose_calls_are_not_busy_is_no_limit_but_slow() -> None:
     way = document()["flow"]["way_ms"] | {"call": 1_200.0}
     [(_, kind, what)] = said(late(way_ms=way, busy=busy(calls=0.3)))
     assert (kind, what) == ("model", "the model is slow, 1.2 s each, with 1.2 of 4 calls busy")
+
+
+def test_a_costly_stream_is_named_only_if_others_wait_for_its_rows() -> None:
+    whole = troubled("costly stream")
+    [found] = diagnose(whole)
+    assert found.level == "bad"
+    assert (
+        found.holds
+        == "12 of the shown streams wait for its rows, which are 88 % of the model's time"
+    )
+    # It is the cause also while a call is free, and when the buffer has filled behind it.
+    full = document()["flow"]["busy"] | {"calls": 0.5, "buffer": 1.0}
+    [found] = diagnose(whole | {"flow": whole["flow"] | {"busy": full}})
+    assert found.kind == "costly"
+    alone = [stream(CAM, age_s=4.0), *document()["streams"]]
+    for changes in (
+        {"costly": None},
+        {"costly": whole["costly"] | {"times": 3.0}},
+        {"costly": whole["costly"] | {"share": 0.05}},
+        # The others are on time.
+        {"streams": alone},
+        # Something else is full.
+        {"flow": whole["flow"] | {"busy": busy(publishing=1.0)}},
+        {"flow": whole["flow"] | {"busy": busy(loop=1.0)}},
+    ):
+        assert "costly" not in [one.kind for one in diagnose(whole | changes)], changes
+
+
+def test_a_dear_row_of_less_than_ten_milliseconds_has_digits() -> None:
+    whole = troubled("costly stream")
+    [found] = diagnose(whole | {"costly": whole["costly"] | {"row_s": 0.0044}})
+    assert found.what.startswith(f"{CAM} takes the model 4.4 ms a row")
 
 
 def test_decoders_that_limit_the_worker_are_told() -> None:

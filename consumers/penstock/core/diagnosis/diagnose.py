@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any, Final
 
+from penstock.core.diagnosis.costly import costly
 from penstock.core.diagnosis.limit import WAY, is_late, limit, over_share
 from penstock.core.diagnosis.problem import (
     BAD,
@@ -127,6 +128,8 @@ def bound_by(problems: Sequence[Problem]) -> str | None:
     for one in problems:
         if one.kind in LIMITS:
             return one.kind
+        if one.kind == "costly":
+            return "model"
         if one.kind in ("starved", "buffer"):
             return "worker"
         if one.kind == "breaker" or (one.service or "").startswith("model"):
@@ -290,12 +293,12 @@ def _of_stream(one: News) -> Problem:
 
 
 def _flow(document: Document) -> Iterator[Problem]:
-    """What slows the flow as a whole. A stream whose rows make the model's calls slow for all
-    others would come before the limit, as a rule of its own.
-    """
+    """What slows the flow as a whole."""
     if not is_settled(document):
         return
-    problem = limit(document) or _late(document) or _over_bound(document) or _backlog(document)
+    full = limit(document)
+    problem = costly(document, full) or full
+    problem = problem or _late(document) or _over_bound(document) or _backlog(document)
     if problem is not None:
         yield problem
 

@@ -15,7 +15,7 @@ WARN: Final = "warn"
 LIMITS: Final = ("model", "store", "kafka", "worker", "skew")
 # What slows the flow as a whole. At most one of these is told, because one of them is the cause,
 # and the others follow from it.
-OF_FLOW: Final = ("starved", *LIMITS, "buffer", "late", "over_bound", "backlog")
+OF_FLOW: Final = ("starved", "costly", *LIMITS, "buffer", "late", "over_bound", "backlog")
 # All kinds of problems, the most urgent kind first.
 KINDS: Final = (
     *("process", "stopped", "away", "unanswered_rows", "breaker", "clock", "refused"),

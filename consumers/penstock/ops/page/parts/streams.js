@@ -9,9 +9,15 @@ function streams(rows, others, known_) {
       stream: "all others: " + count(known_ - rows.length) }));
     return [table("Streams, those in most trouble first",
       [["stream", "text"], ["state", "text"], ["p99, ten minutes", "wide"], "p99", ["p50", "wide"],
-        ["age, ten minutes", "wide"], "age", ["heard", "wide"], ["rows/s", "wide"], ["owed", "wide"], ["rejected", "wide"]],
+        ["age, ten minutes", "wide"], "age", ["heard", "wide"], ["model", "wide"], ["rows/s", "wide"], ["owed", "wide"], ["rejected", "wide"]],
       lines)];
   });
+}
+// What a row takes, and the share of all of the model's time.
+function modelTime(one) {
+  const cell = make("span", (known(one.row_ms) ? millis(one.row_ms) + ", " : "") + percent(one.model_share));
+  if (known(one.cost_per_million)) cell.title = rate(one.cost_per_hour) + " an hour, " + rate(one.cost_per_million) + " a million predictions";
+  return cell;
 }
 function streamRow(one) {
   const state = make("span", one.state, one.level), name = make("span", one.stream);
@@ -20,5 +26,5 @@ function streamRow(one) {
   return [name, state, one.spark ? spark(one.spark, "p99 in ms of " + one.stream) : "",
     millis(one.p99_ms), millis(one.p50_ms),
     one.ages_s ? spark(one.ages_s, "age in seconds of " + one.stream, { least: 1 }) : "",
-    lasting(one.age_s), lasting(one.heard_s), rate(one.rows_per_s), count(one.owed), count(one.rejected)];
+    lasting(one.age_s), lasting(one.heard_s), modelTime(one), rate(one.rows_per_s), count(one.owed), count(one.rejected)];
 }

@@ -1,0 +1,66 @@
+"""The stream whose rows cost the model many times what the others' rows cost, and by which the
+others are late: a call takes as long as its dearest row, and all rows of the call wait for it.
+
+Rule: it is named only if another stream is late, and nothing but the model is full. Pure. Owner:
+`diagnose`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.core.diagnosis.limit import BOUND_MS, LATE_S, is_late, over_share
+from penstock.core.diagnosis.problem import (
+    BAD,
+    WARN,
+    Document,
+    Problem,
+    named,
+    percent,
+    seconds,
+    value_at,
+)
+
+# Costs of equal streams are learned to within a factor of two. A stream that is this much dearer
+# differs in kind.
+COSTLY_TIMES: Final = 5.0
+# If it takes a smaller share of the model's time, the others would hardly be sooner without it.
+# One of 60 streams that is 50 times as dear takes 0.46.
+COSTLY_SHARE: Final = 0.2
+# A full buffer, and a full model, may be what it causes.
+CAUSED: Final = ("model", "buffer")
+
+
+def costly(document: Document, full: Problem | None) -> Problem | None:
+    """`full`: what limits the worker."""
+    most: Mapping[str, Any] | None = document.get("costly")
+    if most is None or most["times"] < COSTLY_TIMES or most["share"] < COSTLY_SHARE:
+        return None
+    late = _late_beside(document, most["stream"])
+    if not late or not is_late(document) or (full is not None and full.kind not in CAUSED):
+        return None
+    stream = named(most["stream"])
+    drain_s = value_at(document, "flow", "drain_s")
+    is_bad = full.level == BAD if full is not None else over_share(document) and drain_s is None
+    return Problem(
+        BAD if is_bad else WARN,
+        "costly",
+        f"{stream} takes the model {_each(most['row_s'])} a row, {most['times']:.0f} x the others",
+        "See its last object: are its rows larger, or harder, than the others'? A model server of "
+        "its own, by a route, keeps the others on time",
+        most["stream"],
+        holds=f"{late} of the shown streams wait for its rows, which are "
+        f"{percent(most['share'])} of the model's time",
+    )
+
+
+def _late_beside(document: Document, stream: str) -> int:
+    bound_ms = document.get("bound_ms") or BOUND_MS
+    return sum(
+        (one["age_s"] or 0.0) >= LATE_S or (one.get("now_p99_ms") or 0.0) > bound_ms
+        for one in document.get("streams") or ()
+        if one["stream"] != stream and not one.get("stopped")
+    )
+
+
+def _each(row_s: float) -> str:
+    return seconds(row_s) if row_s >= 0.01 else f"{row_s * 1000:.2g} ms"

@@ -1,0 +1,146 @@
+"""What a row of each stream costs, from calls that carry rows of many."""
+
+from random import Random
+from statistics import mean
+
+import pytest
+
+from penstock.core.rows.blocks import Block
+from penstock.core.window.stream_costs import FITTED, MOST_STREAMS, StreamCosts
+from tests.core.builders import block as block_of
+from tests.core.builders import ticket
+
+BASE_S = 0.010
+ROW_S = 0.001
+DEAR = "s0"
+
+
+def block(stream: str, rows: int) -> Block:
+    return block_of(ticket(stream), rows)
+
+
+class Mixture:
+    """Calls with rows of some of the streams, whose times vary by 30 %. One is 50 x as dear."""
+
+    def __init__(self, streams: int, most_together: int, seed: int) -> None:
+        self.random = Random(seed)
+        self.cost_s = {f"s{number}": ROW_S for number in range(streams)}
+        self.cost_s[DEAR] *= 50
+        self.most_together = most_together
+        self.costs = StreamCosts()
+        self.now_s = 0.0
+        self.took_s = 0.0
+        # A ticket is made once for each stream.
+        self.blocks = {
+            stream: [block(stream, rows) for rows in range(1, 9)] for stream in self.cost_s
+        }
+
+    def call(self, count: int) -> None:
+        for _ in range(count):
+            streams = self.random.sample(
+                list(self.cost_s), self.random.randint(1, self.most_together)
+            )
+            blocks = [self.random.choice(self.blocks[stream]) for stream in streams]
+            exact_s = BASE_S + sum(one.rows * self.cost_s[one.ticket.stream] for one in blocks)
+            took_s = exact_s * max(0.1, self.random.gauss(1.0, 0.3))
+            self.now_s += 0.05
+            self.took_s += took_s
+            self.costs.answered(blocks, took_s, self.now_s)
+            self.costs.fit(self.now_s)
+        self.now_s += 1.0
+        self.costs.fit(self.now_s)
+
+    def error(self, stream: str) -> float:
+        return abs(self.costs.lately[stream].row_s / self.cost_s[stream] - 1.0)
+
+    @property
+    def errors(self) -> list[float]:
+        return [self.error(stream) for stream in self.costs.lately if stream != DEAR]
+
+
+@pytest.mark.parametrize(("streams", "most_together"), [(8, 4), (8, 8), (60, 12), (60, 20)])
+def test_after_200_calls_each_cost_is_known_to_a_fifth(streams: int, most_together: int) -> None:
+    mixtures = [Mixture(streams, most_together, seed) for seed in range(8)]
+    for one in mixtures:
+        one.call(200)
+        assert one.costs.costly is not None
+        assert one.costs.costly.stream == DEAR
+        assert one.costs.costly.times > 15
+    assert mean(one.error(DEAR) for one in mixtures) <= 0.2
+    assert mean(mean(one.errors) for one in mixtures) <= 0.2
+
+
+def test_a_change_of_a_cost_is_followed() -> None:
+    mixture = Mixture(8, 4, 1)
+    mixture.cost_s[DEAR] = ROW_S
+    mixture.call(200)
+    assert mixture.error(DEAR) <= 0.3
+    mixture.cost_s[DEAR] = 50 * ROW_S
+    # Long before all calls of the fit have it, it is known that it is dear.
+    mixture.call(20)
+    assert mixture.costs.lately[DEAR].row_s > 5 * ROW_S
+    mixture.call(256)
+    assert mixture.error(DEAR) <= 0.2
+    mixture.cost_s[DEAR] = ROW_S
+    mixture.call(256)
+    assert mixture.error(DEAR) <= 0.3
+
+
+def test_streams_that_always_come_together_share_their_cost() -> None:
+    costs, pair, other = StreamCosts(), [block("a", 2), block("b", 2)], [block("c", 4)]
+    for number in range(200):
+        costs.answered(pair, 0.050, number * 0.05)
+        costs.answered(other, 0.020, number * 0.05)
+        costs.fit(number * 0.05)
+    costs.fit(11.0)
+    assert costs.lately["a"].row_s == pytest.approx(costs.lately["b"].row_s)
+    assert costs.lately["a"].share == pytest.approx(5 / 14, rel=0.05)
+
+
+def test_the_time_of_calls_is_divided_among_the_streams_and_nothing_is_negative() -> None:
+    mixture = Mixture(60, 12, 3)
+    # Rows that cost next to nothing: by chance, calls with more of them are shorter.
+    mixture.cost_s |= dict.fromkeys([f"s{number}" for number in range(1, 30)], 0.0)
+    mixture.call(300)
+    spent_s = mixture.costs.spent_s
+    assert sum(spent_s.values()) == pytest.approx(mixture.took_s)
+    assert min(spent_s.values()) >= 0.0
+    costs = mixture.costs.lately.values()
+    assert min(one.row_s for one in costs) >= 0.0
+    assert sum(one.share for one in costs) == pytest.approx(1.0)
+
+
+def test_a_new_stream_costs_what_most_cost_until_its_calls_tell() -> None:
+    mixture = Mixture(8, 4, 1)
+    mixture.call(200)
+    mixture.costs.answered([block("new", 4)], BASE_S + 4 * ROW_S, mixture.now_s)
+    mixture.costs.fit(mixture.now_s + 1.0)
+    assert mixture.costs.lately["new"].row_s == pytest.approx(ROW_S, rel=0.3)
+
+
+def test_of_many_streams_the_dear_one_is_found_and_the_rest_have_one_cost() -> None:
+    mixture = Mixture(4 * FITTED, 20, 1)
+    mixture.call(256)
+    assert mixture.costs.costly is not None
+    assert mixture.costs.costly.stream == DEAR
+    assert mixture.error(DEAR) <= 0.3
+
+
+def test_what_is_known_is_bounded_and_ends_with_the_last_minute() -> None:
+    costs = StreamCosts()
+    for number in range(MOST_STREAMS + 10):
+        costs.answered([block(f"s{number}", 1)], 0.01, 0.0)
+    assert len(costs.spent_s) == MOST_STREAMS
+    assert "s9" not in costs.spent_s
+    costs.fit(2.0)
+    assert costs.busy > 0.0
+    costs.fit(100.0)
+    assert (costs.lately, costs.costly, costs.busy) == ({}, None, 0.0)
+
+
+def test_a_single_stream_is_dearer_than_nobody() -> None:
+    costs = StreamCosts()
+    costs.answered([block("s", 4)], 0.02, 0.0)
+    costs.fit(1.0)
+    assert costs.costly is None
+    assert costs.lately["s"].share == 1.0
