@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
+from random import Random
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ from tests.support.worker import Worker, environment, running_worker
 STREAMS = 4
 # A row whose answer is long.
 LONG = 777.0
-# A row that takes the model fifty times as long as others.
+# A row that takes the model a hundred times as long as others.
 DEAR = 778.0
 SCRAPES = 4
 CALM = "document.querySelector('#verdict .first')?.innerText === 'All is well'"
@@ -130,12 +131,18 @@ class Plant:
         self.silent: set[int] = set()
 
     async def load(self) -> None:
-        """Each stream announces an object twice a second; every third one has its own key."""
+        """Each stream announces an object twice a second, with others by chance; every third one
+        has its own key.
+        """
+        chance = Random(1)
         for turn in count():
             keys = self.keys if turn % 3 == 0 else ["good.csv"] * STREAMS
             messages = [(stream, {"key": key}) for stream, key in enumerate(keys)]
-            await self.say([one for one in messages if one[0] not in self.silent])
-            await asyncio.sleep(0.5)
+            messages = [one for one in messages if one[0] not in self.silent]
+            first = [one for one in messages if chance.random() < 0.5]
+            for part in (first, [one for one in messages if one not in first]):
+                await self.say(part)
+                await asyncio.sleep(0.25)
 
     async def say(self, messages: list[tuple[int, dict[str, Any]]]) -> None:
         await self.broker.publish(
@@ -172,8 +179,8 @@ class Plant:
                     self.keys[3] = "slow.csv"
                     yield
             case "costly stream":
-                # An object of it takes a second.
-                self.model.takes_s = lambda row: 0.25 if row[0] == DEAR else 0.005
+                # An object of it takes two seconds.
+                self.model.takes_s = lambda row: 0.5 if row[0] == DEAR else 0.005
                 self.keys[2] = "dear.csv"
                 yield
             case "store slow":

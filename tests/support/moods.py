@@ -22,8 +22,8 @@ PASSED_ON = ("Content-Type", "Content-Length", "ETag", "Last-Modified", "x-amz-v
 
 class MoodyModel:
     """It hangs up on bodies that it `dislikes`; each row's answer is `answer(row)`, and takes
-    `takes_s(row)`, one after the other. `delay_s` of an answer to rows: a change holds for those that
-    wait already.
+    `takes_s(row)`, one after the other. `delay_s` of an answer to rows: a change holds for those
+    that wait already.
     """
 
     def __init__(self) -> None:
