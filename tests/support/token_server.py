@@ -48,7 +48,7 @@ class Signer:
 
 class TokenServer:
     """`mood`: "well", "ill" (it answers 500), "forges" (its tokens have a wrong
-    signature), or "knows nobody".
+    signature), "knows nobody", "in pieces", or "bare" (no JSON).
     """
 
     def __init__(self, signer: Signer) -> None:
@@ -60,7 +60,7 @@ class TokenServer:
         self.forms: list[dict[str, Any]] = []
         self.url = ""
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked += 1
         form = {key: str(value) for key, value in (await request.post()).items()}
         self.forms.append(form)
@@ -74,7 +74,18 @@ class TokenServer:
         token = self.signer.token(self.life_s)
         if self.mood == "forges":
             token = token.rpartition(".")[0] + "." + "A" * 342
-        return web.json_response({"access_token": token, "expires_in": self.life_s})
+        if self.mood == "bare":
+            return web.Response(text=token)
+        document = {"access_token": token, "expires_in": self.life_s}
+        if self.mood == "in pieces":
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            text = json.dumps(document).encode()
+            for piece in (text[:100], text[100:]):
+                await answer.write(piece)
+                await asyncio.sleep(0.05)  # so that they are not one segment
+            return answer
+        return web.json_response(document)
 
     def _knows(self, request: web.Request, form: dict[str, str]) -> bool:
         if "client_assertion" in form:

@@ -38,9 +38,10 @@ from penstock.telemetry.rekey import RekeyTelemetry, count_mended_times
 log = logging.getLogger(__name__)
 
 # How long a stop may take. A transaction that hangs from its begin to its end takes 30 s to
-# publish, 3 s to abort and 2 s to stop. To ask for the topics' ends takes 5 s, to leave the group 2
-# s, and to close all connections 3 s. The rest is a margin.
-LAST_RESORT_S = 60.0
+# publish, after a rest of 30 s if a broker throttles it, 3 s to abort and 2 s to stop. To ask for
+# the topics' ends takes 5 s, to leave the group 2 s, and to close all connections 3 s. The rest
+# is a margin.
+LAST_RESORT_S = 90.0
 
 
 async def run_rekey(cfg: config.Config) -> None:

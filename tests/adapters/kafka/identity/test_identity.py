@@ -96,7 +96,7 @@ async def test_a_certificate_that_is_written_anew_is_shown_to_the_next_broker(
             new.replace(old)
             os.utime(old, (1, 1))
         await connect()
-        # A half that is not written yet does not fit: the one before serves on.
-        key.write_text("")
+        # A key that does not fit its certificate yet: the pair before serves on.
+        authority.sign("another")[1].replace(key)
         await connect()
     assert seen == ["old", "new", "new"]

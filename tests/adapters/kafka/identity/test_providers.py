@@ -175,6 +175,19 @@ async def test_a_client_with_a_private_key(server: TokenServer) -> None:
     assert token.principal == "penstock"
 
 
+async def test_an_answer_that_comes_in_pieces(server: TokenServer) -> None:
+    server.mood = "in pieces"
+    token = await asyncio.to_thread(fetcher(by_secret(server)))
+    assert token.principal == "penstock"
+
+
+async def test_an_answer_that_is_no_token_is_not_shown(server: TokenServer) -> None:
+    server.mood = "bare"
+    with pytest.raises(Transient, match="no JSON object") as caught:
+        await asyncio.to_thread(fetcher(by_secret(server)))
+    assert "eyJ" not in str(caught.value)
+
+
 async def test_a_wrong_secret_is_refused_with_the_server_s_words(server: TokenServer) -> None:
     with pytest.raises(Fatal, match="no such client") as caught:
         await asyncio.to_thread(fetcher(by_secret(server, client_secret="x")))

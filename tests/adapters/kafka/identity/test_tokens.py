@@ -66,6 +66,37 @@ def test_a_provider_that_fails_is_asked_after_pauses_that_grow() -> None:
     assert provider.tokens.away is None
 
 
+def test_a_provider_that_hangs_holds_up_nobody_while_the_old_token_serves() -> None:
+    go = threading.Event()
+    answers = iter(["old", "new"])
+    now_s = 0.0
+
+    def fetch() -> Token:
+        text = next(answers)
+        if text == "new":
+            go.wait()
+        return Token(text, now_s, now_s + LIFE_S)
+
+    tokens = Tokens(fetch, lambda: now_s)
+    assert tokens.current().text == "old"
+    now_s = 0.85 * LIFE_S
+    assert tokens.current().text == "old"
+    go.set()
+    assert tokens.current().text == "new"
+
+
+def test_what_a_library_raises_is_told_like_any_other_failure() -> None:
+    def fetch() -> Token:
+        raise ValueError("of a library")
+
+    tokens = Tokens(fetch, lambda: 0.0)
+    with pytest.raises(Transient, match="of a library"):
+        tokens.current()
+    ended = Tokens(lambda: Token("t", -10.0, -5.0), lambda: 0.0)
+    with pytest.raises(Transient, match="ended already"):
+        ended.current()
+
+
 def test_threads_that_want_a_token_at_once_ask_once() -> None:
     begun, go = threading.Event(), threading.Event()
     asked: list[int] = []

@@ -115,6 +115,9 @@ class TransactionalProducer:
         """Fence the producer that had this id before, and wait for the end of its transaction."""
         await self.client.bootstrap()
         self._is_second = await self._brokers_have_second()
+        await self._fence()
+
+    async def _fence(self) -> None:
         request = InitProducerIdRequest(self._transactional_id, self._timeout_ms)
         answer = await self._coordinated(lambda: request)
         self._id, self._epoch = answer.producer_id, answer.producer_epoch
@@ -202,7 +205,7 @@ class TransactionalProducer:
             self.client.force_metadata_update()
             return RETRY_S
         now_s = asyncio.get_running_loop().time()
-        self.rests_until_s = now_s + answer.throttle_time_ms / 1000
+        self.rests_until_s = max(self.rests_until_s, now_s + answer.throttle_time_ms / 1000)
         pause_s = 0.0
         for topic, partition, code, rest in kind.plain(answer):
             where = TopicPartition(topic, partition)
@@ -266,6 +269,13 @@ class TransactionalProducer:
         if self._is_second:
             self._id, self._epoch = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
+
+    async def take_back(self) -> None:
+        """Abort the transaction of a producer that is not used again. A batch of it may still be on
+        its way. The end of the second version raises the epoch, so that batch is refused. The first
+        version would take it for a new transaction, which nobody ends; there a new epoch aborts.
+        """
+        await (self.end(commits=False) if self._is_second else self._fence())
 
     @property
     def _names(self) -> tuple[str, int, int]:

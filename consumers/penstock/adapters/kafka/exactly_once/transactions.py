@@ -190,7 +190,7 @@ class KafkaTransactions:
         """
         try:
             async with asyncio.timeout(ABORT_TIMEOUT_S):
-                await self._producer.end(commits=False)
+                await self._producer.take_back()
         except (kafka_errors.KafkaError, TimeoutError) as error:
             log.debug("%s: a transaction was not taken back: %r", self._group, error)
 

@@ -5,7 +5,6 @@ Rule: what may change on disk (a password, a certificate, a token) is read for e
 so nothing that is renewed asks for a restart.
 """
 
-import asyncio
 import logging
 import os
 import ssl
@@ -77,7 +76,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         stop asking the brokers, for ever.
         """
         try:
-            return (await asyncio.to_thread(self.current_token)).text
+            return (await self._tokens.awaited()).text
         except PenstockError as error:
             raise KafkaConnectionError(str(error)) from error
 
@@ -88,16 +87,19 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
     def tls(self) -> ssl.SSLContext | None:
         if not self.protocol.endswith("SSL"):
             return None
-        kafka = self._kafka
+        self._read_at = self._written_at()
         try:
-            context: ssl.SSLContext = create_ssl_context(
-                cafile=kafka.ssl_cafile, certfile=kafka.ssl_certfile, keyfile=kafka.ssl_keyfile
-            )
+            return self._made()
         except OSError as error:
             raise usage(
                 f"kafka.ssl_cafile, ssl_certfile or ssl_keyfile cannot be used: {error}"
             ) from error
-        self._read_at = self._written_at()
+
+    def _made(self) -> ssl.SSLContext:
+        kafka = self._kafka
+        context: ssl.SSLContext = create_ssl_context(
+            cafile=kafka.ssl_cafile, certfile=kafka.ssl_certfile, keyfile=kafka.ssl_keyfile
+        )
         return context
 
     def renew_certificates(self) -> None:
@@ -108,6 +110,8 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         if context is None or (written_at := self._written_at()) == self._read_at:
             return
         try:
+            # A pair of which only a half is written would leave the context without any.
+            self._made()
             if kafka.ssl_cafile:
                 context.load_verify_locations(kafka.ssl_cafile)
             if kafka.ssl_certfile:
@@ -125,6 +129,13 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
             return tuple(Path(file).stat().st_mtime for file in files if file)
         except OSError:
             return self._read_at  # it is being replaced
+
+
+def identity_with(context: ssl.SSLContext | None) -> Identity | None:
+    """The identity that has this TLS context: Faust's clients know nothing else of it."""
+    if context is None:
+        return None
+    return next((one for one in _identities.values() if one.tls is context), None)
 
 
 def provider_away() -> tuple[float, str] | None:

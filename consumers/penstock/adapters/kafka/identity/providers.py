@@ -23,7 +23,7 @@ import orjson
 from penstock import config
 from penstock.adapters.http.certificates import trusting, untrusted
 from penstock.adapters.kafka.identity.tokens import Token
-from penstock.errors import PenstockError, Transient, Unreachable, usage
+from penstock.errors import Transient, Unreachable, usage
 from penstock.packages import missing_extra
 
 # Ten seconds are librdkafka's own limit for a token.
@@ -33,6 +33,13 @@ MOST_BYTES: Final = 1 << 20
 UNTOLD_S: Final = 300.0
 _MSK_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 _EVENT_HUBS_HOST: Final = re.compile(r"^[^,:]+")
+# What AWS says while it has too much to do.
+_BUSY: Final = {
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "IDPCommunicationError",
+}
 # The signature of a token for MSK holds for this time, which AWS's own signers use.
 MSK_S: Final = 900
 MSK_AGENT: Final = "penstock"
@@ -94,7 +101,10 @@ def _signing(key_file: str, client_id: str, url: str) -> Callable[[], Mapping[st
     jwt = _library("jwt", "kafka.oauth.client_key_file", "jwt")
 
     def sign() -> Mapping[str, str]:
-        key = Path(key_file).read_text()
+        try:
+            key = Path(key_file).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise usage(f"kafka.oauth.client_key_file {key_file}: {error}") from error
         now_s = int(time.time())
         claims = {"iss": client_id, "sub": client_id, "aud": url, "jti": str(uuid.uuid4())}
         claims |= {"iat": now_s, "nbf": now_s, "exp": now_s + 60}  # type: ignore[dict-item]
@@ -125,7 +135,11 @@ async def _posted(
                 url, data=form, headers=headers, ssl=tls, allow_redirects=False
             ) as response,
         ):
-            status, body = response.status, await response.content.read(MOST_BYTES)
+            status, body = response.status, bytearray()
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise Transient(f"the token server {url} answers without end")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if (fatal := untrusted(repr(error), "kafka.oauth.ssl_cafile")) is not None:
             raise fatal from error
@@ -137,8 +151,10 @@ async def _posted(
         answer = None
     if status == 200 and isinstance(answer, dict):
         return answer
+    if status == 200:  # it may hold a token, so it is not shown
+        raise Transient(f"the token server {url} answers no JSON object ({len(body):,} bytes)")
     words = body[:300].decode(errors="replace").strip()
-    if status in (408, 425, 429) or status >= 500 or status == 200:
+    if status in (408, 425, 429) or status >= 500:
         raise Transient(f"the token server {url} answers {status}: {words}")
     raise usage(
         f"the token server {url} refuses us: {status} {words}\n"
@@ -207,6 +223,10 @@ def _msk(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
         except errors.BotoCoreError as error:
             raise Transient(f"AWS's credentials cannot be had: {error}") from error
         except errors.ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            if status >= 500 or code in _BUSY:
+                raise Transient(f"AWS gives no credentials now: {error}") from error
             raise usage(f"AWS refuses the credentials of this process: {error}") from error
         if frozen is None:
             raise usage(
@@ -248,9 +268,12 @@ def _azure(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
         begun_s = time.time()
         try:
             answer = credential.get_token(scope)
-        except errors.ClientAuthenticationError as error:
-            raise _of_library("Azure", error) from error
         except errors.AzureError as error:
+            # The last place of the chain that could be asked decides. Without an answer nobody has
+            # refused us.
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            if status in (400, 401, 403):
+                raise usage(f"Azure refuses the credentials of this process: {error}") from error
             raise Transient(f"Azure gives no token: {error}") from error
         return _token(answer.token, begun_s, answer.expires_on - begun_s)
 
@@ -271,10 +294,10 @@ def _gcp(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
         begun_s = time.time()
         try:
             credentials.refresh(transport.Request())
-        except errors.TransportError as error:
-            raise Transient(f"Google gives no token: {error}") from error
         except errors.GoogleAuthError as error:
-            raise _of_library("Google", error) from error
+            if isinstance(error, errors.TransportError) or error.retryable:
+                raise Transient(f"Google gives no token: {error}") from error
+            raise usage(f"Google refuses the credentials of this process: {error}") from error
         expiry = credentials.expiry  # in UTC, without saying so
         end_s = expiry.replace(tzinfo=UTC).timestamp() if expiry else begun_s + UNTOLD_S
         who = getattr(credentials, "service_account_email", "") or ""
@@ -289,13 +312,6 @@ def google_token(access: str, who: str, begun_s: float, end_s: float) -> str:
     claims = {"exp": int(end_s), "iss": "Google", "iat": int(begun_s), "sub": who}
     parts = (orjson.dumps(head), orjson.dumps(claims), access.encode())
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
-
-
-def _of_library(whose: str, error: Exception) -> PenstockError:
-    """A library does not tell a server that is away from one that refuses, but for its cause."""
-    if isinstance(error.__cause__, OSError | TimeoutError):
-        return Transient(f"{whose} gives no token: {error}")
-    return usage(f"{whose} refuses the credentials of this process: {error}")
 
 
 def _library(name: str, what: str, extra: str) -> Any:

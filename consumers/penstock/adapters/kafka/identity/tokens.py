@@ -1,24 +1,32 @@
 """The token of this process, which all its clients share.
 
-Rule: a token is fetched anew when four fifths of its life are over, by one thread at a time, and
-never on an event loop. While the provider is away the old token serves until it ends. A provider
-that fails is asked again after a pause that grows, however many connections want a token: without
-pauses two clients asked one 45 times a second.
+Rule: the next token is fetched when four fifths of a token's life are over, by one thread at a
+time, which is no thread of an event loop's executor: a provider that hangs must not hold up DNS.
+While the next one is fetched, or the provider is away, the old token serves. A provider that fails
+is asked again after a pause that grows, however many connections want a token: without pauses two
+clients asked one 45 times a second.
 """
 
+import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Transient
 
-# By then a new token is fetched. A connection authenticates itself again at 85 % of its session,
-# which ends with its token, so it finds a new one.
+log = logging.getLogger(__name__)
+
+# By then a new token is fetched. A connection authenticates itself again at 85 % of its session or
+# later, and the session ends with its token, so it finds a new one.
 RENEW_AT: Final = 0.8
 # For the last part of its life a token does not serve: it might end on its way to a broker, whose
 # refusal would look like that of a wrong one.
 LAST_PART: Final = 0.1
+# While a token serves, a connection waits at most this long for the next one.
+NEXT_S: Final = 1.0
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 15.0
 
@@ -51,17 +59,35 @@ class Tokens:
         self._fetch, self._now_s = fetch, now_s
         self._turn = threading.Lock()
         self._token: Token | None = None
+        self._fetched: Future[Token] = _failed(Transient("no token was asked for yet"))
         self._failure: PenstockError | None = None
         self._failed_since_s = 0.0
         self._pause_s, self._again_s = FIRST_PAUSE_S, 0.0
 
     def current(self) -> Token:
-        """May block; for threads. Raises what `fetch` raises if there is no token that lives."""
-        token = self._token
-        if token is not None and not token.wants_renewal(self._now_s()):
+        """For threads, because it may wait for the provider. Raises what `fetch` raises if no token
+        serves.
+        """
+        token, fetched = self._token_and_next()
+        if token is None:
+            return fetched.result()
+        try:
+            return fetched.result(NEXT_S)
+        except (PenstockError, TimeoutError):
             return token
-        with self._turn:
-            return self._renewed()
+
+    async def awaited(self) -> Token:
+        """The same, for event loops."""
+        token, fetched = self._token_and_next()
+        # Others wait for the same one.
+        coming = asyncio.shield(asyncio.wrap_future(fetched))
+        if token is None:
+            return await coming
+        try:
+            async with asyncio.timeout(NEXT_S):
+                return await coming
+        except (PenstockError, TimeoutError):
+            return token
 
     @property
     def away(self) -> tuple[float, str] | None:
@@ -75,21 +101,51 @@ class Tokens:
         if token is not None and token.text == text:
             self._token = None
 
-    def _renewed(self) -> Token:
-        now_s, token = self._now_s(), self._token
-        if token is not None and not token.wants_renewal(now_s):
-            return token  # another thread has fetched it meanwhile
-        if self._failure is None or now_s >= self._again_s:
-            try:
-                token = self._token = self._fetch()
-                self._failure, self._pause_s = None, FIRST_PAUSE_S
-            except PenstockError as error:
-                if self._failure is None:
-                    self._failed_since_s = now_s
-                self._failure = error
-                self._again_s = self._now_s() + self._pause_s
-                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        if token is not None and token.serves(self._now_s()):
-            return token
-        assert self._failure is not None
-        raise self._failure
+    def _token_and_next(self) -> tuple[Token | None, Future[Token]]:
+        """The token that serves now, if there is one, and the one to take if it comes in time."""
+        with self._turn:
+            now_s, token = self._now_s(), self._token
+            if token is not None and not token.wants_renewal(now_s):
+                return token, _done(token)
+            if self._fetched.done():
+                if self._failure is not None and now_s < self._again_s:
+                    self._fetched = _failed(self._failure)
+                else:
+                    self._fetched = Future()
+                    threading.Thread(target=self._renew, name="token", daemon=True).start()
+            serves = token is not None and token.serves(now_s)
+            return (token if serves else None), self._fetched
+
+    def _renew(self) -> None:
+        begun_s, fetched = self._now_s(), self._fetched
+        try:
+            token = self._fetch()
+            if not token.serves(self._now_s()):
+                raise Transient("the provider's token has ended already: compare the clocks")
+        # A provider's library may raise anything, and nobody else would tell it.
+        except Exception as error:
+            ours = error if isinstance(error, PenstockError) else Transient(repr(error))
+            if self._failure is None:
+                self._failed_since_s = begun_s
+                log.warning("no token for Kafka: %s", ours)
+            self._again_s = self._now_s() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._failure = ours
+            fetched.set_exception(ours)
+        else:
+            if self._failure is not None:
+                log.info("there are tokens for Kafka again")
+            self._token, self._failure, self._pause_s = token, None, FIRST_PAUSE_S
+            fetched.set_result(token)
+
+
+def _done(token: Token) -> Future[Token]:
+    future: Future[Token] = Future()
+    future.set_result(token)
+    return future
+
+
+def _failed(error: PenstockError) -> Future[Token]:
+    future: Future[Token] = Future()
+    future.set_exception(error)
+    return future

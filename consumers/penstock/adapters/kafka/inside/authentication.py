@@ -1,10 +1,10 @@
 """Authenticates the connections of every client of aiokafka in the process, and does so again
 before a session ends.
 
-Rule: a session is renewed in place, at 85 % of its life (KIP-368): requests wait while the broker
-checks who we are, and the connection goes on. Without this the broker cuts each connection when its
-session ends. The new token is fetched before, so a provider that is slow or away holds up nothing
-while the session lasts.
+Rule: a session is renewed in place, at 85 to 95 % of its life (KIP-368): requests wait while the
+broker checks who we are, and the connection goes on. Without this the broker cuts each connection
+when its session ends. The new token is fetched before, so a provider that is slow or away holds up
+nothing while the session lasts.
 
 A broker answers a bad token with a challenge, and fails only after the client's next message (RFC
 7628). aiokafka takes the challenge for success, so here that message is sent.
@@ -14,20 +14,21 @@ This file uses private parts of aiokafka 0.14's connection. aiokafka has no rene
 
 import asyncio
 import logging
+from random import uniform
 from typing import Any, Final
 
 from aiokafka import errors as kafka_errors
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
 
-from penstock.adapters.kafka.identity.identity import Identity
+from penstock.adapters.kafka.identity.identity import Identity, identity_with
 
 log = logging.getLogger(__name__)
 
 # SaslHandshake and SaslAuthenticate.
 _SASL: Final = frozenset({17, 36})
-# Java's clients renew at a random point between 85 and 95 % of a session.
-RENEW_AT: Final = 0.85
+# As Java's clients: at a random point, so that not all connections renew at once.
+RENEW_AT: Final = (0.85, 0.95)
 # A broker refuses to renew a session that is younger than a second.
 YOUNGEST_S: Final = 1.1
 # A provider that is away is asked again after this time, while the session lasts.
@@ -55,7 +56,9 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
     def __init__(self, *where: Any, **options: Any) -> None:
         super().__init__(*where, **options)
         identity = self._sasl_oauth_token_provider
-        self._identity: Identity | None = identity if isinstance(identity, Identity) else None
+        self._identity = (
+            identity if isinstance(identity, Identity) else identity_with(self._ssl_context)
+        )
         # While a session is renewed: what waits for its end.
         self._renewed: asyncio.Event | None = None
         self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
@@ -65,7 +68,10 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
             self._identity.renew_certificates()
             # The identity's, because Faust cannot be told of each mechanism.
             self._sasl_mechanism = self._identity.mechanism
-        return await super().connect()
+        ends = await super().connect()
+        if self._writer is None:
+            raise kafka_errors.KafkaConnectionError(f"{self.host}:{self.port} closed at once")
+        return ends
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
         if self._renewed is not None and request.API_KEY not in _SASL:
@@ -79,15 +85,21 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
     async def _do_sasl_handshake(self) -> None:
         assert self._identity is not None
         token = None
-        if self._sasl_mechanism == "OAUTHBEARER":
-            token = await self._identity.token()
         try:
+            if self._sasl_mechanism == "OAUTHBEARER":
+                token = await self._identity.token()
             await self._authenticate(self._authenticator(self._identity, token))
         except kafka_errors.AuthenticationFailedError as error:
             if token is not None:
                 self._identity.forget_token(token)
             self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
             raise
+        except (kafka_errors.KafkaError, OSError, TimeoutError):
+            raise
+        # A file that cannot be read, or Kerberos' own errors. At any other error than its own
+        # aiokafka would stop asking the brokers, for ever.
+        except Exception as error:
+            raise kafka_errors.KafkaConnectionError(f"{error}" or repr(error)) from error
 
     def _authenticator(self, identity: Identity, token: str | None) -> Any:
         if token is not None:
@@ -113,8 +125,8 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
             challenge = answer.sasl_auth_bytes
             session_ms = getattr(answer, "session_lifetime_ms", 0)
         session_s = session_ms / 1000
-        renew_s = max(RENEW_AT * session_s, YOUNGEST_S)
-        if renew_s < session_s:
+        renew_s = max(uniform(*RENEW_AT) * session_s, YOUNGEST_S)
+        if renew_s < session_s and self._writer is not None:
             ends_s = self._loop.time() + session_s
             self._renewal = self._loop.call_later(renew_s, self._begin_renewal, ends_s)
 
@@ -126,8 +138,7 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
             if self._sasl_mechanism == "OAUTHBEARER":
                 assert self._identity is not None
                 await self._identity.token()
-        except kafka_errors.KafkaConnectionError as error:
-            log.warning("the session with %s:%d cannot be renewed: %s", self.host, self.port, error)
+        except kafka_errors.KafkaConnectionError:
             if self._loop.time() < ends_s:
                 self._renewal = self._loop.call_later(AGAIN_S, self._begin_renewal, ends_s)
             return
