@@ -4,21 +4,24 @@ after a crash the same again.
 
 import asyncio
 import hashlib
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import orjson
 import pytest
 
 from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
+from penstock.core.health.limiter import Limiter
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.core.routing.model_routes import Route
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.window import WindowLimits
 from penstock.encodings import result_formats
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.errors import EXIT_UNREACHABLE, Fatal, NoAnswer, Transient
 from penstock.ports import Location
-from penstock.simulation.virtual_time import virtual_time
-from penstock.stages.result_objects import ResultPlan
+from penstock.simulation.virtual_time import VirtualClock, virtual_time
+from penstock.stages.result_objects import COMPARED_BYTES, ObjectResults, ResultPlan
+from penstock.stages.store_reads import StoreReads
 from tests.stages.test_resume import stuck_after
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
@@ -297,6 +300,28 @@ def test_as_many_results_are_written_at_a_time_as_the_store_bears(
         assert reached <= at_most <= most
 
     scenario()
+
+
+@virtual_time
+async def test_after_failures_large_results_are_written_as_many_at_a_time_as_before() -> None:
+    told: Any = SimpleNamespace(result_written=lambda _: None, at=lambda _: None)
+    plan: Any = SimpleNamespace(of_rows=False, of_objects=True, only_whole=False)
+    writes = StoreReads(Limiter(8), VirtualClock())
+    results = ObjectResults(MemoryResults(), plan, told, writes, told, told)
+
+    async def complete() -> Any:
+        if silent:
+            raise silent.pop()
+        return SimpleNamespace(bytes=COMPARED_BYTES + 1)
+
+    silent, large = [NoAnswer("timed out")] * 3, cast("Any", SimpleNamespace(complete=complete))
+    for _ in range(3):
+        with pytest.raises(NoAnswer):
+            await results.complete(large)
+    assert writes.limiter.limit == 1
+    for _ in range(8):
+        await results.complete(large)
+    assert writes.limiter.limit == 8
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
