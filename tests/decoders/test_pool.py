@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import io
 import os
 import platform
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.rows.payload import Form, Matrix
-from penstock.decoders.pool import Pool, Reuse
+from penstock.decoders.pool import IDLE_BYTES, Pool, Reuse
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Poison, Unforeseen
@@ -41,9 +42,11 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def pool(most: int = 2, reuse: Reuse = "stream") -> AsyncIterator[Pool]:
+async def pool(
+    most: int = 2, reuse: Reuse = "stream", idle_bytes: int = IDLE_BYTES
+) -> AsyncIterator[Pool]:
     DEATHS.clear()
-    decoders = Pool(most, 4_000, DEATHS.append, reuse=reuse, least_s=LONG_S)
+    decoders = Pool(most, 4_000, DEATHS.append, reuse=reuse, least_s=LONG_S, idle_bytes=idle_bytes)
     try:
         yield decoders
     finally:
@@ -297,26 +300,73 @@ async def test_a_decoder_cannot_take_the_memory_of_its_inbox_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reuse", "streams", "ends"),
+    ("reuse", "streams", "count"),
     [
-        ("any", "abcab", 0),
-        ("stream", "aaaa", 0),
-        ("stream", "ababab", 0),
-        ("stream", "abcabc", 4),
+        ("any", "abcab", 1),
+        ("stream", "aaaa", 1),
+        ("stream", "ababab", 2),
+        ("stream", "abcdeabcde", 5),
         ("object", "aab", 3),
     ],
 )
-async def test_whose_objects_a_decoder_decodes(reuse: Reuse, streams: str, ends: int) -> None:
-    """`ends`: how many decoders have made room for others."""
+async def test_whose_objects_a_decoder_decodes(reuse: Reuse, streams: str, count: int) -> None:
     async with pool(most=2, reuse=reuse) as decoders:
-        seen: dict[int, set[str]] = {}
-        for stream in streams:
-            async with decoders.lent(stream, lambda: False, lambda: None) as decoder:
-                await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
-                seen.setdefault(decoder._number, set()).add(stream)
+        seen = await seen_by(decoders, streams)
+        assert len(seen) == count
+        assert len(decoders._idle) == (0 if reuse == "object" else count)
         if reuse != "any":
             assert all(len(each) == 1 for each in seen.values())
-        assert len(seen) - len(decoders._idle) == ends
+
+
+async def seen_by(decoders: Pool, streams: str) -> dict[int, set[str]]:
+    """For each decoder the streams whose objects it has read."""
+    seen: dict[int, set[str]] = {}
+    for stream in streams:
+        async with decoders.lent(stream, lambda: False, lambda: None) as decoder:
+            await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
+            seen.setdefault(decoder._number, set()).add(stream)
+    return seen
+
+
+async def test_idle_decoders_beyond_those_that_may_work_are_kept_as_far_as_memory_is_bounded() -> (
+    None
+):
+    async with pool(most=2, idle_bytes=0) as decoders:
+        seen = await seen_by(decoders, "abcabc")
+        assert len(decoders._idle) == 2
+        assert len(seen) > 2
+        assert all(len(each) == 1 for each in seen.values())
+
+
+async def test_an_idle_decoder_gives_its_free_memory_back() -> None:
+    out = io.BytesIO()
+    column = pa.array([row / 7 for row in range(200_000)])
+    pq.write_table(pa.table({str(at): column for at in range(16)}), out)
+    async with pool(most=1) as decoders:
+        await read(decoders, out.getvalue(), "a.parquet")
+        ((_, decoder),) = decoders._idle
+        full = decoder.held_bytes
+        while decoder.held_bytes > full - (8 << 20):
+            await asyncio.sleep(0)
+            decoder.weigh()
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+async def test_a_reader_that_is_cancelled_while_its_decoder_ends_leaves_nothing_behind() -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+    async with pool(most=1) as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        ((_, decoder),) = decoders._idle
+        reading = asyncio.create_task(read(decoders, b"1,2\n", "a.csv"))
+        while decoder._answer is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        decoder._fail(EOFError())
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+        gc.collect()
+    assert not complaints
 
 
 async def test_a_decoder_that_is_made_ahead_and_dies_is_no_fault_of_the_next_object() -> None:

@@ -32,6 +32,16 @@ def keep_heap_small() -> None:
             mallopt(knob, value)
 
 
+def give_back() -> None:
+    """Return to the system what glibc and pyarrow keep for later use."""
+    import pyarrow as pa  # noqa: PLC0415 (large, and this module is imported at each start)
+
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 _PANDAS: Final = "pandas"
 _PLUGINS: Final = "penstock."
 
