@@ -32,11 +32,13 @@ _SURELY_DATES: Final = (14, 17, 20)
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 
 # A date and a time of day in a name, where colons are rarely allowed, with other separators than
-# those of ISO-8601, or none: 20261129_100203.417, 2026-11-29T10-02-03Z, 2026/11/29/10/02/03.
+# those of ISO-8601, or none: 20261129_100203.417, 2026-11-29T10-02-03Z, 2026/11/29/10/02.
 _IN_NAME = re.compile(
-    r"(\d{4})[-_./]?(\d\d)[-_./]?(\d\d)[-_./ Tt]?(\d\d)[-_.:/]?(\d\d)[-_.:/]?(\d\d)"
-    r"(?:[._,](\d{1,9})|-(\d{3}|\d{6}))?([Zz]|[+-]\d\d:?\d\d)?"
+    r"(\d{4})[-_./]?(\d\d)[-_./]?(\d\d)[-_./ Tt]?(\d\d)[-_.:/]?(\d\d)"
+    r"(?:[-_.:/]?(\d\d)(?:[._,](\d{1,9})|-(\d{3}|\d{6}))?)?([Zz]|[+-]\d\d:?\d\d)?"
 )
+# As ISO-8601, such a text ends with an hour and a zone; in a name these are an hour and a minute.
+_HOUR_MINUTE = re.compile(r".{5,}[^\d:.,]\d\d-\d\d")
 
 _NO_TIME: Final = "is neither epoch milliseconds nor ISO-8601"
 _TOO_FAR: Final = "lies beyond the years 1 to 9999; give epoch milliseconds"
@@ -72,15 +74,21 @@ def read_time(value: object, *, in_message: bool = False) -> int:
 
 def time_in_name(text: str) -> int:
     """The time that a part of an object's key states, as epoch milliseconds: what `read_time`
-    reads, or a date and a time of day with any separators. Raises `NoTime`.
+    reads, or a date and a time of day with any separators, or none. Raises `NoTime`.
     """
-    found = None if _NUMBER.fullmatch(text) else _IN_NAME.fullmatch(text)
-    if found is None:
+    if _NUMBER.fullmatch(text):
+        is_date = text.isdecimal() and len(text) in _DATES
+        found = _of_digits(text) if is_date else None
+        return read_time(text) if found is None else found
+    parts = _IN_NAME.fullmatch(text)
+    if parts is None:
+        if _HOUR_MINUTE.fullmatch(text):
+            raise NoTime(_NO_TIME)
         return read_time(text)
-    *parts, point, dash, zone = found.groups()
-    year, month, day, hour, minute, second = parts
-    decimals = (point or dash or "")[:6].ljust(6, "0")
-    return _of_text(f"{year}-{month}-{day}T{hour}:{minute}:{second}.{decimals}{zone or ''}")
+    year, month, day, hour, minute, second, point, dash, zone = parts.groups(default="")
+    decimals = (point or dash)[:6].ljust(6, "0")
+    clock = f"{hour}:{minute}:{second or '00'}.{decimals}{zone.upper()}"
+    return _of_text(f"{year}-{month}-{day}T{clock}")
 
 
 def same_time(time_ms: int) -> int | str:

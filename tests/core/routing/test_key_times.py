@@ -11,6 +11,8 @@ NAME = KeyTimes("cam-[^/]+/(?P<time>[^/].*)[.]jpg$")
 # 2026-11-29 10:02:03.417 UTC.
 MS = 1_795_946_523_417
 SECOND = MS // 1000 * 1000
+MINUTE = MS // 60_000 * 60_000
+HOUR = MS // 3_600_000 * 3_600_000
 
 
 def test_the_moment_is_what_python_makes_of_it() -> None:
@@ -40,6 +42,17 @@ def test_the_moment_is_what_python_makes_of_it() -> None:
         ("2026-11-29T10-02-03.417Z", MS),
         ("2026/11/29/10/02/03", SECOND),
         ("2026-11-29 10.02.03,417", MS),
+        ("2026-11-29t10-02-03.417z", MS),
+        ("2026-11-29_10-02", MINUTE),
+        ("20261129_10-02", MINUTE),
+        ("2026-11-29T10-02", MINUTE),
+        ("2026-11-29-10-02", MINUTE),
+        ("2026-11-29T12-02+02:00", MINUTE),
+        ("2026-11-29_10-45", MINUTE + 43 * 60_000),  # -45 is no zone
+        ("202611291002", MINUTE),
+        ("2026112910", HOUR),
+        ("2026-11-29", HOUR - 10 * 3_600_000),
+        ("2026-11-29T08:02:03-02", SECOND),
     ],
 )
 def test_times_as_cameras_write_them(name: str, time: int) -> None:
@@ -47,7 +60,10 @@ def test_times_as_cameras_write_them(name: str, time: int) -> None:
     assert NAME.timed(reference).event_time == time
 
 
-@pytest.mark.parametrize("name", ["000042", "20261329_100203", "frame", "20261129_1"])
+@pytest.mark.parametrize(
+    "name",
+    ["000042", "20261329_100203", "frame", "20261129_1", "2026-11-29x10-02", "2026-W48-7_10-02"],
+)
 def test_what_is_no_time_leaves_the_reference_as_it_is(name: str) -> None:
     reference = Reference(bucket="b", key=f"site/cam-3/{name}.jpg", event_time=7)
     assert NAME.timed(reference) is reference
