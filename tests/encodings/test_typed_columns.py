@@ -61,6 +61,13 @@ def read_back(data: bytes) -> list[Any]:
     return [json.loads(row.prediction) for row in rows]
 
 
+@pytest.mark.parametrize("depth", [1, 2, 300, 600, 900, 950, 975, 1_000, 2_000])
+def test_lists_may_nest_as_deep_as_they_like(depth: int) -> None:
+    deep = [b'{"a":%b,"b":1}' % (b"[" * depth + b"7.5" + b"]" * depth), b'{"a":[[1]],"b":2}']
+    rows = rows_of("s3://b/x.parquet", io.BytesIO(written(deep)), predictions=True)
+    assert [row.prediction for row in rows] == deep
+
+
 def test_the_fields_of_flat_answers_and_kept_columns_are_typed() -> None:
     answers = [{"label": 1, "score": 0.5, "sure": True, "class": "cat", "probs": [0.5, 1]}] * 2
     data = written(answers, [{"order_id": "A", "n": 7}] * 2)

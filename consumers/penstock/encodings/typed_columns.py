@@ -9,7 +9,7 @@ one result object.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import NoneType
 from typing import Any, Final, NamedTuple
@@ -69,8 +69,18 @@ def _kind(value: Any) -> str:
         exact = -_EXACT <= value <= _EXACT
         return "int" if exact else "long" if -_LONG <= value < _LONG else "json"
     if kind is list:
-        return "numbers" if _kinds(value).keys() <= _HOLDS["float"] else "json"
+        # Lists in the list are not looked into, because they may nest deep.
+        types = set(map(type, value))
+        return "numbers" if types <= {int, float} and _are_exact(value, types) else "json"
     return _KINDS[kind]
+
+
+def _are_exact(values: Sequence[Any], types: Collection[type]) -> bool:
+    """True if a double holds each whole number of the values. `types`: of the values."""
+    if int not in types:
+        return True
+    whole = values if len(types) == 1 else [one for one in values if type(one) is int]
+    return bool(-_EXACT <= min(whole) <= max(whole) <= _EXACT)
 
 
 def _kinds(values: Sequence[Any]) -> Counter[str]:
@@ -78,12 +88,8 @@ def _kinds(values: Sequence[Any]) -> Counter[str]:
     a field have one type.
     """
     types = Counter(map(type, values))
-    if list in types:
+    if list in types or not _are_exact(values, types):
         return Counter(map(_kind, values))
-    if int in types:
-        whole = values if len(types) == 1 else [one for one in values if type(one) is int]
-        if not -_EXACT <= min(whole) <= max(whole) <= _EXACT:
-            return Counter(map(_kind, values))
     return Counter({_KINDS.get(kind, "int"): count for kind, count in types.items()})
 
 
