@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded
+from penstock.formats.base.reading import decoded, read_object
 from penstock.formats.base.runs import FREE_ROWS, RowOptions
+from penstock.formats.base.source import AtHand
 from penstock.formats.registry import claim_of
 from penstock.formats.tables.weight import weights_of
 from tests.formats.support import elements
@@ -237,3 +238,24 @@ def test_texts_in_an_encoding_that_is_read_to_texts_alone_are_read() -> None:
         run for some in decoded(options, out.getvalue(), MIB, claim_of("x.parquet")) for run in some
     ]
     assert elements(found) == table.to_pylist()
+
+
+@pytest.mark.parametrize("first_wanted", [0, 1_500])
+def test_a_parquet_object_ends_at_the_same_row_whatever_groups_are_skipped(
+    first_wanted: int,
+) -> None:
+    """After a crash the groups before the cursor are skipped, although they had expanded, too."""
+    texts = pa.chunked_array([["y" * 20_000] * 1_000, [LONG] * 1_000])
+    data = parquet(texts, row_group_size=1_000, compression="zstd")
+    rows = 0
+
+    def read() -> None:
+        nonlocal rows
+        options, claim = RowOptions(form="json"), claim_of("a.parquet")
+        for run in read_object(AtHand(data), options, claim, lambda _, stop: stop > first_wanted):
+            rows += run.rows
+
+    with pytest.raises(Poison, match=r"limits\.expansion_ratio"):
+        read()
+    # The second group has 5/6 of the bytes, so of the free 64 MiB, in steps of ten of its texts.
+    assert rows == 1_000 + 64 * MIB * 5 // 6 // (10 * len(LONG)) * 10

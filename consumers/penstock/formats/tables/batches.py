@@ -62,8 +62,8 @@ class TableReader:
 
     def __init__(self, schema: pa.Schema, options: RowOptions, stored_bytes: int) -> None:
         self._options = options
-        self._expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
-        self._expansion.add(stored_bytes, 0)
+        self._stored_bytes = stored_bytes
+        self.count_anew(1)
         self._given = _chosen(schema, options)
         self.names = list(dict.fromkeys([*self._given, *options.stays]))
         fields = [_field(schema, name) for name in self.names]
@@ -82,6 +82,14 @@ class TableReader:
         written = [*(self._given if options.form == "json" else ()), *options.keep]
         self._names_bytes = sum(key_bytes(name) for name in written)
         self._schema = ""
+
+    def count_anew(self, share: float) -> None:
+        """From here on, rows expand by themselves: where they end is the same in each try, whatever
+        was skipped before. `share`: of the table that these rows are.
+        """
+        free_bytes = max(STEP_BYTES, int(TABLE_FREE_BYTES * share))
+        self._expansion = Expansion(self._options, free_bytes=free_bytes)
+        self._expansion.add(int(self._stored_bytes * share), 0)
 
     @property
     def is_settled(self) -> bool:

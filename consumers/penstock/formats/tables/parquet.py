@@ -93,6 +93,8 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         )
     table = TableReader(footer.schema_arrow, options, ranges.size)
     texts = _texts(footer.schema, table.names, is_nested=options.form != "columns")
+    all_rows = sum(max(0, group.num_rows) for group in groups)
+    all_bytes = sum(max(0, group.total_byte_size) for group in groups)
     first_row = 0
     for number, group in enumerate(groups):
         rows = group.num_rows
@@ -101,6 +103,9 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if rows and table.is_settled and not wanted(first_row, first_row + rows):
             yield Run(rows, None)
         elif rows:
+            # A group may have few rows with most of the bytes, or the reverse.
+            own_bytes = max(0, group.total_byte_size)
+            table.count_anew(max(rows / all_rows, own_bytes / max(1, all_bytes)))
             batches = partial(_batches, ranges, footer.metadata, number, table)
             try:
                 by_dictionary = texts if _repeats(group, table, len(texts)) else []
