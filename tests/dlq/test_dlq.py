@@ -255,6 +255,24 @@ def test_what_a_crash_wrote_twice_is_sent_once(cfg: config.Config) -> None:
     assert len(asked(cfg)) == 2
 
 
+def test_rows_that_two_lives_shared_out_otherwise_to_letters_are_sent_once(
+    cfg: config.Config,
+) -> None:
+    file(
+        cfg,
+        letter(5, rows=((1, 2), (5, 6), (9, 10))),
+        letter(5, rows=((1, 2), (5, 6))),
+        letter(5, rows=((9, 10), (13, 14), (17, 20))),
+        letter(5, rows=((4, 7), (19, None))),
+    )
+    assert "1 repeat what another letter asks for" in dlq("redrive").stdout
+    assert [one["rows"] for _, _, one in asked(cfg)] == [
+        [[1, 2], [5, 6], [9, 10]],
+        [[13, 14], [17, 20]],
+        [[4, 5], [6, 7], [20, None]],
+    ]
+
+
 def test_what_two_objects_or_two_models_failed_at_is_two_letters(cfg: config.Config) -> None:
     """One message may name an object twice, of two stores for instance; and a row may be refused
     by each of the models that it is for.

@@ -2,20 +2,23 @@
 
 Rule: a letter's reference names exactly the rows that failed. If whole objects are asked for, the
 reference is sent without these rows, once for all letters of its object. It is sent to the
-partition of the original message, which keeps the order of the stream. If a letter was written
-twice because of a crash, its reference is sent only once. The command remembers nothing for its
-next run. Owner: the command.
+partition of the original message, which keeps the order of the stream. If rows have two letters
+because of a crash, they are sent only once, however the two lives shared the rows out to letters.
+The command remembers nothing for its next run. Owner: the command.
 """
 
 import binascii
 from base64 import b64decode
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from hashlib import blake2b
+from operator import itemgetter
+from typing import Final
 
-from msgspec import structs
+from msgspec import msgpack, structs
 
 from penstock import config
 from penstock.adapters.kafka.announcer_and_keyed_writer import announcing
@@ -26,10 +29,12 @@ from penstock.errors import usage
 from penstock.messages.codec import encode_reference
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Source
+from penstock.messages.reference import MAX_INTEGER, MAX_RANGES, Reference, RowRange
 
-# How many letters are remembered to find repeats. This is enough, because a crash repeats only the
-# letters of the last commit interval. The remembered letters take 50 MB at most.
+# How many ranges of rows are remembered to find repeats. This is enough, because a crash repeats
+# only the letters of the last commit interval. The remembered ranges take 50 MB at most.
 REMEMBERED = 100_000
+_ALL: Final[tuple[RowRange, ...]] = ((0, None),)
 
 _Send = Callable[[DeadLetter, bytes], Awaitable[None]]
 
@@ -103,12 +108,13 @@ async def redrive(
                     how.without_reference += 1
                 elif (value := _message(letter, latest=latest, whole=whole)) is None:
                     _remember(elsewhere, letter, how)
-                elif not asked.first(value if whole and letter.reference else _wanted(letter)):
+                elif not (left := _asks(asked, letter, value, latest=latest, whole=whole)):
                     how.repeats += 1
                 else:
                     how.dated_anew += how.is_dated and letter.event_time is None
                     how.originals += letter.reference is None
-                    await send(letter, value)
+                    for part in left:
+                        await send(letter, part)
         await _send_elsewhere(cfg, reader, send, how, asked, elsewhere)
 
 
@@ -176,10 +182,14 @@ def _message(letter: DeadLetter, *, latest: bool, whole: bool) -> bytes | None:
             return b64decode(letter.value_b64) if isinstance(letter.value_b64, str) else None
         except binascii.Error:
             return None  # not a letter of ours
-    if latest:
-        reference = structs.replace(reference, version_id=None, etag=None, size=None)
     if whole:
         reference = structs.replace(reference, rows=None)
+    return _encoded(reference, latest=latest)
+
+
+def _encoded(reference: Reference, *, latest: bool) -> bytes:
+    if latest:
+        reference = structs.replace(reference, version_id=None, etag=None, size=None)
     return encode_reference(reference)
 
 
@@ -192,35 +202,74 @@ def _key(letter: DeadLetter) -> bytes:
 
 
 class _Asked:
-    """Remembers what was sent lately, to recognise repeats."""
+    """Remembers which rows were asked for lately, to recognise repeats."""
 
     def __init__(self) -> None:
         # This is an `OrderedDict`, because a plain dict needs ever longer to find its first key the
-        # more keys before it were deleted.
-        self._known: OrderedDict[Any, None] = OrderedDict()
+        # more keys before it were deleted. The ranges of a key are ascending and disjoint.
+        self._known: OrderedDict[bytes, list[tuple[int, int]]] = OrderedDict()
+        self._ranges = 0
 
-    def knows(self, wanted: Any) -> bool:
+    def knows(self, wanted: bytes) -> bool:
         return wanted in self._known
 
-    def first(self, wanted: Any) -> bool:
-        if wanted in self._known:
-            return False
-        self._known[wanted] = None
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        return True
+    def left(self, wanted: bytes, rows: Sequence[RowRange]) -> list[RowRange]:
+        """Those of the rows that nothing asked for yet. From here on they are asked for."""
+        known = self._known.setdefault(wanted, [])
+        self._known.move_to_end(wanted)
+        before = len(known)
+        left: list[RowRange] = []
+        for start, stop in rows:
+            end = MAX_INTEGER if stop is None else stop
+            first = bisect_left(known, start, key=itemgetter(1))
+            last = bisect_right(known, end, first, key=itemgetter(0))
+            at = start
+            for begin, until in known[first:last]:
+                if at < begin:
+                    left.append((at, begin))
+                at = max(at, until)
+            if at < end:
+                left.append((at, stop))
+            joined = [(start, end), *known[first:last]]
+            known[first:last] = [(min(joined)[0], max(joined, key=itemgetter(1))[1])]
+        self._ranges += len(known) - before
+        while self._ranges > REMEMBERED and len(self._known) > 1:
+            self._ranges -= len(self._known.popitem(last=False)[1])
+        return left
 
 
-def _wanted(letter: DeadLetter) -> Any:
-    """A key for what a letter asks for. If the letter names no object, the key is the place of its
-    message. Otherwise the key has the place, the object, the model and the rows. It has the object
-    because two messages have the same place if the input topic was created again.
+def _asks(
+    asked: _Asked, letter: DeadLetter, value: bytes, *, latest: bool, whole: bool
+) -> list[bytes]:
+    """The messages for those rows of a letter that nothing asked for yet. `value`: the message for
+    all of its rows.
+    """
+    reference = letter.reference
+    if reference is None or whole:
+        wanted = _wanted(letter) if reference is None else _digest(value)
+        return [value] if asked.left(wanted, _ALL) else []
+    rows = _ALL if reference.rows is None else reference.rows
+    left = asked.left(_wanted(letter), rows)
+    if left == list(rows):
+        return [value]
+    parts = (tuple(left[at : at + MAX_RANGES]) for at in range(0, len(left), MAX_RANGES))
+    return [_encoded(structs.replace(reference, rows=part), latest=latest) for part in parts]
+
+
+def _wanted(letter: DeadLetter) -> bytes:
+    """A key for what a letter asks for, besides its rows. If the letter names no object, the key is
+    the place of its message. Otherwise the key has the place, the object and the model. It has the
+    object because two messages have the same place if the input topic was created again.
     """
     if letter.object is None:
-        return letter.source
+        return _digest(msgpack.encode(letter.source))
     read = letter.object
     place = (read.store, read.bucket, read.key)
-    return letter.source, letter.object_index, place, letter.model, letter.rows
+    return _digest(msgpack.encode((letter.source, letter.object_index, place, letter.model)))
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
 @asynccontextmanager
