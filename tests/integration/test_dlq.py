@@ -35,18 +35,18 @@ async def test_rows_of_a_mended_object_are_sent_back_and_answered_under_their_ow
         await broker.until_committed(topics.input, topics.input, {1: 1, 2: 1})
         listed = await penstock("dlq", "list", "--json", "--stream", "cam", environ=environ)
         letters = [json.loads(line) for line in listed.stdout.splitlines()]
-        assert [letter["rows"] for letter in letters] == [[[2, 4]], [[5, 6]]]
+        assert [letter["rows"] for letter in letters] == [[[2, 4], [5, 6]]]
         table = await penstock("dlq", "list", environ=environ)
-        assert "3 dead letters: bad_row 2, bad_reference 1" in table.stdout.decode()
+        assert "2 dead letters: bad_reference 1, bad_row 1" in table.stdout.decode()
 
         s3.put_object(Bucket=bucket, Key="a.csv", Body=b"".join(ROWS))
         dry = await penstock("dlq", "redrive", "--latest", "--dry-run", environ=environ)
-        assert "would send 2 of them back" in dry.stdout.decode()
+        assert "would send 1 of them back" in dry.stdout.decode()
         sent = await penstock("dlq", "redrive", "--latest", environ=environ)
-        assert (sent.code, "sent 2 of them back" in sent.stdout.decode()) == (0, True)
-        await broker.until_committed(topics.input, topics.input, {2: 3})
+        assert (sent.code, "sent 1 of them back" in sent.stdout.decode()) == (0, True)
+        await broker.until_committed(topics.input, topics.input, {2: 2})
         again = (await answers(broker, topics, 2))[len(ROWS) :]
-        assert [(one["source"]["offset"], one["row"]) for one in again] == [(1, 2), (1, 3), (2, 5)]
+        assert [(one["source"]["offset"], one["row"]) for one in again] == [(1, 2), (1, 3), (1, 5)]
         assert again[0]["id"] == f"{topics.input}/2/1/0/2"
         assert all(one["prediction"] and one["stream"] == "cam" for one in again)
         assert again[-1]["last"]
