@@ -11,17 +11,22 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Kept, Matrix
-from penstock.decoders.packing import _ENCODER, _Head, packed, unpacked
+from penstock.decoders.packing import _ENCODER, MOST_RUNS, _Head, packed, unpacked
 from penstock.decoders.socket_messages import receive
-from penstock.formats.base.runs import Run
+from penstock.formats.base.runs import Pieces, Run
 
 # Any `ValueError` makes an end of the decoder; what it says is for the log.
 REFUSED = "."
+MOST_ROWS = 2**63
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 def heard(*runs: Run) -> list[Run]:
-    return unpacked(memoryview(b"".join(packed(runs))))
+    return said(b"".join(packed(runs)))
+
+
+def said(message: bytes) -> list[Run]:
+    return unpacked(memoryview(message), MOST_ROWS)
 
 
 def texts(body: bytes, *ends: int) -> JsonRows:
@@ -101,7 +106,7 @@ def test_rows_of_no_bytes_are_refused(rows: int, width: int) -> None:
     header = _ENCODER.encode([_Head(rows, "matrix", width, None, None, False, False, False, [0])])
     message = len(header).to_bytes(4, "little") + header
     with pytest.raises(ValueError, match=REFUSED):
-        unpacked(memoryview(message + bytes(-len(message) % 64)))
+        said(message + bytes(-len(message) % 64))
 
 
 def in_stream(
@@ -140,7 +145,7 @@ def test_arrow_batches_are_taken(name: str) -> None:
 def test_packed_arrow_batches_are_refused_before_they_are_unpacked(name: str, packing: str) -> None:
     before = pa.total_allocated_bytes()
     with pytest.raises(ValueError, match="packed"):
-        unpacked(memoryview(b"".join(in_stream(TABLES[name], packing))))
+        said(b"".join(in_stream(TABLES[name], packing)))
     assert pa.total_allocated_bytes() == before
 
 
@@ -168,7 +173,7 @@ def test_arrow_batches_that_lead_elsewhere_are_refused(
 ) -> None:
     batch = crooked(type_, offsets, values)
     with pytest.raises(ValueError, match=REFUSED):
-        unpacked(memoryview(b"".join(in_stream(batch))))
+        said(b"".join(in_stream(batch)))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 40, 100, 200])
@@ -179,7 +184,7 @@ def test_arrow_streams_that_break_off_are_refused(cut: int) -> None:
     start = len(header).to_bytes(4, "little") + header
     message = start + bytes(-len(start) % 64) + body + bytes(-len(body) % 64)
     with pytest.raises(ValueError, match=REFUSED):
-        unpacked(memoryview(message))
+        said(message)
 
 
 def memory(nbytes: int, seals: int = ALL_SEALS, written: bytes = b"") -> int:
@@ -215,7 +220,7 @@ def test_memory_that_may_change_or_grow_ours_is_refused(made: Callable[[], int],
 def test_bytes_that_belong_to_no_row_are_refused() -> None:
     message = b"".join(packed([Run(1, Matrix(np.ones((1, 2), np.float32)))]))
     with pytest.raises(ValueError, match="no row"):
-        unpacked(memoryview(message + bytes(64)))
+        said(message + bytes(64))
 
 
 @pytest.mark.parametrize("lengths", [[], [4], [4, 8, 8], [4, 8, 8, 8]])
@@ -223,7 +228,7 @@ def test_rows_of_another_number_of_arrays_are_refused(lengths: list[int]) -> Non
     header = _ENCODER.encode([_Head(1, "json", 0, None, None, False, False, False, lengths)])
     message = len(header).to_bytes(4, "little") + header
     with pytest.raises(ValueError, match="arrays in place of 2"):
-        unpacked(memoryview(message + bytes(-len(message) % 64 + 64 * len(lengths))))
+        said(message + bytes(-len(message) % 64 + 64 * len(lengths)))
 
 
 def test_a_reason_is_cut() -> None:
@@ -233,7 +238,40 @@ def test_a_reason_is_cut() -> None:
 
 def test_a_header_is_bounded() -> None:
     with pytest.raises(ValueError, match="a header of"):
-        unpacked(memoryview(b"".join(packed([Run(1, None, "E" * (64 << 20))]))))
+        said(b"".join(packed([Run(1, None, "E" * (64 << 20))])))
+
+
+def header_of(*heads: object) -> bytes:
+    header = _ENCODER.encode(heads)
+    message = len(header).to_bytes(4, "little") + header
+    return message + bytes(-len(message) % 64)
+
+
+def test_as_many_runs_as_a_piece_may_have_are_taken_and_one_more_is_refused() -> None:
+    pieces: list[list[Run]] = []
+    gathering = Pieces(pieces.append)
+    while not pieces:
+        gathering.add(Run(1, None))
+    assert len(pieces[0]) == MOST_RUNS
+    assert len(heard(*pieces[0])) == MOST_RUNS
+    with pytest.raises(ValueError, match="length <= 4097"):
+        heard(*pieces[0], Run(1, None))
+
+
+def test_a_header_that_says_more_than_a_run_has_is_refused_before_it_is_read() -> None:
+    head = [1, "none", 0, None, None, False, False, False, []]
+    assert len(said(header_of(head))) == 1
+    for longer in ([*head[:-1], [4] * 7], [*head, 0]):
+        with pytest.raises(ValueError, match="length"):
+            said(header_of(longer))
+
+
+@pytest.mark.parametrize("more", [[1], [2**62, 2**62], [-1, 2]])
+def test_rows_are_counted_before_a_run_is_made(more: list[int]) -> None:
+    """The runs are of one value that is missing: to make them would fail otherwise."""
+    heads = [_Head(rows, "matrix", 1, None, None, False, False, False, [4]) for rows in (9, *more)]
+    with pytest.raises(ValueError, match=r"rows in place of 9 at most|>= 1"):
+        unpacked(memoryview(header_of(*heads)), 9)
 
 
 @pytest.mark.parametrize("columns", [b"1", b"[2]", b'"x"', b"null"])

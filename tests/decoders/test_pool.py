@@ -6,9 +6,11 @@ import gc
 import io
 import os
 import platform
+import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,9 +23,9 @@ import pytest
 
 from penstock.core.rows.payload import Form, Matrix
 from penstock.decoders.pool import IDLE_BYTES, Pool, Reuse
-from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
+from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Said, Task, tail_of
 from penstock.decoders.simulated import DecodersAtHand
-from penstock.errors import Poison, Unforeseen
+from penstock.errors import Poison, Transient, Unforeseen
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.registry import Claim, claim_of
 from tests.formats.support import rows_of
@@ -432,17 +434,91 @@ async def test_a_decoder_that_speaks_out_of_turn_is_ended() -> None:
         assert decoders._idle != [("s", decoder)]
 
 
-async def test_all_decoders_end_with_the_zygote_and_another_one_is_started() -> None:
+async def asked(decoder: Decoder) -> asyncio.Task[Said]:
+    """The decoder has the bytes of its object, and is stopped before it gives the rows."""
+    task = Task(RowOptions(), claim_of("a.csv"), 4, 0, None)
+    assert await decoder.turn(task) == NEXT  # by then it has closed what it had from the zygote
+    os.kill(decoder._number, signal.SIGSTOP)  # type: ignore[attr-defined]
+    turn = asyncio.create_task(decoder.turn(b"1,2\n"))
+    await asyncio.sleep(0)
+    return turn
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_all_decoders_end_with_the_zygote_and_no_object_is_to_blame(is_new: bool) -> None:
     async with pool() as decoders:
         await read(decoders, b"1,2\n", "a.csv")
         zygote = decoders._zygote
         assert zygote is not None
-        os.kill(zygote._process.pid, signal.SIGKILL)
-        zygote._process.wait()
-        with pytest.raises(Died) as died:
-            await read(decoders, b"1,2\n", "a.csv")
-        assert not died.value.by_object
+        async with decoders.lent("s", lambda: False, lambda: None, new=is_new) as decoder:
+            turn = await asked(decoder)
+            os.kill(zygote._process.pid, signal.SIGKILL)
+            with pytest.raises(Transient, match="that starts decoders was ended"):
+                await turn
         assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
+    assert not DEATHS
+
+
+async def test_a_decoder_that_others_kill_has_its_object_tried_once_more() -> None:
+    """As the kernel does if the machine runs out of memory."""
+    async with pool() as decoders:
+        async with decoders.lent("s", lambda: False, lambda: None) as decoder:
+            turn = await asked(decoder)
+            os.kill(decoder._number, signal.SIGKILL)
+            with pytest.raises(Died, match=r"killed by signal 9 \(SIGKILL\)") as died:
+                await turn
+        assert not died.value.by_object
+        assert died.value.poison.code == "too_large"
+
+
+def open_files(process: int) -> set[int]:
+    return {int(file.name) for file in Path(f"/proc/{process}/fd").iterdir()}
+
+
+@pytest.mark.parametrize("free", range(5))
+async def test_what_the_system_refuses_the_zygote_costs_no_decoder(free: int) -> None:
+    """A fork takes five files: two that are sent, two of a socket, and one for its end. `free`: how
+    many may still be opened.
+    """
+    async with pool() as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        zygote = decoders._zygote
+        assert zygote is not None
+        process = zygote._process.pid
+        used = open_files(process)
+        unused = [number for number in range(max(used) + 9) if number not in used]
+        before = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (unused[free], before[1]))
+        with pytest.raises(Transient, match="Too many open files"):
+            await read(decoders, b"1,2\n", "a.csv", new=True)
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+        resource.prlimit(process, resource.RLIMIT_NOFILE, before)
+        assert values(await read(decoders, b"5,6\n", "a.csv", new=True)) == [[5, 6]]
+        assert decoders._zygote is zygote
+    assert not DEATHS
+
+
+@pytest.mark.parametrize("pauses", [1, 2])
+async def test_a_decoder_that_was_paused_with_the_worker_gets_its_time_once_more(
+    pauses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead_s = 0.0
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
+    async with pool() as decoders, decoders.lent("s", lambda: False, lambda: None) as decoder:
+        turn = await asked(decoder)
+        for _ in range(pauses):
+            ahead_s += 2 * LONG_S
+            for _ in range(3):  # until the loop has looked at its clock
+                await asyncio.sleep(0)
+        os.kill(decoder._number, signal.SIGCONT)
+        if pauses == 1:
+            runs = await turn
+            assert isinstance(runs, list)
+            assert values(runs) == [[1, 2]]
+        else:
+            with pytest.raises(Died, match="took too long"):
+                await turn
 
 
 def mapped(process: int) -> str:

@@ -8,6 +8,7 @@ it. It ends with the worker, and the decoders end with the zygote. Owner: `zygot
 starts the zygote.
 """
 
+import errno
 import gc
 import logging
 import os
@@ -200,8 +201,9 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
 
 
 FORK, KILL = b"F", b"K"  # sent to the zygote
-FORKED, EXITED = b"P", b"X"  # sent from the zygote
+FORKED, REFUSED, EXITED = b"P", b"R", b"X"  # sent from the zygote
 MESSAGE_BYTES: Final = 256
+_MOST_REASON_BYTES: Final = MESSAGE_BYTES - 1
 
 
 class _Child:
@@ -243,11 +245,25 @@ class _Zygote:
     def _hear(self) -> bool:
         message, received, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES, 2)
         if message[:1] == FORK:
-            self._load(message[1:].decode().split())
-            self._fork(*received)
+            self._end.send(self._forked(message[1:].decode().split(), received))
         elif message[:1] == KILL and int(message[1:]) in self._children:
             os.kill(int(message[1:]), signal.SIGKILL)
         return bool(message)
+
+    def _forked(self, libraries: Sequence[str], received: Sequence[int]) -> bytes:
+        """The answer to `FORK`. If the system refuses what a decoder needs, as at a limit of
+        processes or files, the zygote says so, and the decoders that there are go on.
+        """
+        try:
+            if len(received) < 2:  # the kernel drops files above a limit
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self._load(libraries)
+            return FORKED + b"%d" % self._fork(*received)
+        except OSError as error:
+            return REFUSED + str(error).encode()[:_MOST_REASON_BYTES]
+        finally:
+            for each in received:
+                os.close(each)
 
     def _load(self, libraries: Sequence[str]) -> None:
         fresh = frozenset(libraries) - late_libraries.loaded()
@@ -260,24 +276,29 @@ class _Zygote:
         # Without this call the garbage collector would write to all objects, and the decoders could
         # not share the zygote's memory.
         gc.freeze()
+        files = readable_files()
         if self._files is not None:
             os.close(self._files)
-        self._files = readable_files()
+        self._files = files
 
-    def _fork(self, line: int, memory: int) -> None:
+    def _fork(self, line: int, memory: int) -> int:
         zygote = os.getpid()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        number = os.fork()
-        if not number:
-            ours.close()
-            self._become_decoder(zygote, line, memory, theirs)
-        theirs.close()
-        os.close(line)
-        os.close(memory)
-        child = self._children[number] = _Child(number, ours)
+        with ours, theirs:
+            number = os.fork()
+            if not number:
+                ours.close()
+                self._become_decoder(zygote, line, memory, theirs)
+            try:
+                child = _Child(number, ours)
+            except OSError:
+                os.kill(number, signal.SIGKILL)
+                os.waitpid(number, 0)
+                raise
+        self._children[number] = child
         self._register(child.ended, self._ended, child)
         self._register(child.told, self._take_over, child)
-        self._end.send(FORKED + b"%d" % number)
+        return number
 
     def _become_decoder(self, zygote: int, line: int, memory: int, told: socket.socket) -> NoReturn:
         code = 1
@@ -303,8 +324,9 @@ class _Zygote:
     def _take_over(self, child: _Child) -> None:
         """Take what tells of the decoder's calls."""
         self._waiting.unregister(child.told)
-        with socket.socket(fileno=os.dup(child.told)) as end:
-            _, received, _, _ = socket.recv_fds(end, 1, 1)
+        end = socket.socket(fileno=child.told)
+        _, received, _, _ = socket.recv_fds(end, 1, 1)
+        end.detach()
         for notices in received:
             os.dup2(notices, child.told, inheritable=False)
             os.close(notices)

@@ -8,7 +8,7 @@ of the worker are views of the message, not copies. Owner: the two ends of one d
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ import orjson
 import pyarrow as pa
 
 from penstock.core.rows.payload import (
+    BLOCK_COST_BYTES,
     LENGTH_BYTES,
     BytesRows,
     Columns,
@@ -26,7 +27,7 @@ from penstock.core.rows.payload import (
     Payload,
 )
 from penstock.decoders.arrow_messages import is_packed
-from penstock.formats.base.runs import Run
+from penstock.formats.base.runs import PIECE_BYTES, Run
 
 # The size of a cache line. Arrays begin at multiples of it.
 _ALIGNED_BYTES: Final = 64
@@ -36,13 +37,19 @@ _SPACE: Final = bytes(_ALIGNED_BYTES)
 Buffer = bytes | memoryview
 
 
-class _Head(msgspec.Struct, array_like=True):
+# Two arrays of a payload, two of kept columns, the times, and since when.
+_MOST_ARRAYS: Final = 6
+# `Pieces` hands a piece on when its runs alone cost more than the size of a piece.
+MOST_RUNS: Final = PIECE_BYTES // BLOCK_COST_BYTES + 1
+
+
+class _Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """One run in the header. `kind`: the kind of its payload; `width`: the number of columns of a
     matrix; `lengths`: the lengths of the run's arrays, in the order in which they follow the
     header.
     """
 
-    rows: int
+    rows: Annotated[int, msgspec.Meta(ge=1)]
     kind: Literal["matrix", "json", "bytes", "columns", "none"]
     width: int
     error: str | None
@@ -50,11 +57,13 @@ class _Head(msgspec.Struct, array_like=True):
     has_columns: bool
     has_times: bool
     has_since: bool
-    lengths: list[int]
+    lengths: Annotated[list[int], msgspec.Meta(max_length=_MOST_ARRAYS)]
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(list[_Head])
+_DECODER: Final = msgspec.msgpack.Decoder(
+    Annotated[list[_Head], msgspec.Meta(max_length=MOST_RUNS)]
+)
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANKS: Final = b" \t\r\n"
 _OBJECT: Final = ord("{")
@@ -120,8 +129,11 @@ def _raw(values: npt.NDArray[Any]) -> memoryview:
     return memoryview(np.ascontiguousarray(values).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
-def unpacked(message: memoryview) -> list[Run]:
-    """The runs of a message. Raises `ValueError` if its lengths do not add up."""
+def unpacked(message: memoryview, most_rows: int) -> list[Run]:
+    """The runs of a message. Raises `ValueError` if its lengths do not add up, or if it has more
+    than `most_rows` rows or more runs than a piece. These are counted before any run is made, since
+    to make a million runs holds up the event loop for seconds.
+    """
     header_bytes = int.from_bytes(message[:_LENGTH_BYTES], "little")
     if header_bytes > _MOST_HEADER_BYTES:
         raise ValueError(f"a header of {header_bytes} bytes")
@@ -130,6 +142,9 @@ def unpacked(message: memoryview) -> list[Run]:
         heads = _DECODER.decode(message[_LENGTH_BYTES:at])
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
+    rows = sum(head.rows for head in heads)
+    if rows > most_rows:
+        raise ValueError(f"{rows} rows in place of {most_rows} at most")
     at += -at % _ALIGNED_BYTES
 
     def take(nbytes: int) -> memoryview:
@@ -152,8 +167,8 @@ def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
     if len(head.lengths) != arrays:
         raise ValueError(f"{len(head.lengths)} arrays in place of {arrays}")
     buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so `pop` takes the first
-    if head.rows < 1 or (head.width < 1) is (head.kind == "matrix"):
-        raise ValueError(f"a run of {head.rows} rows")
+    if (head.width < 1) is (head.kind == "matrix"):
+        raise ValueError(f"rows of {head.width} columns")
     payload = _payload(head, buffers)
     columns = _objects(head.rows, buffers) if head.has_columns else None
     times = _numbers(head.rows, buffers) if head.has_times else None

@@ -63,6 +63,9 @@ LEAST_S: Final = 10.0
 # If a decoder answered in time, but our event loop was blocked until the time was over, the decoder
 # gets this much more time.
 PAUSED_S: Final = 1.0
+# If the timer of a decoder rings so late, the worker was paused, and perhaps its decoders with it:
+# a container that was frozen, a machine that was moved.
+_LATE_S: Final = 0.5
 # Each turn counts as this long, because it takes time of our event loop, too. So a decoder that
 # asks for next to nothing, again and again, comes to its end.
 _LEAST_TURN_S: Final = 0.001
@@ -117,6 +120,7 @@ class Decoder:
         self._is_asked_size = False
         # An error is a result, too: who was cancelled does not ask, and asyncio would complain.
         self._answer: asyncio.Future[Message | Exception] | None = None
+        self._ending: asyncio.TimerHandle
         asyncio.get_running_loop().add_reader(end, self._hear)
         self._process = zygote.ended(number)
         self._process.add_done_callback(self._process_ended)
@@ -170,7 +174,7 @@ class Decoder:
                 self._check_part(need)
             return need
         if letter == ROWS:
-            runs = unpacked(body)
+            runs = unpacked(body, self._most_rows() - self._rows)
             for run in runs:
                 self._check_run(run)
             return runs
@@ -199,8 +203,6 @@ class Decoder:
     def _check_run(self, run: Run) -> None:
         first = self._rows
         self._rows += run.rows
-        if self._rows > self._most_rows():
-            raise ValueError(f"{self._rows} rows")
         if run.payload is not None:
             if self._options.form not in FORMS[type(run.payload)]:
                 raise ValueError(f"rows of the form {type(run.payload).__name__}")
@@ -257,7 +259,8 @@ class Decoder:
         loop = asyncio.get_running_loop()
         began_s, left_s = loop.time(), self._left_s
         self._answer = answer = loop.create_future()
-        ending = loop.call_later(max(0.0, left_s), self._end_overrun)
+        paused_s = max(PAUSED_S, left_s)
+        self._ending = loop.call_later(max(0.0, left_s), self._end_overrun, paused_s)
         try:
             if self._process.done():
                 raise EOFError
@@ -268,7 +271,7 @@ class Decoder:
         except (EOFError, OSError) as error:
             raise await self._ended() from error
         finally:
-            ending.cancel()
+            self._ending.cancel()
             self._answer = None
         spent_s = loop.time() - began_s
         # If an answer is here although the decoder's time is over, the answer came in time and only
@@ -306,10 +309,15 @@ class Decoder:
             self._hear()
             self._fail(EOFError())
 
-    def _end_overrun(self) -> None:
+    def _end_overrun(self, paused_s: float) -> None:
+        """`paused_s`: how much longer the decoder may take if it was paused; 0: no longer."""
         # If our event loop was blocked, the answer and the deadline may both come in one turn of
         # the loop. Then the answer counts.
         if self._answer is not None and self._answer.done():
+            return
+        loop = asyncio.get_running_loop()
+        if paused_s and loop.time() - self._ending.when() > _LATE_S:
+            self._ending = loop.call_later(paused_s, self._end_overrun, 0.0)
             return
         self._overran = True
         self._zygote.kill(self._number)
@@ -326,10 +334,11 @@ class Decoder:
             return self._died(refused, "bad_format", code)
         if code >= 0:  # it ended by itself, and not over the object: nothing killed it
             return self._died(f"ended with exit code {code}", "bad_format", is_excused=True)
-        name = signal.Signals(-code).name
-        # The kernel kills a decoder if the machine runs out of memory.
-        why: ErrorCode = "too_large" if code == -signal.SIGKILL else "bad_format"
-        return self._died(f"was killed by signal {-code} ({name})", why, code)
+        # The kernel kills a decoder if the machine runs out of memory, perhaps by what others take.
+        is_excused = code == -signal.SIGKILL
+        why: ErrorCode = "too_large" if is_excused else "bad_format"
+        how = f"was killed by signal {-code} ({signal.Signals(-code).name})"
+        return self._died(how, why, code, is_excused=is_excused)
 
     def _died(self, how: str, why: ErrorCode, code: int = 0, *, is_excused: bool = False) -> Died:
         by_object = self._is_alone and not is_excused

@@ -6,16 +6,22 @@ needs a decoder. Owner: the pool; used from its event loop only.
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from penstock.decoders.decoder_process import EXITED, FORK, FORKED, KILL, MESSAGE_BYTES
+from penstock.decoders.decoder_process import (
+    EXITED,
+    FORK,
+    FORKED,
+    KILL,
+    MESSAGE_BYTES,
+    REFUSED,
+)
 from penstock.decoders.socket_messages import new_inbox
 from penstock.errors import Transient
 
@@ -92,7 +98,9 @@ class Zygote:
         return fork
 
     def ended(self, number: int) -> asyncio.Future[Exit]:
-        """A future of the decoder's end."""
+        """A future of the decoder's end. It raises `Transient` if the zygote ended before, and its
+        decoders with it, whatever they had to decode.
+        """
         return self._ends[number]
 
     def has_lost(self, fork: Fork) -> bool:
@@ -123,8 +131,6 @@ class Zygote:
         """End the zygote, and all its decoders."""
         if self.is_alive:
             self._gone()
-        self._process.kill()
-        self._process.wait()
 
     def _hear(self) -> None:
         try:
@@ -143,6 +149,9 @@ class Zygote:
                 self.drop(number)
             else:
                 fork.number.set_result(number)
+        elif message[:1] == REFUSED:
+            why = message[1:].decode(errors="replace")
+            _fail(self._forks.popleft().number, f"no process to decode objects in: {why}")
         elif message[:1] == EXITED:
             number, code, call = map(int, message[1:].split())
             if number in self._ends:
@@ -152,14 +161,16 @@ class Zygote:
         self.is_alive = False
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
-        for fork in self._forks:
-            if not fork.number.done():
-                gone = Transient("the process that starts decoders was ended")
-                fork.number.set_exception(gone)
-                fork.number.exception()  # a spare one may never be awaited
-        for ended in self._ends.values():
-            if not ended.done():
-                ended.set_result(Exit(-signal.SIGKILL))
+        for awaited in [fork.number for fork in self._forks] + [*self._ends.values()]:
+            _fail(awaited, "the process that starts decoders was ended")
+        self._process.kill()
+        self._process.wait()
+
+
+def _fail(awaited: asyncio.Future[Any], why: str) -> None:
+    if not awaited.done():
+        awaited.set_exception(Transient(why))
+        awaited.exception()  # it may never be awaited
 
 
 def _paths() -> list[str]:
