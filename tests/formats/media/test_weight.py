@@ -52,6 +52,12 @@ def test_a_film_that_packs_to_nothing_ends_at_the_same_row_in_every_try(is_wante
     assert "limits.expansion_ratio" in str(poison)
 
 
+def test_a_film_of_small_frames_that_are_all_its_own_is_read_to_its_end() -> None:
+    film = video(6_200, codec="libx264", rate=1000, size=(128, 128))
+    assert 64 < len(film) / 6_200 < 128
+    assert read(film, "a.mp4", EVERY)[:2] == (6_200, None)
+
+
 def test_a_film_may_have_as_many_rows_as_the_ratio_allows() -> None:
     high = RowOptions(form="bytes", expansion_ratio=5_000)
     assert read(still(FREE_PIXELS + 9), "a.mp4", high)[:2] == (FREE_PIXELS + 9, None)
