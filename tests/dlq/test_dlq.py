@@ -231,6 +231,18 @@ def test_whole_objects_are_asked_for_once_each(cfg: config.Config) -> None:
     assert not any("rows" in one for one in found)
 
 
+def test_whole_objects_of_a_named_version_are_left_to_latest(cfg: config.Config) -> None:
+    """The result of a former version would replace that of a later one."""
+    named = Reference(bucket="b", key="a.csv", version_id="v1")
+    file(cfg, letter(5, reference=named))
+    said = dlq("redrive", "--whole-objects").stdout
+    assert "sent 0 of them back" in said
+    assert "1 name a version of their object" in said
+    dlq("redrive", "--whole-objects", "--latest")
+    [(_, _, reference)] = asked(cfg)
+    assert "version_id" not in reference
+
+
 def test_results_that_a_new_message_does_not_replace_are_told(
     cfg: config.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

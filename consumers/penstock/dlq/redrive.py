@@ -54,6 +54,7 @@ class Redriven:
     without_reference: int = 0
     lost: int = 0
     dated_anew: int = 0
+    pinned: int = 0
 
     def lines(self, topic: str) -> list[str]:
         verb = "would send" if self.dry else "sent"
@@ -71,6 +72,11 @@ class Redriven:
             said.append(
                 f"{self.lost:,} have neither reference nor bytes: their message was too large to "
                 "keep and is only on the input topic, at the letter's source"
+            )
+        if self.pinned:
+            said.append(
+                f"{self.pinned:,} name a version of their object, and might replace the result of "
+                "a newer one: --latest sends the present versions"
             )
         if self.dated_anew:
             said.append(
@@ -106,6 +112,8 @@ async def redrive(
                 letter = filed.letter
                 if letter.reference is None and not originals:
                     how.without_reference += 1
+                elif whole and not latest and letter.reference and letter.reference.version_id:
+                    how.pinned += 1
                 elif (value := _message(letter, latest=latest, whole=whole)) is None:
                     _remember(elsewhere, letter, how)
                 elif not (left := _asks(asked, letter, value, latest=latest, whole=whole)):
