@@ -37,7 +37,9 @@ async def test_rows_of_a_mended_object_are_sent_back_and_answered_under_their_ow
         letters = [json.loads(line) for line in listed.stdout.splitlines()]
         assert [letter["rows"] for letter in letters] == [[[2, 4], [5, 6]]]
         table = await penstock("dlq", "list", environ=environ)
-        assert "2 dead letters: bad_reference 1, bad_row 1" in table.stdout.decode()
+        *_, counts = table.stdout.decode().splitlines()
+        assert counts.startswith("2 dead letters: ")
+        assert {"bad_row 1", "bad_reference 1"} == set(counts.partition(": ")[2].split(", "))
 
         s3.put_object(Bucket=bucket, Key="a.csv", Body=b"".join(ROWS))
         dry = await penstock("dlq", "redrive", "--latest", "--dry-run", environ=environ)
