@@ -133,7 +133,15 @@ async def test_a_picture_goes_to_a_second_model_and_leads_back_to_its_frames(
     members, steps = 16, 20  # the stack's model takes rows of 16 numbers
     listed = {"site-0": [f"cam-{n:02}" for n in range(members)]}
     first = scenes_environment(
-        services, topics, topics.input, listed, SCENES__INLINE="/score", SCENES__FILL=0
+        services,
+        topics,
+        topics.input,
+        listed,
+        SCENES__INLINE="/score",
+        SCENES__FILL=0,
+        # These cameras have a common clock, by which the scenes are named here.
+        SCENES__ANCHOR="grid",
+        SCENES__PERIOD_MS=50,
     )
     name, log = first["PENSTOCK_SCENES__TOPIC"], tmp_path / "log"
     created = await penstock("topics", "create", "--scenes", "--partitions", "4", environ=first)
