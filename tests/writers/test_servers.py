@@ -23,7 +23,7 @@ from aiohttp import web
 from penstock import Prediction, config, predict
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.core.rows.payload import JsonRows
-from penstock.errors import Fatal, Transient
+from penstock.errors import PenstockError, Transient
 from tests.support.waiting import until
 from tests.writers.support import IS_LONG, run, tool
 
@@ -294,7 +294,7 @@ async def test_a_row_that_ends_the_servers_process_is_rejected_alone(
 async def test_a_wrong_setting_ends_the_work(
     tmp_path: Path, urls: Urls, server: str, status: int
 ) -> None:
-    with pytest.raises(Fatal, match=rf"/{status}-.*answered {status}.*model\.(url|token)"):
+    with pytest.raises(PenstockError, match=rf"/{status}-.*answered {status}.*model\.(url|token)"):
         await ask(tmp_path, f"{await urls(server)}/predictions/{status}-99-any-http")
 
 
@@ -314,7 +314,7 @@ async def test_a_wrong_setting_ends_the_work(
 async def test_an_address_that_is_not_the_models_ends_the_work(
     tmp_path: Path, urls: Urls, server: str, path: str, text: str
 ) -> None:
-    with pytest.raises(Fatal, match=text):
+    with pytest.raises(PenstockError, match=text):
         await ask(tmp_path, await urls(server) + path)
 
 
@@ -463,7 +463,7 @@ async def test_a_row_that_is_too_large_by_itself_is_told_so(
 async def test_what_a_proxy_forbids_ends_the_work(
     tmp_path: Path, urls: Urls, server: str, path: str, text: str
 ) -> None:
-    with pytest.raises(Fatal, match=text):
+    with pytest.raises(PenstockError, match=text):
         await ask(tmp_path, f"{await urls(server)}{path}/200/0")
 
 
