@@ -29,7 +29,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
 _LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
 # The ending of a name with an extension: `.csv`, or `.csv.gz`. What Spark writes before the ending,
 # as in `part-0001.c000.snappy.parquet`, is none.
-_PACKING = re.compile(r"(?:\.(?:snappy|gz|zst|zstd|lz4|bz2|xz|br|brotli|lzo|c\d+))+$")
+_PACKING = re.compile(r"\.(?:snappy|gz|zst|zstd|lz4|bz2|xz|br|brotli|lzo|c\d+)$")
 _EXTENSION = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")
 # What `{bucket}` becomes for inline rows, and the form of their `{key}`: topic, partition, offset.
 INLINE = "inline"
@@ -105,7 +105,10 @@ class ResultNames:
         result of `a.csv` is `a.csv.parquet`, and that of `a.csv.parquet` ends twice.
         """
         stem = key.removesuffix(self._suffix)
-        if _EXTENSION.search(_PACKING.sub("", stem)):
+        plain = stem
+        while packing := _PACKING.search(plain):
+            plain = plain[: packing.start()]
+        if _EXTENSION.search(plain):
             return key, ""
         if stem == key:
             return key, "%"
