@@ -78,8 +78,8 @@ _MOST_END_BYTES: Final = 16 << 20
 _MIB: Final = 1 << 20
 # Idle decoders may hold this much together: those of some 80 streams, if they read small objects.
 IDLE_BYTES: Final = 512 * _MIB
-# What an idle decoder has written over, of the memory that it shares with the zygote: 4 to 7 MB
-# after Parquet, Avro, JPEG and audio (Private_Dirty of /proc/PID/smaps_rollup).
+# What an idle decoder has written over, of the memory that it shares with the zygote: 4 to 11 MB
+# after small Parquet, Avro, JPEG and audio, mostly 4 to 7 (Private_Dirty of its smaps_rollup).
 _WRITTEN_OVER_BYTES: Final = 6 * _MIB
 # By ranges, a decoder may read an object so many times over: readers go back, and read ahead what
 # they then do not need. Small objects may be read more often.
