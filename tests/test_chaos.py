@@ -21,7 +21,7 @@ from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.stores.transfer import CHUNK_BYTES
 from penstock.errors import Transient
 from penstock.ports import Location
-from penstock.verify.findings import Report, Violation
+from penstock.tools.verify.findings import Report, Violation
 from tests.adapters.stores.contract import read
 from tests.adapters.stores.s3_stub import S3Stub
 

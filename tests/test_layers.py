@@ -15,16 +15,17 @@ PACKAGE = Path(penstock.__file__).parent
 # order in which they rest on each other.
 MAY_IMPORT: dict[str, str] = {
     "errors": "",
+    "tools": "",
     "messages": "",
     "telemetry": "",
-    "handlers": "",
+    "tools/handlers": "",
     "config": "errors",
     "packages": "errors",
     "process": "errors",
     "core": "errors messages",
     "terminal_text": "core",
     "logs": "terminal_text",
-    "embedded": "core errors handlers packages process",
+    "tools/embedded": "core errors tools/handlers packages process",
     "encodings": "core messages",
     "formats": "core errors messages packages",
     "ports": "core",
@@ -37,7 +38,7 @@ MAY_IMPORT: dict[str, str] = {
     "stages": (
         "calls core decoders encodings errors formats lane messages ports process telemetry tracing"
     ),
-    "dlq": "adapters config terminal_text core errors messages ports process",
+    "tools/dlq": "adapters config terminal_text core errors messages ports process",
     "pipeline": "calls core decoders errors formats lane ports process stages telemetry tracing",
     "ops": (
         "adapters calls config terminal_text core errors lane messages packages pipeline ports "
@@ -47,38 +48,41 @@ MAY_IMPORT: dict[str, str] = {
         "adapters calls config core encodings errors formats lane messages pipeline requests "
         "stages tracing"
     ),
-    "simulation": (
+    "tools/simulation": (
         "adapters core decoders encodings errors formats lane messages pipeline ports stages "
         "telemetry"
     ),
     "scenes": "adapters config core errors messages ops packages ports process",
-    "bench": "adapters config core errors formats messages ports process requests settings",
+    "tools/bench": "adapters config core errors formats messages ports process requests settings",
     "library": (
         "adapters calls config decoders errors messages packages pipeline ports process requests "
         "settings stages telemetry terminal_text"
     ),
-    "verify": "adapters config core encodings errors messages ports settings terminal_text",
+    "tools/verify": "adapters config core encodings errors messages ports settings terminal_text",
     "worker": (
         "adapters calls config decoders errors ops pipeline ports process settings stages telemetry"
     ),
     "__init__": "errors library messages",
-    "demo": "adapters config errors formats messages ports process scenes terminal_text verify",
-    "replay": (
-        "adapters calls config terminal_text core encodings errors library messages pipeline ports "
-        "process settings verify worker"
+    "tools/demo": (
+        "adapters config errors formats messages ports process scenes terminal_text tools/verify"
     ),
-    "jobs": (
-        "adapters calls config core errors formats messages pipeline ports process replay settings "
-        "worker"
+    "tools/replay": (
+        "adapters calls config terminal_text core encodings errors library messages pipeline "
+        "ports process settings tools/verify worker"
     ),
-    "lint": "adapters config errors scenes settings",
-    "doctor": (
+    "tools/jobs": (
+        "adapters calls config core errors formats messages pipeline ports process tools/replay "
+        "settings worker"
+    ),
+    "tools/lint": "adapters config errors scenes settings",
+    "tools/doctor": (
         "adapters calls config core decoders errors formats messages ops ports process requests "
         "settings"
     ),
     "commands": (
-        "adapters bench config demo dlq doctor errors jobs library lint logs messages ops packages "
-        "process replay scenes settings terminal_text verify worker"
+        "adapters tools/bench config tools/demo tools/dlq tools/doctor errors tools/jobs library "
+        "tools/lint logs messages ops packages process tools/replay scenes settings terminal_text "
+        "tools/verify worker"
     ),
     "cli": "commands process",
     "__main__": "cli",
@@ -89,17 +93,24 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "aiokafka": (
         "adapters/kafka/",
         # The bench writes with a client of its own: it measures the product's.
-        "bench/",
+        "tools/bench/",
     ),
     "obstore": ("adapters/stores/", "adapters/result_stores/", "adapters/s3/"),
     "s3fs": ("adapters/s3/",),
-    "botocore": ("adapters/s3/", "bench/topics_and_bucket.py"),
+    "botocore": ("adapters/s3/", "tools/bench/topics_and_bucket.py"),
     "aiobotocore": ("adapters/s3/",),
-    "aiohttp": ("adapters/", "ops/", "embedded/", "bench/", "demo/", "scenes/page.py"),
+    "aiohttp": (
+        "adapters/",
+        "ops/",
+        "tools/embedded/",
+        "tools/bench/",
+        "tools/demo/",
+        "scenes/page.py",
+    ),
     "grpc": ("adapters/model_servers/oip/",),
     "opentelemetry": ("adapters/otel/",),
     "google": ("adapters/model_servers/oip/grpc_protocol.py",),
-    "confluent_kafka": ("adapters/confluent/", "embedded/"),
+    "confluent_kafka": ("adapters/confluent/", "tools/embedded/"),
     "av": ("formats/media/",),
     "PIL": ("formats/pictures/image.py",),
     "simplejpeg": ("formats/pictures/image.py",),
@@ -141,8 +152,9 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def part(module: str) -> str:
-    """`core` of `penstock.core.window.batch`."""
-    return ".".join(module.split(".")[1:2]) or "__init__"
+    """`core` of `penstock.core.window`, `tools/verify` of `penstock.tools.verify.promises`."""
+    words = module.split(".")[1:]
+    return "/".join(words[: 2 if words[:1] == ["tools"] else 1]) or "__init__"
 
 
 def module_of(file: Path) -> str:
@@ -218,6 +230,15 @@ def test_no_part_of_the_pipeline_sees_the_configuration() -> None:
     assert not seen & {"config", "settings", "adapters"}
 
 
+def test_no_part_of_the_worker_imports_a_tool() -> None:
+    doors = {"commands", "cli", "__main__"}
+    assert not {
+        name
+        for name, below in MAY_IMPORT.items()
+        if name not in doors and not name.startswith("tools") and "tools/" in below
+    }
+
+
 def test_folders_can_be_looked_through() -> None:
     folders = {file.parent for file in files()}
     counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
@@ -237,7 +258,7 @@ def test_every_room_is_on_the_map() -> None:
     on_map = {name for line in named for name in line.split(", ")}
     below = {
         name
-        for part in ("core", "adapters", "formats")
+        for part in ("core", "adapters", "formats", "tools")
         for name in rooms(PACKAGE / part)
         if name.endswith("/")
     }

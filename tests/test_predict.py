@@ -16,8 +16,8 @@ from penstock import predict, predict_sync, to_pandas
 from penstock.commands.predict import Tally
 from penstock.config import Config, Model, Objects
 from penstock.config.sections import Limits
-from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
+from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.support.json_server import json_server
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows

@@ -12,8 +12,8 @@ from penstock.commands.root import cli
 from penstock.config.starter import PROTOCOLS, Answers, starter
 from penstock.errors import Fatal
 from penstock.formats.registry import claim_of
-from penstock.lint.check import lint
 from penstock.settings.inputs import row_options
+from penstock.tools.lint.check import lint
 from tests.formats.picture_bodies import jpeg
 from tests.formats.recordings import video
 

@@ -14,8 +14,8 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, Transient, Unreachable
 from penstock.pipeline.transaction_pool import PRODUCERS, SUSPECTS
 from penstock.ports import Commit
-from penstock.simulation.virtual_time import virtual_time
 from penstock.stages.settle import FENCED_WAIT_S
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.memory import MemoryProducers
 from tests.support.pipelines import World, csv, run_to_end, running, until
 

@@ -17,9 +17,9 @@ from penstock import logs
 from penstock.commands import common_options
 from penstock.commands.replay import replaying
 from penstock.messages.prediction import decode_prediction
-from penstock.replay.pacing import Look
 from penstock.terminal_text import escaped, predict_bar
-from penstock.verify.answers.watch import Answer
+from penstock.tools.replay.pacing import Look
+from penstock.tools.verify.answers.watch import Answer
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 

@@ -53,16 +53,16 @@ Where to look. Each part rests on those below it:
     terminal_text   texts, times, tables and progress bars for people
     process/        our own processes: children, signals, the end; clock, additions to asyncio
     scenes/         one picture from many streams: the predictions of a site's members at an instant
-    verify/, dlq/   the judge of the topics; dead letters
-    jobs/           a backlog that is announced from a list and worked off to its end
-    replay/         answers again what was announced before, beside the live group
     ops/            health page, status, several processes
-    lint/           finds all errors of a configuration, without a service
-    doctor/         checks everything that a worker needs, and says how to mend it
-    handlers/       the TorchServe handler to deploy with a model
-    embedded/       broker and model server of `penstock demo`
-    demo/, bench/   `penstock demo`, with its proof; `penstock bench`, which measures
-    simulation/     virtual time and simulated failures, for tests of your own
+    tools/          what a person uses beside the worker; no part of the worker imports it
+      demo/, bench/   `penstock demo`, with its proof; `penstock bench`, which measures
+      doctor/, lint/  checks all that a worker needs; finds a configuration's errors by itself
+      verify/, dlq/   the judge of the topics; dead letters
+      jobs/         a backlog that is announced from a list and worked off to its end
+      replay/       answers again what was announced before, beside the live group
+      handlers/     the TorchServe handler to deploy with a model
+      embedded/     broker and model server of `penstock demo`
+      simulation/   virtual time and simulated failures, for tests of your own
 
 Imports go one way: cli → commands → worker → settings → pipeline → stages → lane → core → messages;
 adapters → ports. The adapters and the folders of single commands read their sections of the

@@ -28,7 +28,7 @@ from chaos_run.services_under_test import (
     model_worker_pid,
     seeded,
 )
-from penstock.bench.distance import at_distance
+from penstock.tools.bench.distance import at_distance
 from realstack import layout, stack
 from realstack.service import StackError
 

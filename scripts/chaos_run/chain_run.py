@@ -36,9 +36,9 @@ from chaos_run.scenes_run import judged, placed, read_all
 from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, producing
 from chaos_run.workers import LOOK_S, Crew
 from penstock.adapters.kafka.topics import delete_topics
-from penstock.bench.resource_use import cpu_by_name, others_s, service_pids
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from penstock.scenes.settings import names
+from penstock.tools.bench.resource_use import cpu_by_name, others_s, service_pids
 from realstack import stack
 
 COLUMNS = 16

@@ -23,8 +23,8 @@ from aiokafka.errors import KafkaError
 from botocore.exceptions import BotoCoreError, ClientError
 
 from chaos_run.network import Network
-from penstock.bench.distance import MODEL_SPREAD, STORE_SPREAD, Distance, Way, relaying
 from penstock.process import children
+from penstock.tools.bench.distance import MODEL_SPREAD, STORE_SPREAD, Distance, Way, relaying
 from realstack import minio, processes, what_runs
 from realstack.kafka import LOGGING, new_id
 from realstack.minio import s3_client
@@ -93,7 +93,7 @@ class Cluster:
         where = ["--host", self.network.address(MODEL), "--port", str(MODEL_PORT)]
         async with children.running(
             "the model server",
-            "penstock.embedded.model_server",
+            "penstock.tools.embedded.model_server",
             log,
             arguments=where,
             environ=os.environ,

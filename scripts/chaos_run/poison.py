@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.simulation.announcements import tar
+from penstock.tools.simulation.announcements import tar
 
 FOLDER = "poison/"
 CUT = FOLDER + "cut-for-good.csv"

@@ -15,7 +15,7 @@ import numpy as np
 from chaos_run import poison
 from chaos_run.plan import Object, Plan
 from chaos_run.services_under_test import Place
-from penstock.simulation.announcements import tar
+from penstock.tools.simulation.announcements import tar
 
 # How many lines the pool has.
 LINES = 9_973

@@ -25,7 +25,7 @@ from penstock.errors import Transient
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Commit, Where
-from penstock.verify.findings import Report
+from penstock.tools.verify.findings import Report
 
 WORKERS = 3
 # Within this time three workers start at once, or drain at the end, on two busy cores.

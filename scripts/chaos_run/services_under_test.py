@@ -26,8 +26,8 @@ from chaos_run.cluster import Cluster
 from penstock import config
 from penstock.adapters.kafka.client import connection
 from penstock.adapters.kafka.reader import open_reader
-from penstock.bench.distance import Distance
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from penstock.tools.bench.distance import Distance
 from realstack import layout, stack, what_runs
 from realstack.minio import s3_client
 

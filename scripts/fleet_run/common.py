@@ -17,8 +17,8 @@ from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import Place, environ_of
 from penstock import config
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
-from penstock.bench.resource_use import family, service_pids
-from penstock.bench.topics_and_bucket import TOPIC_SETTINGS, Bucket, fresh_bucket
+from penstock.tools.bench.resource_use import family, service_pids
+from penstock.tools.bench.topics_and_bucket import TOPIC_SETTINGS, Bucket, fresh_bucket
 
 SERVICES_CORE, WORKERS_CORE = 0, 1
 

@@ -19,9 +19,9 @@ from fleet_run.common import Figure, tell
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
-from penstock.bench.resource_use import cpu_by_name, service_pids, usage
 from penstock.errors import Fatal
 from penstock.ports import Commit, Source
+from penstock.tools.bench.resource_use import cpu_by_name, service_pids, usage
 
 WAIT_S = 120.0
 LOOK_S = 0.02

@@ -22,10 +22,10 @@ from chaos_run.services_under_test import producing, stamped
 from chaos_run.workers import Crew
 from fleet_run.common import WORKERS_CORE, Figure, fresh_place, services_apart, tell
 from penstock import config
-from penstock.bench.object_bodies import COLUMNS, csv_body
-from penstock.bench.resource_use import cpu_by_name, service_pids
-from penstock.bench.topics_and_bucket import count_records, end_watcher
 from penstock.errors import Fatal
+from penstock.tools.bench.object_bodies import COLUMNS, csv_body
+from penstock.tools.bench.resource_use import cpu_by_name, service_pids
+from penstock.tools.bench.topics_and_bucket import count_records, end_watcher
 
 ROWS, OBJECTS = 5_000, 8
 # A row has this many times as many columns as the model takes.

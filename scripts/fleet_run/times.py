@@ -31,10 +31,10 @@ from fleet_run.common import (
     services_apart,
     tell,
 )
-from penstock.bench.object_bodies import csv_body
-from penstock.bench.resource_use import family
-from penstock.bench.topics_and_bucket import count_records, end_watcher
-from penstock.bench.verdict import percentile
+from penstock.tools.bench.object_bodies import csv_body
+from penstock.tools.bench.resource_use import family
+from penstock.tools.bench.topics_and_bucket import count_records, end_watcher
+from penstock.tools.bench.verdict import percentile
 
 WORKERS, STREAMS, HZ, ROWS = 4, 16, 10, 8
 # By this age a worker has started and joined its group.

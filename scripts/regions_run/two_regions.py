@@ -35,7 +35,7 @@ class OwnModel:
         self._life = AsyncExitStack()
 
     async def start(self) -> None:
-        name, module = "the model server", "penstock.embedded.model_server"
+        name, module = "the model server", "penstock.tools.embedded.model_server"
         own = ("--port", str(self.port))
         running = children.running(name, module, self._log, arguments=own, environ=os.environ)
         await children.address(await self._life.enter_async_context(running), self._log)

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 
 from penstock import config
-from penstock.bench import streams, throughput
-from penstock.handlers import rows_model
 from penstock.process import children
+from penstock.tools.bench import streams, throughput
+from penstock.tools.handlers import rows_model
 
 CONFIG = """
 [model.shadow]

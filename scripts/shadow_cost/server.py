@@ -11,8 +11,8 @@ import sys
 
 from aiohttp import web
 
-from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.process.signals import serve_until_asked
+from penstock.tools.embedded.model_server import EmbeddedModelServer
 
 NICE = 19
 

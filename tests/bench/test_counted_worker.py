@@ -4,7 +4,7 @@ import asyncio
 import socket
 import sys
 
-from penstock.bench.counted_worker import Calls
+from penstock.tools.bench.counted_worker import Calls
 
 
 async def _pings(turns: int) -> None:

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from penstock.bench.distance import Relayed, Slow, Way, wait_s
 from penstock.commands.demo_and_bench import bench
+from penstock.tools.bench.distance import Relayed, Slow, Way, wait_s
 
 # Starts a relay and is gone, as a bench that is killed.
 BENCH = """
 import os, subprocess, sys
 relay = subprocess.Popen(
-    [sys.executable, "-m", "penstock.bench.distance"],
+    [sys.executable, "-m", "penstock.tools.bench.distance"],
     stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False,
 )
 relay.stdin.write(b"[]")
@@ -42,7 +42,7 @@ def test_a_relay_that_is_stopped_ends_its_connections_and_says_nothing() -> None
     with socket.create_server(("127.0.0.1", 0)) as service:
         way = Way("127.0.0.1", service.getsockname()[1], "http", wait_ms=0)
         pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "penstock.bench.distance"]
+        command = [sys.executable, "-m", "penstock.tools.bench.distance"]
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as relay:
             assert relay.stdin
             assert relay.stdout

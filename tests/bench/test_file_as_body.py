@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from penstock import config
-from penstock.bench.object_bodies import read_body
 from penstock.errors import EXIT_USAGE, Fatal
+from penstock.tools.bench.object_bodies import read_body
 
 CSV = b"1,2\n3,4\n5,6\n"
 

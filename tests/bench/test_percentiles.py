@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from penstock.bench.verdict import is_proven, percentile, ticks_needed
+from penstock.tools.bench.verdict import is_proven, percentile, ticks_needed
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

@@ -7,10 +7,10 @@ import orjson
 import pytest
 from rich.console import Console, RenderableType
 
-from penstock.bench import report
-from penstock.bench.streams import StreamsReport
-from penstock.bench.throughput import Summary, ThroughputReport
-from penstock.bench.verdict import Verdict
+from penstock.tools.bench import report
+from penstock.tools.bench.streams import StreamsReport
+from penstock.tools.bench.throughput import Summary, ThroughputReport
+from penstock.tools.bench.verdict import Verdict
 
 
 def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = False) -> Verdict:

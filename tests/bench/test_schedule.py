@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from penstock.bench.tick_generator import GRID_MS, bodies, key_of, schedule
+from penstock.tools.bench.tick_generator import GRID_MS, bodies, key_of, schedule
 
 
 def due_by_stream(streams: int, hz: float, ticks: int) -> dict[int, list[int]]:

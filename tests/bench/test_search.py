@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.bench.streams import bisect, prove
+from penstock.tools.bench.streams import bisect, prove
 
 
 class Trials:

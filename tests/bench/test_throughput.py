@@ -2,8 +2,9 @@
 
 import pytest
 
-from penstock.bench.reader import ReadAnswer
-from penstock.bench.throughput import (
+from penstock.errors import Fatal
+from penstock.tools.bench.reader import ReadAnswer
+from penstock.tools.bench.throughput import (
     Round,
     Sample,
     ThroughputPlan,
@@ -12,7 +13,6 @@ from penstock.bench.throughput import (
     steady_rate,
     summarise,
 )
-from penstock.errors import Fatal
 
 
 def answer(rows: int, *, disorders: int = 0, errors: int = 0) -> ReadAnswer:

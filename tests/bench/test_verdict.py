@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.bench.reader import Tick
-from penstock.bench.verdict import Sent, Verdict, judge, misses_by_s, stage_means_ms
+from penstock.tools.bench.reader import Tick
+from penstock.tools.bench.verdict import Sent, Verdict, judge, misses_by_s, stage_means_ms
 
 SENT = Sent(ticks=0, lag_mean_ms=0.2, lag_p99_ms=1.0, lag_max_ms=2.0, cpu_s=0.1)
 

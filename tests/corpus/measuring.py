@@ -24,7 +24,7 @@ from penstock.adapters.memory.topics import MemorySink
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.rows.payload import Payload
 from penstock.ports import Answers, Location, Outgoing
-from penstock.simulation.virtual_time import VirtualTimeLoop
+from penstock.tools.simulation.virtual_time import VirtualTimeLoop
 from tests.corpus.archives import ARCHIVES, BOMBS
 from tests.corpus.cases import Stored
 from tests.corpus.heavy import HEAVY, Heavy, answers

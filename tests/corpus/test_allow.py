@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.corpus.running import answered, run, said
 from tests.support.pipelines import World
 

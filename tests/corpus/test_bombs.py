@@ -16,7 +16,7 @@ from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.unpacking import GzipParser
 from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.corpus.archives import BOMBS, MIB, archive_of_bombs, member, packed, zeros
 from tests.corpus.cases import Stored
 from tests.corpus.running import check_answer

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.corpus.heavy import Heavy
 from tests.corpus.measuring import small, world_of
 from tests.support.pipelines import running, until

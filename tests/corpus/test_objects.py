@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.rows.payload import Form
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.corpus.archives import ARCHIVES
 from tests.corpus.cases import Stored, words
 from tests.corpus.media import MEDIA

@@ -10,14 +10,14 @@ import numpy as np
 import orjson
 from PIL import Image
 
-from penstock.demo.streams import (
+from penstock.tools.demo.streams import (
     BRIGHT,
     BRIGHT_SIZE,
     FRAME_HEIGHT,
     FRAME_WIDTH,
     frame,
 )
-from penstock.embedded.model_server import seen
+from penstock.tools.embedded.model_server import seen
 from tests.demo.test_demo import assert_nothing_is_left, demo, finish, lines_until
 
 

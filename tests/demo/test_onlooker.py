@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from penstock import config
 from penstock.adapters.kafka.follower import Bite
-from penstock.demo.onlooker import Onlooker
 from penstock.ports import Commit
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.demo.onlooker import Onlooker
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.verify.topics import Entry, Topics
 
 ANSWERED_MS = 1_250

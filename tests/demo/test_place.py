@@ -1,7 +1,7 @@
 """The variables by which the demo's worker gets its settings."""
 
 from penstock import config
-from penstock.demo.services import as_environment
+from penstock.tools.demo.services import as_environment
 
 SECTIONS = [
     config.Kafka(bootstrap_servers="127.0.0.1:1", group="g"),

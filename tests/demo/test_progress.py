@@ -1,6 +1,12 @@
 """What the view knows of objects sent and answered."""
 
-from penstock.demo.progress import LATENCIES_OVER_S, MOST_LATENCIES, Progress, Stream, together
+from penstock.tools.demo.progress import (
+    LATENCIES_OVER_S,
+    MOST_LATENCIES,
+    Progress,
+    Stream,
+    together,
+)
 
 
 class Wall:

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from penstock.demo.job import broken
-from penstock.demo.progress import Progress, Stream
-from penstock.verify.findings import Report
+from penstock.tools.demo.job import broken
+from penstock.tools.demo.progress import Progress, Stream
+from penstock.tools.verify.findings import Report
 
 NONE = (
     "ignored", "markers", "rejected", "outside", "unproven", "duplicates", "announced_again",

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from penstock.demo.scenes import line, view
+from penstock.tools.demo.scenes import line, view
 from tests.demo.test_demo import assert_no_process_is_left, demo, finish, lines_until
 
 PROOF = re.compile(r"✔ ([\d,]+) predictions: ([\d,]+) in ([\d,]+) scenes \(.*\), ([\d,]+) late")

@@ -13,9 +13,9 @@ import pytest
 
 from penstock import config
 from penstock.adapters.memory.topics import MemorySink
-from penstock.demo.progress import Progress, Stream
-from penstock.demo.services import Place
-from penstock.demo.streams import (
+from penstock.tools.demo.progress import Progress, Stream
+from penstock.tools.demo.services import Place
+from penstock.tools.demo.streams import (
     COLUMNS,
     ROWS,
     ROWS_AHEAD,
@@ -27,7 +27,7 @@ from penstock.demo.streams import (
     make,
     stream_name,
 )
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 def table(kind: Form, body: bytes) -> list[list[float]]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from penstock.demo.progress import Progress, Stream
-from penstock.demo.streams import forms, stream_name
-from penstock.demo.view import View, percentile
-from penstock.demo.worker import ROWS_IN_ALL
+from penstock.tools.demo.progress import Progress, Stream
+from penstock.tools.demo.streams import forms, stream_name
+from penstock.tools.demo.view import View, percentile
+from penstock.tools.demo.worker import ROWS_IN_ALL
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from prometheus_client import generate_latest
 
-from penstock.demo.worker import ROWS_IN_ALL, batches
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.demo.worker import ROWS_IN_ALL, batches
 
 
 def test_batches_are_counted_by_the_reason_for_which_they_closed() -> None:

@@ -16,14 +16,14 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.commands.root import cli
 from penstock.core.progress.cursor import StopMark, with_stop
-from penstock.dlq.redrive import fields_of_results
-from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import Source
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
+from penstock.tools.dlq.redrive import fields_of_results
+from penstock.tools.embedded.broker import EmbeddedBroker
 
 pytest.importorskip("confluent_kafka")
 

@@ -4,10 +4,10 @@ import io
 
 from rich.console import Console
 
-from penstock.dlq.letters import Filed, Place
-from penstock.dlq.list_and_resume import KEPT, Listing
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import ObjectId, Source
+from penstock.tools.dlq.letters import Filed, Place
+from penstock.tools.dlq.list_and_resume import KEPT, Listing
 
 
 def letter(number: int, *, key: str = "a.csv", message: str = "null in row") -> Filed:

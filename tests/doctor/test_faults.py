@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.config.model_sections import NamedModel
-from penstock.doctor import stores
-from penstock.doctor.examine import examine, look_at_worker
-from penstock.doctor.finding import Finding
-from penstock.doctor.stores import look_at_leftovers, look_at_results
 from penstock.errors import Fatal
 from penstock.ops.http_server import serving
+from penstock.tools.doctor import stores
+from penstock.tools.doctor.examine import examine, look_at_worker
+from penstock.tools.doctor.finding import Finding
+from penstock.tools.doctor.stores import look_at_leftovers, look_at_results
 from tests.support.json_server import json_server
 from tests.support.worker import own_port
 

@@ -10,8 +10,8 @@ import pytest
 
 from penstock import config
 from penstock.config.model_sections import NamedModel
-from penstock.doctor.models_and_routes import try_first_row
 from penstock.errors import Fatal
+from penstock.tools.doctor.models_and_routes import try_first_row
 from tests.support.json_server import json_server
 
 BODY = b"1,2\n3,4\n"

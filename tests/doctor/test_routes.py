@@ -2,7 +2,7 @@
 
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route, Routes
 from penstock.core.routing.stream_keys import StreamNames
-from penstock.doctor.models_and_routes import RouteMatches
+from penstock.tools.doctor.models_and_routes import RouteMatches
 
 
 def seen(count: int, *globs: str) -> RouteMatches:

@@ -10,12 +10,12 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from penstock.embedded.broker import PARTITIONS, EmbeddedBroker
-from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import Fatal
+from penstock.tools.embedded.broker import PARTITIONS, EmbeddedBroker
+from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.support.reference_model import numpy_answers, random_rows
 
-MODULES = ["penstock.embedded.model_server", "penstock.embedded.broker"]
+MODULES = ["penstock.tools.embedded.model_server", "penstock.tools.embedded.broker"]
 
 
 async def start(module: str) -> tuple[Process, str]:

@@ -15,7 +15,7 @@ from penstock.core.rows.rejections import Rejection
 from penstock.encodings.base import Rows
 from penstock.encodings.columns import GROUP_ROWS, ParquetRows
 from penstock.encodings.typed_columns import MOST_FIELDS
-from penstock.verify.result_objects import rows_of
+from penstock.tools.verify.result_objects import rows_of
 
 WHY = Rejection("model_rejected", "refused", "predict")
 

@@ -27,7 +27,7 @@ import pytest
 import yaml
 
 from penstock import config
-from penstock.doctor.examine import look_at_worker
+from penstock.tools.doctor.examine import look_at_worker
 from tests.deploy.capture import EVERY_S, Scraped, at_once, note, series
 from tests.deploy.tools import tool
 from tests.support.chromium import Tab, chromium

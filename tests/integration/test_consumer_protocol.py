@@ -6,8 +6,8 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.group.leaving import leave_for
-from penstock.doctor.topics import look_at_group
 from penstock.ports import Commit
+from penstock.tools.doctor.topics import look_at_group
 from tests.support.members import member
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker

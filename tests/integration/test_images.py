@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-import penstock.handlers
+import penstock.tools.handlers
 from tests.formats.recordings import video
 from tests.support.deployed_model import DeployedModel, deployed
 from tests.support.services import ROOT, Services, Topics
@@ -29,7 +29,7 @@ FRAMES = 40
 STREAMS = 4
 BROKEN = 17
 HANDLER = Path(__file__).parents[1] / "support" / "frame_handler.py"
-SHIPPED = Path(penstock.handlers.__file__).with_name("rows_handler.py")
+SHIPPED = Path(penstock.tools.handlers.__file__).with_name("rows_handler.py")
 
 
 def frame(number: int, kind: str) -> tuple[bytes, list[int]]:

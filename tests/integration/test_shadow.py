@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.rows.payload import Float32Matrix
-from penstock.embedded.model_server import EmbeddedModelServer
-from penstock.handlers import rows_model
+from penstock.tools.embedded.model_server import EmbeddedModelServer
+from penstock.tools.handlers import rows_model
 from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.waiting import until

@@ -4,8 +4,8 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
-from penstock.doctor.topics import look_at_group
 from penstock.errors import EXIT_USAGE
+from penstock.tools.doctor.topics import look_at_group
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.members import member
 from tests.support.services import Services, Topics

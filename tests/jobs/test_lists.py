@@ -21,9 +21,9 @@ from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand
-from penstock.jobs.globs_and_manifests import At, open_manifest
-from penstock.jobs.list_rows import MOST_RECORD_CHARS, Columns, csv_rows
 from penstock.messages.reference import Reference, SchemaError
+from penstock.tools.jobs.globs_and_manifests import At, open_manifest
+from penstock.tools.jobs.list_rows import MOST_RECORD_CHARS, Columns, csv_rows
 
 INVENTORY = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag"
 cells = st.text(st.sampled_from('a,";\n\r ü'), min_size=1, max_size=6)

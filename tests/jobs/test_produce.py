@@ -10,11 +10,11 @@ from penstock import config
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Route, Routes
-from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.jobs import listing_position
-from penstock.jobs.produce import FEW, Produced, Wanted, produce
-from penstock.jobs.sending import Sending
+from penstock.tools.embedded.broker import EmbeddedBroker
+from penstock.tools.jobs import listing_position
+from penstock.tools.jobs.produce import FEW, Produced, Wanted, produce
+from penstock.tools.jobs.sending import Sending
 from tests.support.refusing_sink import RefusingSink
 
 pytest.importorskip("confluent_kafka")

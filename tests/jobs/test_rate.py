@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.jobs.progress import LOOK_S, PAST_S, Rate
+from penstock.tools.jobs.progress import LOOK_S, PAST_S, Rate
 
 
 def looked(rate: Rate, seconds: float, *, a_second: int, begin_s: float = 0.0) -> None:

@@ -14,11 +14,11 @@ from penstock.adapters.kafka.positions_from_outside import KeptPositions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Routes
-from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.jobs import list_rows, listing_position, sending
-from penstock.jobs.produce import Produced, Wanted, produce
 from penstock.ports import Commit
+from penstock.tools.embedded.broker import EmbeddedBroker
+from penstock.tools.jobs import list_rows, listing_position, sending
+from penstock.tools.jobs.produce import Produced, Wanted, produce
 
 pytest.importorskip("confluent_kafka")
 

@@ -8,7 +8,7 @@ from penstock.config import Config, Model
 from penstock.config.model_sections import NamedModel
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.library.model_and_shard import chosen, configured, with_model
-from penstock.replay.worker_settings import Options, plan
+from penstock.tools.replay.worker_settings import Options, plan
 
 SETTINGS = Config(
     model=Model(url="http://old:8080", replicas=["http://other"], management_url="http://old:1"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.config import Config, load
-from penstock.embedded.model_server import EmbeddedModelServer
+from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.support.json_server import json_server
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows

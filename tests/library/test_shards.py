@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 from penstock.adapters.inputs.left_out_objects import Shard
-from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.library.model_and_shard import shard_of
 from penstock.messages.reference import Reference
+from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.waiting import until

@@ -8,11 +8,11 @@ import pytest
 
 from penstock import config
 from penstock.commands.common_options import epoch_ms
-from penstock.dlq.letters import Choice, Place
 from penstock.messages.dead_letter import DeadLetter, dead_letter, decode_dead_letter
 from penstock.messages.prediction import Source
 from penstock.ops.http_server import serving
 from penstock.ops.page.actions import Actions, GoOn, Redrive, go_on, redrive
+from penstock.tools.dlq.letters import Choice, Place
 
 
 def letter(stream: str) -> DeadLetter:

@@ -11,7 +11,7 @@ from penstock.core.rows.payload import Payload
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.ports import Answers, Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
 
 

@@ -13,8 +13,8 @@ from penstock.core.rows.payload import Matrix, Payload
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
 
 STREAMS = 8

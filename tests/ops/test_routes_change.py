@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from penstock.commands.root import cli
 from penstock.config import load
 from penstock.settings.routes import routes_of
-from penstock.simulation.virtual_time import run
+from penstock.tools.simulation.virtual_time import run
 from penstock.worker.run_worker import take_routes
 from tests.support.pipelines import World, csv, running, until
 

@@ -42,8 +42,8 @@ from penstock.ops.service_answers import (
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers, Location
-from penstock.simulation.virtual_time import virtual_time
 from penstock.stages.dead_letters import RECENT
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.memory import MemorySource
 from tests.support.pipelines import World, csv, running, until
 

@@ -17,7 +17,7 @@ from penstock.ops.topic_checks import (
     mind_credentials,
     mind_topics,
 )
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 CFG = replace(config.Config(), kafka=config.Kafka(input_topic="refs"))
 

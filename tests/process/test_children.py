@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import child_processes
 from penstock.errors import Fatal
 from penstock.process.children import address, last_words, running
+from penstock.tools.bench import child_processes
 
 
 @pytest.mark.parametrize(

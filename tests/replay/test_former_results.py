@@ -18,8 +18,8 @@ from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
 from penstock.messages.command_json import Difference
 from penstock.ports import Location
-from penstock.replay.diff import NOW, THEN, Pairing
-from penstock.replay.former_results import AT_A_TIME, ROWS, FormerResults
+from penstock.tools.replay.diff import NOW, THEN, Pairing
+from penstock.tools.replay.former_results import AT_A_TIME, ROWS, FormerResults
 from tests.replay.test_diff import SPANS, planned, record
 
 NOW_ANSWERS = [

@@ -12,9 +12,9 @@ from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Commit, Where
-from penstock.replay.decided_range import Span
-from penstock.replay.pacing import KeptRange, Watch, check_lines
-from penstock.simulation.virtual_time import VirtualClock, virtual_time
+from penstock.tools.replay.decided_range import Span
+from penstock.tools.replay.pacing import KeptRange, Watch, check_lines
+from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 
 ONE, TWO, THREE = (Where("refs", number) for number in range(3))
 STOPS = {ONE: ["stream 'a' at refs/0"]}

@@ -9,7 +9,7 @@ from penstock.ports import Commit, Rebalance, Record, Where
 from penstock.scenes.core.decision_time import Backlog
 from penstock.scenes.core.rules import BEHIND_MS
 from penstock.scenes.engine import COMMIT_S, POLL_MS, UNDER_WAY, TopicLoop
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 class Topic:

@@ -21,11 +21,16 @@ from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Answers, Commit, Record, Source, Where
-from penstock.simulation.process_and_faults import NO_FAULTS, FaultInjector, Process, drawn_faults
-from penstock.simulation.scenario import OUTPUT, Scenario, drawn_settings
-from penstock.simulation.unreliable_services import SimulatedModel, SimulatedObjects, echo
-from penstock.simulation.virtual_time import VirtualClock, inline, run
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.process_and_faults import (
+    NO_FAULTS,
+    FaultInjector,
+    Process,
+    drawn_faults,
+)
+from penstock.tools.simulation.scenario import OUTPUT, Scenario, drawn_settings
+from penstock.tools.simulation.unreliable_services import SimulatedModel, SimulatedObjects, echo
+from penstock.tools.simulation.virtual_time import VirtualClock, inline, run
 from tests.support.memory import MemorySource
 
 PARTITIONS = 3

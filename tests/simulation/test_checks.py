@@ -9,14 +9,14 @@ import pytest
 from penstock.core.progress import cursor
 from penstock.formats.base.runs import RowOptions
 from penstock.ports import Commit, Record
-from penstock.simulation.checks.history import History, Violation
-from penstock.simulation.checks.inherited_progress import Terms
-from penstock.simulation.checks.life import Life
-from penstock.simulation.checks.outcome import Outcome
-from penstock.simulation.checks.partition_log import Letter, PartitionLog
-from penstock.simulation.checks.truth import Truths
-from penstock.simulation.unreliable_services import echo
-from penstock.simulation.virtual_time import run
+from penstock.tools.simulation.checks.history import History, Violation
+from penstock.tools.simulation.checks.inherited_progress import Terms
+from penstock.tools.simulation.checks.life import Life
+from penstock.tools.simulation.checks.outcome import Outcome
+from penstock.tools.simulation.checks.partition_log import Letter, PartitionLog
+from penstock.tools.simulation.checks.truth import Truths
+from penstock.tools.simulation.unreliable_services import echo
+from penstock.tools.simulation.virtual_time import run
 
 Answer = dict[str, Any]
 ROWS = 3

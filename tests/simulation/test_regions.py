@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from penstock.simulation import regions
-from penstock.simulation.checks.history import Violation
-from penstock.simulation.regions import simulate_regions
+from penstock.tools.simulation import regions
+from penstock.tools.simulation.checks.history import Violation
+from penstock.tools.simulation.regions import simulate_regions
 
 SEEDS = 12
 

@@ -17,13 +17,13 @@ from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.ports import Answers
-from penstock.simulation import recovery
-from penstock.simulation.checks.history import Violation
-from penstock.simulation.shadow import MANNERS
-from penstock.simulation.simulation import Scenario, simulate
+from penstock.tools.simulation import recovery
+from penstock.tools.simulation.checks.history import Violation
+from penstock.tools.simulation.shadow import MANNERS
+from penstock.tools.simulation.simulation import Scenario, simulate
 
 PRINT_DIGESTS = """
-from penstock.simulation.simulation import simulate
+from penstock.tools.simulation.simulation import simulate
 print(*(simulate(seed).digest for seed in range(12)))
 """
 

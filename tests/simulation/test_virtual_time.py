@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 @virtual_time

@@ -8,7 +8,7 @@ import orjson
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import SETTINGS, World, csv, rows_and_sums, run_to_end
 
 

@@ -17,7 +17,7 @@ from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
 from penstock.messages.json_schemas import documents
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 
 ARROW = Blocks(10, "arrow")

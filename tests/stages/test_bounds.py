@@ -17,9 +17,9 @@ from penstock.formats.base.reading import Turn
 from penstock.formats.base.runs import RowOptions
 from penstock.messages.reference import Reference
 from penstock.ports import Answers, Record
-from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.expand import Expand, InlineReading, Repeated
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 from tests.core.builders import StubLane
 from tests.support.pipelines import World, csv, running, until
 

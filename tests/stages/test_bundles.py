@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from penstock.core.records.partition_and_bundles import Blocks, bundled
-from penstock.simulation.virtual_time import virtual_time
-from penstock.verify.records_and_open_objects import each_record
+from penstock.tools.simulation.virtual_time import virtual_time
+from penstock.tools.verify.records_and_open_objects import each_record
 from tests.support.pipelines import World, csv, run_to_end
 
 

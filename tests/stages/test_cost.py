@@ -6,7 +6,7 @@ from typing import Any
 from penstock.adapters.memory.topics import MemorySink
 from penstock.core.window.window import WindowLimits
 from penstock.ports import Outgoing
-from penstock.simulation.virtual_time import VirtualTimeLoop
+from penstock.tools.simulation.virtual_time import VirtualTimeLoop
 from tests.support.pipelines import World, csv, run_to_end
 
 

@@ -15,7 +15,7 @@ from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction
 from penstock.ops.topic_checks import LEAST_RECORD_BYTES
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.formats.support import tar_of
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end, running, until
 

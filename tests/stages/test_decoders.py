@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support import deadly_formats
 from tests.support.behind import DecodersBehind
 from tests.support.pipelines import World, csv, run_to_end

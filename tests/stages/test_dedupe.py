@@ -8,7 +8,7 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Poison
 from penstock.ports import Answers, Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import SETTINGS, World, csv, run_to_end, running, until
 
 

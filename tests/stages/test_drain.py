@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from penstock.core.rows.payload import Payload
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 

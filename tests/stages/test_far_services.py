@@ -13,7 +13,7 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Overloaded
 from penstock.ports import Answers, Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
 
 HZ = 20

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from penstock.errors import Transient
 from penstock.pipeline.life import Pipeline
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.memory import MemoryPassage, MemoryProducers
 from tests.support.pipelines import World, csv, running, until
 

@@ -13,7 +13,7 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Fatal, HungUp, Rejected, Transient, Unreachable
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 from tests.support.sick_models import row, values_of
 

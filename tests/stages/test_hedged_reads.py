@@ -12,8 +12,8 @@ from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
 from penstock.errors import Overloaded, Poison, Transient
 from penstock.ports import Location, Part
 from penstock.process.hedged import Alarms, Hedged
-from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.hedged_reads import HedgedObjects
+from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
 
 USUAL_S = 0.03

@@ -9,8 +9,8 @@ import orjson
 
 from penstock.core.rows.payload import Payload
 from penstock.ports import Answers, Location
-from penstock.simulation.virtual_time import virtual_time
 from penstock.stages.encode_releases import RELEASE_BYTES
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 MIB = 1 << 20

@@ -15,8 +15,8 @@ from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Location, Where
-from penstock.simulation.virtual_time import inline, virtual_time
 from penstock.stages.help_regions import REST_S
+from penstock.tools.simulation.virtual_time import inline, virtual_time
 from tests.support.memory import MemorySource
 from tests.support.pipelines import BUCKET, World, csv, running, until
 

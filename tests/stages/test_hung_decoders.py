@@ -18,7 +18,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.ports import Body, Location
 from penstock.process.asyncio_additions import Places
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.formats.picture_bodies import png
 from tests.support.pipelines import World, csv, running, until
 

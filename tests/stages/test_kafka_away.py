@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.errors import Fatal, Unreachable
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 

@@ -9,7 +9,7 @@ from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
 from penstock.messages.prediction import decode_prediction
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, run_to_end
 
 ROWS = 150

@@ -12,7 +12,7 @@ from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, Fatal
 from penstock.ports import Answers, Commit
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 THREE = LineLimits(0.0, 3)

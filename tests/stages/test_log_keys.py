@@ -13,7 +13,7 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal
 from penstock.logs import JsonFormatter, TextFormatter
 from penstock.ports import Answers, Commit, Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import BUCKET, World, csv, run_to_end
 
 HERE = {"stream": "cam-7", "topic": "refs", "partition": 0}

@@ -8,7 +8,7 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.formats.recordings import recording, tone
 from tests.support.pipelines import World, run_to_end
 

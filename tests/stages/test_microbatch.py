@@ -3,9 +3,9 @@
 import asyncio
 
 from penstock.core.window.window import Window, WindowLimits
-from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.microbatch import Microbatch
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 from tests.core.builders import block, ticket
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.order.line_stop import LineLimits
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 

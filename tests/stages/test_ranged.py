@@ -19,7 +19,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Overloaded, Transient
 from penstock.ports import Answers, Location, Part
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 
 ROWS, GROUP = 40_000, 4_000

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.records.partition_and_bundles import Blocks
 from penstock.encodings.output_values import records_of
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 from tests.support.refusing_sink import RefusingSink
 

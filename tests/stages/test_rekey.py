@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from penstock.errors import Fatal, Fenced, Transient, Unreachable
 from penstock.ports import Commit, Outgoing, Rebalance, Record, Where
-from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.rekey import CUT_BYTES, SOURCE, Rekeyer, RekeyTerms
 from penstock.telemetry.rekey import RekeyTelemetry
+from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 
 TOPIC = "by-stream"
 OUT = 3

@@ -7,7 +7,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.stores.replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, ReplicatedObjects
 from penstock.errors import Transient, Unreachable
 from penstock.ports import Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.stages.test_ranged import ROWS, parquet
 from tests.support.pipelines import BUCKET, World, csv, rows_and_sums, running, until
 

@@ -19,9 +19,9 @@ from penstock.core.window.window import WindowLimits
 from penstock.encodings import result_formats
 from penstock.errors import EXIT_UNREACHABLE, Fatal, NoAnswer, Transient
 from penstock.ports import Location
-from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.result_objects import COMPARED_BYTES, ObjectResults, ResultPlan
 from penstock.stages.store_reads import StoreReads
+from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 from tests.stages.test_resume import stuck_after
 from tests.support.pipelines import World, csv, run_to_end, running, until
 

@@ -13,7 +13,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.ports import Answers, Commit
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 ROWS = 2_000

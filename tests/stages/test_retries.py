@@ -9,7 +9,7 @@ import pytest
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Transient, Unreachable
 from penstock.ports import Answers, Commit, Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
 
 

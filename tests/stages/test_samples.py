@@ -7,8 +7,8 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
 from penstock.pipeline.life import Pipeline
-from penstock.simulation.virtual_time import virtual_time
 from penstock.stages.samples import EVERY_S, LAST, LOOKED_S, MOST_CHARS, Samples, in_words
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 

@@ -6,7 +6,7 @@ from penstock.adapters.memory.model import MemoryModel
 from penstock.core.rows.payload import Payload
 from penstock.errors import Overloaded, Poison
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 
 

@@ -13,7 +13,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import VirtualClock, run
+from penstock.tools.simulation.virtual_time import VirtualClock, run
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 A = Route(("a",), stream="a/*")

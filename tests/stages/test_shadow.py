@@ -20,7 +20,7 @@ from penstock.messages.json_schemas import documents
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ports import Answers, Outgoing
 from penstock.settings.routes import shadow_of
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 TOPIC = "predictions.shadow"

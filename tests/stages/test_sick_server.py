@@ -21,7 +21,7 @@ from penstock.errors import (
     WorkerDied,
 )
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 from tests.support.sick_models import Away, Mortal, Poisoned, Queueing, row, values_of
 

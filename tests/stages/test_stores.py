@@ -8,7 +8,7 @@ import pytest
 from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore, StoreChoice
 from penstock.errors import Unreachable
 from penstock.ports import Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 PLACES = StoreChoice([ConfiguredStore(DEFAULT, "s3"), ConfiguredStore("far", "gs")])

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.order.line_stop import LineLimits
 from penstock.ports import Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.messages.test_notifications import FORMS
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 

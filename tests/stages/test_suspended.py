@@ -12,7 +12,7 @@ from penstock.errors import Transient
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.transaction_pool import PRODUCERS
 from penstock.ports import Commit
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 ROWS = 2_000

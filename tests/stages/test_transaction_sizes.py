@@ -16,7 +16,7 @@ from penstock.pipeline.transaction_pool import (
     TransactionPool,
 )
 from penstock.ports import Commit, Outgoing, Where
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 GIVEN_UP_S = 30.0

@@ -20,7 +20,7 @@ from penstock.encodings.base import Rows
 from penstock.encodings.result_formats import Lines
 from penstock.errors import PenstockError
 from penstock.ports import Answers, Location, Part, Stored
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.stages.test_result_objects import writing
 from tests.support.deadly_formats import forget_plugins
 from tests.support.pipelines import DEAD_LETTERS, World, csv, running, until

@@ -9,7 +9,7 @@ from penstock.core.order.line_stop import LineLimits
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Overloaded
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
 

@@ -24,9 +24,9 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Transactions
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.simulation.virtual_time import inline
 from penstock.stages.dead_letters import LetterTerms
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.virtual_time import inline
 from tests.support.kafka_proxy import KafkaProxy, proxy_before
 from tests.support.pipelines import SETTINGS, changed
 from tests.support.services import Services, Topics

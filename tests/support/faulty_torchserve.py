@@ -5,13 +5,13 @@ from typing import Literal
 import orjson
 from aiohttp import web
 
-from penstock.embedded.model_server import (
+from penstock.tools.embedded.model_server import (
     NO_MODEL,
     TOO_LARGE,
     EmbeddedModelServer,
     error_response,
 )
-from penstock.handlers import rows_model
+from penstock.tools.handlers import rows_model
 from tests.support.scripted import Scripted, hang_up
 
 Fault = Literal[

@@ -30,7 +30,6 @@ from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Guest, Transactions, Where
-from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
@@ -39,6 +38,7 @@ from penstock.stages.result_objects import Offload
 from penstock.stages.shadow_asking import ShadowPlan
 from penstock.stages.shadow_topic import ShadowTerms
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.virtual_time import VirtualClock, inline
 from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 from tests.support.memory import MemoryProducers, MemorySource, MemorySpans

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.handlers import rows_model
+from penstock.tools.handlers import rows_model
 
 Rows = npt.NDArray[np.float32]
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from aiohttp import web
 
-from penstock.embedded.model_server import Served
+from penstock.tools.embedded.model_server import Served
 
 F = TypeVar("F")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from penstock.simulation.simulation import Violation, simulate
+from penstock.tools.simulation.simulation import Violation, simulate
 
 
 class Seen(NamedTuple):

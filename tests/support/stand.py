@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from penstock.simulation.virtual_time import VirtualTimeLoop
+from penstock.tools.simulation.virtual_time import VirtualTimeLoop
 
 # What nobody else may wait for; most turns take less than 5 ms.
 _MOST_STAND_S: Final = 0.020

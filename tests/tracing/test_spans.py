@@ -13,7 +13,7 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Rejected, Unreachable
 from penstock.ports import Answers, Span, outgoing_traceparent
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from penstock.tracing.tracer import MOST_LINKS
 from tests.support.pipelines import World, csv, run_to_end, running, until
 

@@ -2,7 +2,7 @@
 
 from penstock.core.progress.cursor import Cursor, Progress, digest, encode
 from penstock.core.progress.ranges import Ranges
-from penstock.verify.findings import Violation
+from penstock.tools.verify.findings import Violation
 from tests.verify.topics import Topics
 
 

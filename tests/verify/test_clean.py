@@ -1,7 +1,7 @@
 """What the judge must not complain about."""
 
 from penstock.messages.prediction import Source
-from penstock.verify.findings import Report
+from penstock.tools.verify.findings import Report
 from tests.verify.topics import REFUSED, UNREADABLE, Topics
 
 S3 = {"bucket": {"name": "b"}, "object": {"key": "k"}}

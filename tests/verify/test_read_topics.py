@@ -13,10 +13,10 @@ from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.commands.root import cli
 from penstock.core.progress.cursor import Cursor, Progress, digest, encode
-from penstock.embedded.broker import EmbeddedBroker
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
-from penstock.verify.read_topics import verify
+from penstock.tools.embedded.broker import EmbeddedBroker
+from penstock.tools.verify.read_topics import verify
 from tests.verify.topics import Topics
 
 pytest.importorskip("confluent_kafka")

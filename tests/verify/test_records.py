@@ -5,8 +5,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from penstock.verify.findings import KEPT_PER_KIND
-from penstock.verify.judge import Judge
+from penstock.tools.verify.findings import KEPT_PER_KIND
+from penstock.tools.verify.judge import Judge
 from tests.verify.planted import at_input, at_letters, at_output, kinds, only, place, sound
 from tests.verify.topics import STREAM, Topics
 

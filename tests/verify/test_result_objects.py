@@ -15,9 +15,9 @@ from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
 from penstock.messages.prediction import Result
-from penstock.verify.findings import Report
-from penstock.verify.judge import Judge
-from penstock.verify.result_objects import look
+from penstock.tools.verify.findings import Report
+from penstock.tools.verify.judge import Judge
+from penstock.tools.verify.result_objects import look
 from tests.verify.topics import Topics, feed
 
 ROWS = 5

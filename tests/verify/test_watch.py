@@ -13,11 +13,11 @@ import pytest
 from penstock import config
 from penstock.adapters.kafka.follower import Bite
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.embedded.broker import EmbeddedBroker
 from penstock.messages.prediction import Source
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
-from penstock.verify.answers.watch import BEHIND, MOST_TIMES, Answer, Wanted, _Asked, watch
+from penstock.tools.embedded.broker import EmbeddedBroker
+from penstock.tools.verify.answers.watch import BEHIND, MOST_TIMES, Answer, Wanted, _Asked, watch
 
 pytest.importorskip("confluent_kafka")
 

@@ -12,10 +12,10 @@ from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import RecordFrame, Source
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Commit
-from penstock.verify.findings import Report
-from penstock.verify.judge import Judge
-from penstock.verify.live import LiveJudge
-from penstock.verify.scope_and_input_topic import Scope
+from penstock.tools.verify.findings import Report
+from penstock.tools.verify.judge import Judge
+from penstock.tools.verify.live import LiveJudge
+from penstock.tools.verify.scope_and_input_topic import Scope
 
 STREAM = "cam"
 BUCKET = "b"

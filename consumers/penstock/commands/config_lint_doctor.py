@@ -78,7 +78,7 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     # This import loads every client, which takes time. So it stands here, after the configuration
     # was printed.
-    from penstock.lint.check import refused
+    from penstock.tools.lint.check import refused
 
     config.check_files(resolved.config, resolved.sources)
     for error in refused(resolved.config):
@@ -112,7 +112,7 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     """
     # This import loads every client. It stands here, so that a command without `--init` need not
     # wait for it.
-    from penstock.lint.check import lint
+    from penstock.tools.lint.check import lint
 
     path = path or FILE
     if path.exists():
@@ -154,7 +154,7 @@ def lint(
     contradict each other? One run prints everything that is wrong, with its line. The exit code is
     1 if anything is wrong.
     """
-    from penstock.lint.check import lint as check
+    from penstock.tools.lint.check import lint as check
 
     found = check(context.path, os.environ, [name for one in streams for name in _named(one)])
     found = [one for one in found if one.key not in ignore]
@@ -184,7 +184,7 @@ def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
     correct what is wrong. With URL..., also check that these objects can be read. The exit code is
     1 if anything is wrong. A line "mind" is about something that works, but may cost something.
     """
-    from penstock.doctor.examine import examine
+    from penstock.tools.doctor.examine import examine
 
     resolved = context.resolve(quiet=True)
     configured = _configured(context, resolved)
@@ -204,7 +204,7 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
     """Print the errors that `penstock lint` or a worker's start would report. Returns True if there
     are none. The doctor's other checks run in any case.
     """
-    from penstock.lint.check import lint
+    from penstock.tools.lint.check import lint
 
     wrong = [str(one).removeprefix("configuration: ") for one in lint(context.path, os.environ, ())]
     if not wrong:

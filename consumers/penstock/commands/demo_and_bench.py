@@ -51,8 +51,8 @@ def demo(
         raise click.UsageError(
             "--frames asks the embedded model, as that of the stack takes numbers"
         )
-    from penstock.demo.job import Options, run_demo
-    from penstock.demo.scenes import run_scenes_demo
+    from penstock.tools.demo.job import Options, run_demo
+    from penstock.tools.demo.scenes import run_scenes_demo
 
     options = Options(seconds, streams, rate, stack, context.path, not no_browser, frames)
     run_async((run_scenes_demo if scenes else run_demo)(options))
@@ -73,7 +73,7 @@ class _Slow(click.ParamType):
     name = "share:ms"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        from penstock.bench.distance import Slow
+        from penstock.tools.bench.distance import Slow
 
         share, _, ms = str(value).partition(":")
         try:
@@ -149,8 +149,8 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
     """Measure rows per second and CPU per row, and compare them with a client that only posts.
     About a minute a round.
     """
-    from penstock.bench.report import run
-    from penstock.bench.throughput import ThroughputPlan
+    from penstock.tools.bench.report import run
+    from penstock.tools.bench.throughput import ThroughputPlan
 
     run_async(run("throughput", context.load(), context.path, ThroughputPlan(**given), json_path))
 
@@ -191,8 +191,8 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
 @common
 def streams(context: Context, json_path: Path | None, **given: Any) -> None:
     """Measure how many streams one worker can serve within a latency bound. About five minutes."""
-    from penstock.bench.report import run
-    from penstock.bench.streams import StreamsPlan
+    from penstock.tools.bench.report import run
+    from penstock.tools.bench.streams import StreamsPlan
 
     run_async(run("streams", context.load(), context.path, StreamsPlan(**given), json_path))
 
@@ -217,8 +217,8 @@ def crayfish(context: Context, json_path: Path | None, **given: Any) -> None:
     """Measure the case of the Crayfish benchmark (EDBT 2024), and compare with what its authors
     measured. About three minutes.
     """
-    from penstock.bench.crayfish import CrayfishPlan
-    from penstock.bench.report import run
+    from penstock.tools.bench.crayfish import CrayfishPlan
+    from penstock.tools.bench.report import run
 
     run_async(run("crayfish", context.load(), context.path, CrayfishPlan(**given), json_path))
 
@@ -240,8 +240,8 @@ def replay(context: Context, seconds: float, json_path: Path | None, **given: An
     """Measure by how much penstock replay raises the latency of live streams. About three
     minutes.
     """
-    from penstock.bench.replay_cost import ReplayCostPlan
-    from penstock.bench.report import run
+    from penstock.tools.bench.replay_cost import ReplayCostPlan
+    from penstock.tools.bench.report import run
 
     plan = ReplayCostPlan(seconds=seconds, alone_s=min(40.0, seconds / 3), **given)
     run_async(run("replay", context.load(), context.path, plan, json_path))

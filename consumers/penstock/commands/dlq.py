@@ -16,8 +16,8 @@ from penstock.commands.common_options import (
     say,
     wide_console,
 )
-from penstock.dlq.letters import Choice, Place
 from penstock.errors import EXIT_CHECK_FAILED, ErrorCode, Fatal
+from penstock.tools.dlq.letters import Choice, Place
 
 
 class At(click.ParamType):
@@ -90,7 +90,7 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
     """Show the newest dead letters, how many there are of each code, and where a line has
     stopped.
     """
-    from penstock.dlq.list_and_resume import as_json_line, list_letters
+    from penstock.tools.dlq.list_and_resume import as_json_line, list_letters
 
     cfg = context.load(quiet=True)
 
@@ -119,7 +119,7 @@ def _say(
     wait_s: float,
     until: str | None = None,
 ) -> None:
-    from penstock.dlq.list_and_resume import go_on
+    from penstock.tools.dlq.list_and_resume import go_on
 
     cfg = context.load(quiet=True)
 
@@ -207,8 +207,8 @@ def redrive(context: Context, choice: Choice, dry_run: bool, **asked: bool) -> N
     Without options, all letters are taken. The letters stay on their topic, so rows that are sent
     back twice are answered twice.
     """
-    from penstock.dlq.redrive import Redriven, fields_of_results
-    from penstock.dlq.redrive import redrive as send_back
+    from penstock.tools.dlq.redrive import Redriven, fields_of_results
+    from penstock.tools.dlq.redrive import redrive as send_back
 
     cfg = context.load(quiet=True)
     is_dated = asked["whole"] and "date" in fields_of_results(cfg)

@@ -33,7 +33,7 @@ from penstock.commands.common_options import (
 )
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNREACHABLE, EXIT_USAGE, usage
 from penstock.messages.prediction import Failure, ObjectId, Result
-from penstock.verify.findings import counted
+from penstock.tools.verify.findings import counted
 
 # The forms are written out here. To list them from `requests` would load numpy and pyarrow, only
 # for a line of help.

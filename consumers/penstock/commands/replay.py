@@ -77,10 +77,10 @@ def replay(
     # before them.
     os.nice(NICE)
 
-    from penstock.replay.diff import Compares
-    from penstock.replay.report import render
-    from penstock.replay.run_replay import replay as work_on
-    from penstock.replay.worker_settings import Options, plan
+    from penstock.tools.replay.diff import Compares
+    from penstock.tools.replay.report import render
+    from penstock.tools.replay.run_replay import replay as work_on
+    from penstock.tools.replay.worker_settings import Options, plan
 
     cfg = context.load(quiet=sys.stderr.isatty())
     if until is not None:

@@ -109,7 +109,7 @@ def run(
 
     without_pandas()
     if until_end:
-        from penstock.jobs.until_end import run_until_end
+        from penstock.tools.jobs.until_end import run_until_end
 
         run_async(run_until_end(cfg, context.path, context.load, strict=strict, leaves=leave))
         return
@@ -127,7 +127,7 @@ def _wait_in_reserve() -> None:
 
 
 def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
-    from penstock.verify.answers.answer_lines import DryRun
+    from penstock.tools.verify.answers.answer_lines import DryRun
     from penstock.worker.dry_run import dry_run
 
     resolved = context.resolve(quiet=True)

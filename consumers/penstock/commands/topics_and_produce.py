@@ -24,7 +24,7 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.terminal_text import bar
 
 if TYPE_CHECKING:
-    from penstock.jobs.produce import Produced, Stream
+    from penstock.tools.jobs.produce import Produced, Stream
 
 
 @click.group()
@@ -119,10 +119,10 @@ def produce(
     from penstock.adapters.kafka.announcer_and_keyed_writer import announced_on
     from penstock.adapters.stores.choice import open_objects, with_clouds
     from penstock.adapters.stores.files_and_stdin import LocalObjects
-    from penstock.jobs.produce import Wanted
-    from penstock.jobs.produce import produce as announce
     from penstock.settings.inputs import stream_from
     from penstock.settings.routes import routes_of
+    from penstock.tools.jobs.produce import Wanted
+    from penstock.tools.jobs.produce import produce as announce
 
     cfg = timed(with_clouds(context.load()), time_from)
     stream_from(cfg.kafka.stream_from)

@@ -34,8 +34,8 @@ def verify(
     """Prove from the topics alone that the order was kept and nothing was lost, and count the
     duplicates. The exit code is 1 if a promise was broken.
     """
-    from penstock.verify.findings import render
-    from penstock.verify.read_topics import verify as judge
+    from penstock.tools.verify.findings import render
+    from penstock.tools.verify.read_topics import verify as judge
 
     cfg = context.load()
 

@@ -17,7 +17,7 @@ from penstock.errors import Unreachable
 if TYPE_CHECKING:
     from penstock import config
     from penstock.messages.command_json import Progress
-    from penstock.verify.answers.watch import Answer
+    from penstock.tools.verify.answers.watch import Answer
 
 
 # After Ctrl-C a request to Kafka may take this long to end.
@@ -48,8 +48,8 @@ def watch(
     Ctrl-C ends it.
     """
     from penstock.process.signals import StopSignal
-    from penstock.verify.answers.watch import Wanted
-    from penstock.verify.answers.watch import watch as follow
+    from penstock.tools.verify.answers.watch import Wanted
+    from penstock.tools.verify.answers.watch import watch as follow
 
     if until_now and since is None:
         raise click.UsageError("--until-now needs --since: from when on?")
@@ -92,7 +92,7 @@ def progress(context: Context, watch: bool, as_json: bool) -> None:
     how long the rest will take; and which errors there were. Asks only the topics and the group.
     Takes five seconds.
     """
-    from penstock.jobs.progress import progress as follow
+    from penstock.tools.jobs.progress import progress as follow
 
     cfg = context.load(quiet=True)
 
@@ -203,9 +203,9 @@ def trace(context: Context, id: str, as_json: bool) -> None:
     cfg = context.load(quiet=True)
 
     async def work() -> None:
-        from penstock.verify.answers.answer_lines import as_json as for_programs
-        from penstock.verify.answers.answer_lines import in_words
-        from penstock.verify.answers.trace import trace as follow
+        from penstock.tools.verify.answers.answer_lines import as_json as for_programs
+        from penstock.tools.verify.answers.answer_lines import in_words
+        from penstock.tools.verify.answers.trace import trace as follow
 
         found = await follow(cfg, id)
         if as_json:

@@ -21,7 +21,7 @@ from penstock.adapters.http.connections import (
     Connection,
     Host,
 )
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.forgetful_way import way_to
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.adapters.kafka.group.membership import MARGIN_S, InstanceIdWait
 from penstock.errors import EXIT_UNREACHABLE, Fatal
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 @virtual_time

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.adapters.kafka.group.membership import JoinDeadline
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Unreachable
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 REBALANCE_S, SESSION_S, TIMEOUT_S = 30.0, 8.0, 120.0
 

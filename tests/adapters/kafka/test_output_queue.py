@@ -15,7 +15,7 @@ from penstock.adapters.kafka.output_queue import (
     size_of,
 )
 from penstock.ports import Outgoing
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 MOST_BYTES = 1_000
 

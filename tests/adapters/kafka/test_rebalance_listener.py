@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 
 from penstock.adapters.kafka.assigned_partitions import Listener, Numbers, Starts
 from penstock.ports import Commit
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 class Group:

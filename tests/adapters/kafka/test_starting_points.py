@@ -6,7 +6,7 @@ import pytest
 
 from penstock.adapters.kafka.assigned_partitions import Places
 from penstock.ports import Commit, Where
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 class Member:

@@ -10,7 +10,7 @@ from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
 from penstock.core.rows.payload import JsonRows, Payload
 from penstock.errors import Rejected, Transient
 from penstock.ports import Answers
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 def rows(*elements: bytes) -> list[JsonRows]:

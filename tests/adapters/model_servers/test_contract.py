@@ -13,9 +13,9 @@ from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.adapters.model_servers.protocols import open_model
 from penstock.adapters.model_servers.torchserve import TorchServeModel
-from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Model
+from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.adapters.model_servers.contract import ModelContract
 from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.oip_server import Manner, OipServer

@@ -10,8 +10,8 @@ from yarl import URL
 from penstock import config
 from penstock.adapters.model_servers.protocols import grpc_poster, ready_made, request_of
 from penstock.core.rows.payload import Matrix
-from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_USAGE, Fatal
+from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.adapters.model_servers.contract import payload
 from tests.support.json_server import json_server
 from tests.support.oip_grpc_server import OipGrpcServer

@@ -13,10 +13,10 @@ from penstock.adapters.model_servers.protocols import open_model
 from penstock.adapters.model_servers.replicas import LOOK_AGAIN_S, LOOK_S, Endpoint, ReplicatedModel
 from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
 from penstock.core.rows.payload import Matrix, Payload
-from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import Fatal, NoAnswer, Overloaded, Transient, Unreachable, WorkerDied
 from penstock.ports import Answers, Model
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.embedded.model_server import EmbeddedModelServer
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.adapters.model_servers.contract import ModelContract
 
 PATIENCE_S = 4.0

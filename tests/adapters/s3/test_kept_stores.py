@@ -8,7 +8,7 @@ import pytest
 
 from penstock.adapters.http.connections import AGE_S, SILENCE_S
 from penstock.adapters.s3.kept_stores import MAX_STORES, KeptStores
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 class Stores:

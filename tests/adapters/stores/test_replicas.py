@@ -13,7 +13,7 @@ from penstock.adapters.stores.folder import FolderObjects
 from penstock.adapters.stores.replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, ReplicatedObjects
 from penstock.errors import EXIT_USAGE, Fatal, Poison, Unreachable
 from penstock.ports import Location, Objects
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.adapters.stores.contract import ObjectsContract, read
 from tests.adapters.stores.test_contract import FolderShelf
 

@@ -13,7 +13,7 @@ from penstock.adapters.http.connections import Connection
 from penstock.adapters.stores.transfer import SLOW_SILENCES, resuming
 from penstock.errors import Transient, Unreachable
 from penstock.ports import Location
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 PLACE = Location("bucket", "key")
 SILENCE_S = 30.0

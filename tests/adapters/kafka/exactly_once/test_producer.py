@@ -15,7 +15,7 @@ from penstock.adapters.kafka.exactly_once.producer import TransactionalProducer
 from penstock.adapters.kafka.exactly_once.transactions import KafkaTransactions
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Commit, Outgoing, Where
-from penstock.simulation.virtual_time import VirtualClock, run, virtual_time
+from penstock.tools.simulation.virtual_time import VirtualClock, run, virtual_time
 from tests.support.transaction_brokers import LAST_EPOCH, Act, Brokers, Client
 
 SOURCE: Final = Where("refs", 0)

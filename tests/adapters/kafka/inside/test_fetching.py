@@ -21,7 +21,7 @@ from penstock.adapters.kafka.inside.consumers import (
     ask_with_pauses,
 )
 from penstock.errors import Fatal
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.waiting import DEADLINE_S
 
 FIRST, SECOND = (TopicPartition("refs", number) for number in range(2))

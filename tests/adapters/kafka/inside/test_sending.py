@@ -6,7 +6,7 @@ from aiokafka import TopicPartition
 
 from penstock import config
 from penstock.adapters.kafka.inside.sending import STALE_S, give_up, producer_of, seen
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 @virtual_time

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from penstock.adapters.http.connections import AGE_S, SPREAD
 from penstock.adapters.model_servers.oip.grpc_channels import Channels
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 class Line:

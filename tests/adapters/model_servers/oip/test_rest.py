@@ -22,7 +22,7 @@ from penstock.errors import (
     Transient,
     Unreachable,
 )
-from penstock.simulation.virtual_time import virtual_time
+from penstock.tools.simulation.virtual_time import virtual_time
 from tests.adapters.model_servers.contract import expect
 from tests.support.oip_models import ROWS, Described, Outputs
 from tests.support.oip_server import Manner, OipServer

@@ -1,0 +1,286 @@
+"""Puts the services of a trial at a distance: a process of its own, which relays to each of them
+and makes what the worker sends wait.
+
+Rule: only the worker takes this way; whoever generates, reads and judges stays near. Over HTTP a
+request waits before its service sees it, and the answer passes at once: on one connection requests
+follow each other, so what a client sends after an answer begins the next request. To Kafka, whose
+requests overlap, everything waits for half of the distance in each direction, in its order; the
+brokers' own addresses are replaced by those of the relay in what they say of the cluster.
+"""
+
+import asyncio
+import math
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Literal, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from penstock import config
+from penstock.adapters.kafka.topics import brokers_of
+from penstock.errors import usage
+from penstock.tools.bench.child_processes import child, line, say, serve, stop
+
+# How far the waits of a service spread: the deviation of the logarithm of a wait. With 0.4 one
+# request in a hundred waits 2.5 x the median, which is what S3 shows within a region; servers of
+# models, whose work is always the same, spread less.
+STORE_SPREAD: Final = 0.4
+MODEL_SPREAD: Final = 0.2
+_READ_BYTES: Final = 1 << 16
+# How often the relay looks whether the bench is still there.
+LOOK_S: Final = 1.0
+# So many frames of a connection are on their way at once, at most; clients have a handful.
+_MOST_FRAMES: Final = 1_000
+# Requests whose answers name the brokers: Metadata, FindCoordinator, DescribeCluster
+# (kafka.apache.org/protocol).
+_NAMES_BROKERS: Final = frozenset({3, 10, 60})
+
+Pass = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Slow(NamedTuple):
+    """This share of the store's requests waits for so long in place of the usual wait."""
+
+    share: float = 0.0
+    ms: float = 0.0
+
+
+class Distance(Struct, frozen=True):
+    """How long a request to each service waits: the median; 0: the service stays near."""
+
+    store_ms: float = 0.0
+    model_ms: float = 0.0
+    kafka_ms: float = 0.0
+    slow: Slow = Slow()
+
+    def __bool__(self) -> bool:
+        return bool(self.store_ms or self.model_ms or self.kafka_ms or self.slow.share)
+
+    def __str__(self) -> str:
+        waits = {"store": self.store_ms, "model": self.model_ms, "Kafka": self.kafka_ms}
+        far = [f"{name} {ms:g} ms away" for name, ms in waits.items() if ms]
+        if self.slow.share:
+            far.append(f"{100 * self.slow.share:g} % of the reads take {self.slow.ms:g} ms")
+        return ", ".join(far)
+
+
+class Way(Struct, frozen=True):
+    """To one address of a service. `spread`: see `STORE_SPREAD`; without effect to Kafka. `begin`:
+    the port where it begins; 0: any free one.
+    """
+
+    host: str
+    port: int
+    kind: Literal["http", "kafka"]
+    wait_ms: float
+    spread: float = 0.0
+    slow: Slow = Slow()
+    begin: int = 0
+
+
+class Relayed(Struct, frozen=True):
+    """For each way, in their order, the port where it begins."""
+
+    ports: list[int]
+
+
+class Far(NamedTuple):
+    """The settings by which a worker takes the long way, each named as `SECTION__KEY`, and the
+    process id of the relay by its name.
+    """
+
+    settings: Mapping[str, str] = {}
+    pids: Mapping[str, int] = {}
+
+
+@asynccontextmanager
+async def at_distance(cfg: config.Config, distance: Distance) -> AsyncIterator[Far]:
+    """While the body runs, the services may be asked over a long way."""
+    if not distance:
+        yield Far()
+        return
+    store, model = urlsplit(cfg.objects.endpoint_url or ""), urlsplit(cfg.model.url)
+    ways: dict[str, Way] = {}
+    if distance.store_ms or distance.slow.share:
+        ways["store"] = _http(store, distance.store_ms, STORE_SPREAD, distance.slow)
+    if distance.model_ms:
+        ways["model"] = _http(model, distance.model_ms, MODEL_SPREAD, Slow())
+    if distance.kafka_ms:
+        if cfg.kafka.security_protocol.endswith("SSL"):
+            raise usage("--kafka-ms: what is encrypted cannot be relayed; take a plain listener")
+        for host, port in await brokers_of(cfg.kafka):
+            ways[f"kafka {host}:{port}"] = Way(host, port, "kafka", distance.kafka_ms)
+    async with relaying(list(ways.values())) as (relayed, pid):
+        ports = dict(zip(ways, relayed, strict=True))
+        settings = {}
+        if "store" in ports:
+            settings["OBJECTS__ENDPOINT_URL"] = _moved(store, ports.pop("store"))
+        if "model" in ports:
+            settings["MODEL__URL"] = _moved(model, ports.pop("model"))
+        if ports:
+            addresses = [f"{ways[name].host}:{port}" for name, port in ports.items()]
+            settings["KAFKA__BOOTSTRAP_SERVERS"] = ",".join(addresses)
+        yield Far(settings, {"distance": pid})
+
+
+@asynccontextmanager
+async def relaying(
+    ways: list[Way], launcher: Sequence[str] = ()
+) -> AsyncIterator[tuple[list[int], int]]:
+    """While the body runs, the ways may be taken. Yields the ports where they begin, in their
+    order, and the process id of their relay. `launcher`: see `children.start`.
+    """
+    task = msgspec.json.encode(ways)
+    async with child("penstock.tools.bench.distance", stdin=task, launcher=launcher) as relay:
+        yield (await line(relay, Relayed)).ports, relay.pid
+        await stop(relay)
+
+
+def _http(url: SplitResult, wait_ms: float, spread: float, slow: Slow) -> Way:
+    port = url.port or (443 if url.scheme == "https" else 80)
+    return Way(url.hostname or "", port, "http", wait_ms, spread, slow)
+
+
+def _moved(url: SplitResult, port: int) -> str:
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    return url._replace(netloc=f"{host}:{port}").geturl()
+
+
+def wait_s(way: Way, chance: random.Random) -> float:
+    """How long the next request waits."""
+    if way.slow.share and chance.random() < way.slow.share:
+        return way.slow.ms / 1000
+    return way.wait_ms * math.exp(way.spread * chance.gauss(0.0, 1.0)) / 1000
+
+
+async def _relay(ways: list[Way]) -> None:
+    """Relay until SIGTERM, or until the bench is gone: one that is killed ends no process."""
+    bench = os.getppid()
+    # The waits of two runs are the same, as far as their requests are.
+    chance = random.Random(0)
+    ports: dict[tuple[str, int], int] = {}
+    servers = []
+    for way in ways:
+        server = await asyncio.start_server(_accept(way, chance, ports), way.host, way.begin)
+        servers.append(server)
+        ports[way.host, way.port] = server.sockets[0].getsockname()[1]
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    say(Relayed(list(ports.values())))
+    while not ended.is_set() and os.getppid() == bench:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await ended.wait()
+    for server in servers:
+        server.close()
+
+
+def _accept(way: Way, chance: random.Random, ports: Mapping[tuple[str, int], int]) -> Pass:
+    async def accept(client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        try:
+            server, requests = await asyncio.open_connection(way.host, way.port)
+        except OSError:
+            answers.close()  # as the service itself would: there is nobody
+            return
+        there, back = _http_passes(way, chance) if way.kind == "http" else _kafka_passes(way, ports)
+        # A connection that one side ends or resets is an end, and ends the other side. So does the
+        # end of the relay: Python 3.11 would report the cancellation of this task as a failure.
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            try:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(_until_end(there, client, requests))
+                    both.create_task(_until_end(back, server, answers))
+            except* (OSError, asyncio.IncompleteReadError):
+                pass
+            finally:
+                requests.close()
+                answers.close()
+
+    return accept
+
+
+async def _until_end(
+    passes: Pass, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    await passes(reader, writer)
+    raise ConnectionResetError  # the other direction ends, too
+
+
+def _http_passes(way: Way, chance: random.Random) -> tuple[Pass, Pass]:
+    is_begun = False
+
+    async def there(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal is_begun
+        while part := await reader.read(_READ_BYTES):
+            if not is_begun:
+                is_begun = True
+                await asyncio.sleep(wait_s(way, chance))
+            writer.write(part)
+            await writer.drain()
+
+    async def back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal is_begun
+        while part := await reader.read(_READ_BYTES):
+            is_begun = False
+            writer.write(part)
+            await writer.drain()
+
+    return there, back
+
+
+def _kafka_passes(way: Way, ports: Mapping[tuple[str, int], int]) -> tuple[Pass, Pass]:
+    # The correlation ids of requests whose answers name brokers. They follow the size, the key and
+    # the version of a request, and the size of an answer.
+    asked: set[bytes] = set()
+    moved = {
+        host.encode() + port.to_bytes(4): host.encode() + near.to_bytes(4)
+        for (host, port), near in ports.items()
+    }
+
+    def sent(frame: bytes) -> bytes:
+        if int.from_bytes(frame[4:6]) in _NAMES_BROKERS:
+            asked.add(frame[8:12])
+        return frame
+
+    def answered(frame: bytes) -> bytes:
+        if frame[4:8] in asked:
+            asked.discard(frame[4:8])
+            for address, near in moved.items():
+                frame = frame.replace(address, near)
+        return frame
+
+    half_s = way.wait_ms / 2000
+    return _late(half_s, sent), _late(half_s, answered)
+
+
+def _late(late_s: float, change: Callable[[bytes], bytes]) -> Pass:
+    """Frames, each of them changed and sent on so much later, in their order."""
+
+    async def passes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        now = asyncio.get_running_loop().time
+        frames: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_FRAMES)
+
+        async def send() -> None:
+            while True:
+                due_s, frame = await frames.get()
+                await asyncio.sleep(due_s - now())
+                writer.write(frame)
+                await writer.drain()
+
+        async with asyncio.TaskGroup() as both:
+            both.create_task(send())
+            while True:
+                size = await reader.readexactly(4)
+                frame = size + await reader.readexactly(int.from_bytes(size))
+                await frames.put((now() + late_s, change(frame)))
+
+    return passes
+
+
+if __name__ == "__main__":
+    serve(list[Way], _relay)

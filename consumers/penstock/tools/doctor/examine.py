@@ -1,0 +1,190 @@
+"""Runs the doctor's checks one after the other. The first check is in this file: does this machine
+allow as many open files, and as much memory, as the configuration may need, and can it confine the
+decoders?
+
+Rule: the checks ask the services what a worker asks at its start, by the same code. They also ask
+the worker that runs at this configuration's address, because only a running worker knows the state
+of its streams. The checks change nothing, with two exceptions: one check writes a small object
+beside the results and removes it again; and with `fix`, missing topics are created. Owner: the
+command `doctor`.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock import config
+from penstock.adapters.http.running_worker import status_of, url_of
+from penstock.adapters.model_servers.protocols import each_endpoint
+from penstock.config.open_files import most_open_files
+from penstock.core.diagnosis.problem import BAD
+from penstock.decoders.bounds import missing
+from penstock.tools.doctor.distance import look_at_distance
+from penstock.tools.doctor.finding import Finding, run_check, run_checks
+from penstock.tools.doctor.models_and_routes import (
+    look_at_limits,
+    look_at_model,
+    look_at_routes,
+    try_first_row,
+)
+from penstock.tools.doctor.stores import (
+    look_at_allowed,
+    look_at_clock,
+    look_at_default,
+    look_at_leftovers,
+    look_at_named,
+    look_at_object,
+    look_at_results,
+)
+from penstock.tools.doctor.topics import look_at_group, look_at_progress, look_at_topics
+
+
+async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:
+    """Run the checks one after the other, and yield their findings. `urls`: the URLs of objects
+    that a worker should be able to read.
+    """
+    for one in look_at_machine(cfg, limits_here()):
+        yield one
+    for one in await run_checks("worker", partial(look_at_worker, cfg)):
+        yield one
+    are_there = True
+    for one in await run_checks("topics", partial(look_at_topics, cfg, fix=fix)):
+        are_there = are_there and one.is_well
+        yield one
+    if are_there:
+        for one in await run_checks("progress", partial(look_at_progress, cfg)):
+            yield one
+        for one in await run_checks("group", partial(look_at_group, cfg)):
+            yield one
+    readable: list[str] = []
+    async for one in _stores(cfg, urls):
+        readable += [one.what] if one.what in urls and one.is_well else []
+        yield one
+    for name, each in {"": cfg, **cfg.with_each_model()}.items():
+        suffix = f" {name}" if name else ""
+        for one_server in each_endpoint(each).values():
+            model = await run_check(f"model{suffix}", partial(look_at_model, one_server))
+            yield model
+            if model.is_well:
+                yield await run_check(f"limits{suffix}", partial(look_at_limits, one_server))
+    if cfg.routes:
+        for one in await run_checks("routes", partial(look_at_routes, cfg.after_rekey())):
+            yield one
+    answered: list[str] = []
+    for url in readable:
+        tried = await run_check(f"first row of {url}", partial(try_first_row, cfg, url))
+        answered += [url] if tried.is_well else []
+        yield tried
+    if answered and are_there:
+        yield await run_check("distance", partial(look_at_distance, cfg, answered[0]))
+
+
+async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
+    endpoint = cfg.objects.endpoint_url
+    store = await run_check("store", partial(look_at_default, cfg))
+    yield store
+    now = datetime.now(UTC)  # read after the first check, which may take seconds
+    if endpoint is not None and endpoint.startswith("http"):
+        for one in await run_checks("clock", partial(look_at_clock, endpoint, now)):
+            yield one
+    if store.is_well:
+        for one in await run_checks("buckets", partial(look_at_allowed, cfg)):
+            yield one
+    for url in urls if store.is_well else ():
+        yield await run_check(url, partial(look_at_object, cfg, url))
+    for name in cfg.stores:
+        look = partial(look_at_named, name, cfg.stores[name])
+        yield await run_check(f"stores.{name}", look)
+    if cfg.output.objects is not None:
+        template, are_well = cfg.output.objects, True
+        for one in await run_checks("results", partial(look_at_results, cfg, template)):
+            are_well = are_well and one.is_well
+            yield one
+        if are_well:
+            look_back = partial(look_at_leftovers, cfg, template, now)
+            for one in await run_checks("results", look_back):
+                yield one
+
+
+async def look_at_worker(cfg: config.Config) -> list[Finding]:
+    """The problems that the running worker reports. They are the same as on the worker's page."""
+    if not cfg.http.port:
+        return []
+    url = url_of(cfg.http)
+    status = await status_of(cfg.http)
+    if status is None:
+        said = f"none runs at {url} (http.host, http.port); one that does is asked how it is"
+        return [Finding("worker", "ok", said)]
+    return [
+        Finding(
+            "worker",
+            "wrong" if one["level"] == BAD else "mind",
+            f"{one['what']}. {one['do']}",
+        )
+        for one in status["problems"]
+    ] or [Finding("worker", "ok", f"the one at {url} says that all is well")]
+
+
+# The number of files that a worker opens in addition to those of fetches and calls: for connections
+# to Kafka's brokers, for the page and its viewers, for decoders, logs and libraries.
+OTHER_FILES: Final = 100
+# The memory that a worker needs in addition to its buffer: for the interpreter, the libraries, the
+# clients' buffers, and a decoder at work.
+BASE_BYTES: Final = 300 * config.MIB
+_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
+
+
+_UNCONFINED: Final = (
+    "this system cannot keep them from {}, so an object that takes one over could do it: "
+    "docs/formats.md, what a decoder may do"
+)
+
+
+class MachineLimits(NamedTuple):
+    """The limits of this process; None: there is no limit. `unconfined`: what the system cannot
+    keep decoders from.
+    """
+
+    files: int | None
+    memory_bytes: int | None
+    unconfined: Sequence[str] = ()
+
+
+def limits_here() -> MachineLimits:
+    text = _CGROUP.read_text().strip() if _CGROUP.is_file() else "max"
+    return MachineLimits(most_open_files(), int(text) if text.isdecimal() else None, missing())
+
+
+def look_at_machine(cfg: config.Config, limits: MachineLimits) -> list[Finding]:
+    wrong = [*_files(cfg, limits.files), *_memory(cfg, limits.memory_bytes)]
+    wrong += [Finding("decoders", "mind", _UNCONFINED.format(what)) for what in limits.unconfined]
+    return wrong or [
+        Finding("machine", "ok", "it has files, memory and all protections of the decoders")
+    ]
+
+
+def _files(cfg: config.Config, most: int | None) -> Iterator[Finding]:
+    fetches = sum(one.fetches_within(most) for one in (cfg.objects, *cfg.stores.values()))
+    calls = cfg.model.most_calls + sum(model.most_calls for model in cfg.models)
+    needed = fetches + calls + OTHER_FILES
+    if most is not None and most < needed:
+        yield Finding(
+            "open files",
+            "wrong",
+            f"the limit is {most:,}; {fetches} fetches, {calls} calls and the rest may need "
+            f"{needed:,}: ulimit -n {2 * needed}, or lower objects.most_concurrency",
+        )
+
+
+def _memory(cfg: config.Config, most: int | None) -> Iterator[Finding]:
+    needed = cfg.limits.buffer_bytes + BASE_BYTES
+    if most is not None and most < needed:
+        mib = config.MIB
+        yield Finding(
+            "memory",
+            "wrong",
+            f"the limit is {most // mib:,} MiB; limits.buffer_bytes and the worker itself may need "
+            f"{needed // mib:,}: raise the limit, or lower limits.buffer_bytes",
+        )

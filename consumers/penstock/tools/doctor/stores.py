@@ -1,0 +1,152 @@
+"""Checks the stores: do they answer, can their objects be read, can results be written, and have
+killed workers left unfinished uploads of results?
+
+Rule: the checks write nothing except one small object. It lies beside the results, under a name of
+its own, and is removed again. Owner: `examine`.
+"""
+
+import asyncio
+import secrets
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from penstock import config
+from penstock.adapters.http.server_time import server_time
+from penstock.adapters.result_stores.results import leftovers_of, open_results
+from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
+from penstock.adapters.stores.names import folder_of
+from penstock.adapters.stores.refusals import NoBucket
+from penstock.calls.outage import PROBE, ask_store
+from penstock.core.diagnosis.diagnose import CLOCK_S
+from penstock.core.records.result_template import Template, parsed
+from penstock.core.routing.store_choice import StoreChoice
+from penstock.errors import Poison, usage
+from penstock.messages.reference import SchemaError
+from penstock.messages.urls import split_url
+from penstock.ports import Location
+from penstock.tools.doctor.finding import Finding
+
+
+async def look_at_default(cfg: config.Config) -> str:
+    url = cfg.objects.endpoint_url
+    async with aclosing(open_objects(cfg)) as objects:
+        await ask_store(objects, url)
+    place = config.shown_url(url) if url else "the place that its client takes by itself"
+    return f"{place}; to see if an object is readable: penstock doctor s3://BUCKET/KEY"
+
+
+async def look_at_clock(url: str, now: datetime) -> list[Finding]:
+    """Compare our clock with the store's. If the two clocks are 15 minutes apart, the store refuses
+    all signed requests.
+    """
+    theirs = await server_time(url)
+    apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
+    if apart_s < CLOCK_S:
+        return []
+    said = (
+        f"the clock of {config.shown_url(url)} and ours are {apart_s:.0f} s apart; from 900 s on "
+        "it refuses us, and all latencies are wrong: look at both with timedatectl"
+    )
+    return [Finding("clock", "wrong", said)]
+
+
+async def look_at_allowed(cfg: config.Config) -> list[Finding]:
+    """Check that the default store has the buckets that `objects.allow` names."""
+    names = sorted({one.partition("/")[0] for one in cfg.objects.allow or () if "://" not in one})
+    found: list[Finding] = []
+    async with aclosing(open_objects(cfg, lazily=True)) as objects:
+        for bucket in names:
+            if set("*?[") & set(bucket):
+                continue
+            try:
+                await objects.part(place_of(cfg, f"s3://{bucket}/{PROBE.key}"), 0, 1)
+            except NoBucket as error:
+                said = f"objects.allow names it: {error}; correct the name, or make it"
+                found.append(Finding(f"bucket {bucket}", "wrong", said))
+            except Poison as error:
+                # Any other code says that there is no such object. That answer proves that the
+                # bucket can be read.
+                if error.code == "forbidden":
+                    said = f"objects.allow names it, and its objects may not be read: {error}"
+                    found.append(Finding(f"bucket {bucket}", "mind", said))
+    return found
+
+
+async def look_at_named(name: str, store: config.Store) -> str:
+    async with aclosing(open_store(name, store)) as objects:
+        folder = folder_of(store.url)
+        if folder is not None and not await asyncio.to_thread(Path(folder).is_dir):
+            raise usage(f"{folder} is not a folder; correct stores.{name}.url")
+        await ask_store(objects, store.endpoint_url)
+    return config.shown_url(store.url)
+
+
+async def look_at_object(cfg: config.Config, url: str) -> str:
+    location = place_of(cfg, url)
+    async with aclosing(open_objects(cfg, lazily=True)) as objects:
+        part = await objects.part(location, 0, 1)
+    return f"readable, {part.size:,} bytes"
+
+
+def place_of(cfg: config.Config, url: str) -> Location:
+    """The location of the object with this URL. Raises `Fatal` if the text is no URL."""
+    try:
+        named, bucket, key = split_url(url)
+    except SchemaError as error:
+        raise usage(str(error)) from None
+    return Location(bucket, key, store=StoreChoice(places_of_caller(cfg)).of(named, bucket, key))
+
+
+# An upload that was begun longer ago than this is a leftover, because no result takes a day.
+LEFTOVER_S: Final = 86_400
+
+
+async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
+    try:
+        names = parsed(template)
+    except ValueError as error:
+        raise usage(f"output.objects: {error}") from None
+    if "{" in names.bucket:
+        said = f"{template}; its bucket is found with the first result"
+        return [Finding("results", "ok", said)]
+    probe = Location(names.bucket, _probe_key(names))
+    async with aclosing(open_results(cfg, template)) as results:
+        kept = await results.try_write(probe)
+    if kept is None:
+        return [Finding("results", "ok", f"{template}; an object could be written and removed")]
+    said = (
+        f"{template}: an object could be written, but not removed: {kept}. A worker needs only to "
+        f"write. Remove {probe.key} of {names.bucket or 'this machine'} by hand"
+    )
+    return [Finding("results", "mind", said)]
+
+
+def _probe_key(names: Template) -> str:
+    """A new key in the folder that all results share. It must be in this folder, because rights may
+    differ from folder to folder.
+    """
+    folder = names.key.partition("{")[0].rpartition("/")
+    return f"{folder[0]}{folder[1]}penstock-doctor-{secrets.token_hex(8)}"
+
+
+async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
+    """Look for unfinished uploads of killed workers. No listing of objects shows such uploads, but
+    their storage costs money.
+    """
+    leftovers = leftovers_of(cfg, template)
+    if leftovers is None:
+        return []
+    bucket = parsed(template).bucket
+    async with aclosing(leftovers):
+        begun = await leftovers.begun(bucket) if "{" not in bucket else None
+    old = [one for one in begun or () if (now - one).total_seconds() > LEFTOVER_S]
+    if not old:
+        return []
+    said = (
+        f"{len(old):,} uploads were begun more than a day ago and never completed, the oldest on "
+        f"{min(old):%Y-%m-%d}: give the bucket a rule that aborts incomplete multipart uploads "
+        f"(aws s3api put-bucket-lifecycle-configuration --bucket {bucket})"
+    )
+    return [Finding(f"bucket {bucket}", "mind", said)]

@@ -1,0 +1,210 @@
+"""Collects everything that is wrong in a configuration: in its file, and in the environment.
+
+Rule: no service is asked, and no file but the configuration is read. A wrong setting is noted and
+left out. Then the other settings are checked again, so that one run finds all errors. Owner:
+`penstock lint`.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from pathlib import Path as File
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import fields
+
+from penstock import config
+from penstock.adapters.model_servers.protocols import open_model
+from penstock.config.all_sections import TABLES
+from penstock.config.loading import WrongSetting, resolved
+from penstock.config.unknown_keys import unknown_keys
+from penstock.config.variables import ENV_PREFIX, variable, variables
+from penstock.errors import Fatal, usage
+from penstock.scenes import settings as scenes
+from penstock.settings.inputs import check_inputs, stream_from, time_from
+from penstock.settings.results import results_for_worker
+from penstock.settings.routes import each_route, shadow_of
+from penstock.settings.worker import settings_for_worker
+from penstock.tools.lint.contradictions import contradictions
+from penstock.tools.lint.toml_lines import Path, line_of, lines_of
+
+_NAMED = re.compile(
+    r"\[\[(?P<table>\w+)\]\] number (?P<number>\d+)|\b(?P<section>[a-z]+)\.(?P<key>[a-z0-9_]+)"
+)
+# For each array of tables: the key that each of its tables must have.
+_REQUIRED: Final = {
+    name: key.name for name, kind in TABLES.items() for key in fields(kind) if key.required
+}
+
+
+class Finding(NamedTuple):
+    """`place`: the file and the line, or the environment variable. `key`: the setting, such as
+    `window.max_bytes`.
+    """
+
+    place: str
+    line: int | None
+    key: str
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.said}"
+
+
+class _Findings:
+    def __init__(self, file: File | None, lines: Mapping[Path, int]) -> None:
+        self._file = file
+        self._lines = lines
+        self.all: list[Finding] = []
+
+    def note(self, path: Path, said: str) -> None:
+        line = line_of(self._lines, path)
+        place = "configuration" if self._file is None else f"{self._file}"
+        for before in (f"configuration file {place}: ", f"{place}: ", "configuration: "):
+            said = said.removeprefix(before)
+        key = ".".join(map(str, path))
+        found = Finding(place if line is None else f"{place}:{line}", line, key, said)
+        if found not in self.all:
+            self.all.append(found)
+
+
+def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) -> list[Finding]:
+    """Check the configuration. Returns all findings, in the order of the file's lines. `streams`:
+    the names or globs of the existing streams. Raises `Fatal` if the file cannot be read.
+    """
+    text = _text(file)
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        number = int(line[1]) if line else None
+        return [Finding(f"{file}:{number}" if number else f"{file}", number, "", f"{error}")]
+    findings = _Findings(file, lines_of(text))
+    for wrong in unknown_keys(tree):
+        findings.note(wrong.path, wrong.said)
+        _leave_out(tree, wrong.path, environ)
+    known = _known(environ, findings)
+    cfg = _loaded(tree, file, known, findings)
+    if cfg is not None:
+        for refusal in refused(cfg):
+            findings.note(_named(str(refusal)), str(refusal))
+        for path, said in contradictions(cfg, streams):
+            findings.note(path, f"{_label(path)}: {said}")
+    return sorted(findings.all, key=lambda one: one.line or 0)
+
+
+def _text(file: File | None) -> str:
+    try:
+        return file.read_text(encoding="utf-8") if file is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{file}: {error}; correct --config") from None
+
+
+def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
+    """Note the wrong variables in `findings`, and return the environment without them."""
+    known = dict(environ)
+    for name, text in environ.items():
+        try:
+            list(variables({name: text}))
+        except Fatal as error:
+            findings.all.append(Finding(name, None, name, str(error)))
+            del known[name]
+    return known
+
+
+def _loaded(
+    tree: dict[str, Any], file: File | None, environ: dict[str, str], findings: _Findings
+) -> config.Config | None:
+    """Note the wrong settings in `findings`, and return the configuration without them. None: a
+    wrong setting could not be left out.
+    """
+    while True:
+        try:
+            return resolved(deepcopy(tree), file, environ).config
+        except WrongSetting as error:
+            findings.note(error.path, str(error))
+            name = f"{ENV_PREFIX}{'__'.join(map(str, error.path))}".upper()
+            if environ.pop(name, None) is None and not _leave_out(tree, error.path, environ):
+                return None
+        except Fatal as error:
+            findings.note(_named(str(error)), str(error))
+            return None
+
+
+def _leave_out(tree: dict[str, Any], path: Path, environ: Mapping[str, str]) -> bool:
+    """Remove the setting at this path. If a table of an array then lacks its required key, the key
+    gets a stand-in value, so that the tables after this one keep their numbers. Returns False if
+    the file does not have the setting.
+    """
+    required = _REQUIRED.get(str(path[0]), "")
+    *tables, last = (*path, required) if isinstance(path[-1], int) else path
+    keys: Any = tree
+    for name in tables:
+        keys = keys[name - 1] if isinstance(name, int) else keys.get(name, {})
+    removed = keys.pop(last, None)
+    if last != required or len(tables) != 2:
+        return removed is not None
+    keys[last] = f"number {tables[1]}" if required == "name" else _a_model(tree, environ)
+    return bool(removed != keys[last])
+
+
+def _a_model(tree: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """The name of the default model. It serves as a stand-in, because any route may name this
+    model.
+    """
+    name = environ.get(variable("model", "name")) or tree.get("model", {}).get("name")
+    return name if isinstance(name, str) else config.Model().name
+
+
+def refused(cfg: config.Config) -> Iterator[Fatal]:
+    """The errors with which `penstock run` or `penstock scenes` would end at its start."""
+    checks: list[Callable[[], object]] = [
+        lambda: check_inputs(cfg),
+        lambda: stream_from(cfg.kafka.stream_from),
+        lambda: time_from(cfg.kafka.time_from),
+        lambda: results_for_worker(cfg),
+        lambda: shadow_of(cfg),
+        lambda: scenes.check(cfg.scenes),
+        lambda: open_model(cfg),  # the model connects only at its first request
+    ]
+    try:
+        checks += [partial(open_model, one) for one in cfg.with_each_model().values()]
+        checks += each_route(cfg)
+    except Fatal as error:
+        yield error
+        return
+    is_refused = False
+    for check in checks:
+        try:
+            check()
+        except Fatal as error:
+            is_refused = True
+            yield error
+    if not is_refused:
+        try:
+            settings_for_worker(
+                cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1
+            )
+        except Fatal as error:
+            yield error
+
+
+def _label(path: Path) -> str:
+    """The path as text, written as in other messages: `window.max_rows`, `[[routes]] number 2`."""
+    table, *below = path
+    if not below or not isinstance(below[0], int):
+        return ".".join(map(str, path))
+    key = f": {'.'.join(map(str, below[1:]))}" if below[1:] else ""
+    return f"[[{table}]] number {below[0]}{key}"
+
+
+def _named(said: str) -> Path:
+    """The path of the first key or table that the text names."""
+    found = _NAMED.search(said)
+    if found is None:
+        return ()
+    if found["table"]:
+        return (found["table"], int(found["number"]))
+    return (found["section"], found["key"])

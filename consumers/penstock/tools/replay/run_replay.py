@@ -1,0 +1,202 @@
+"""Runs a replay, from the decision on its range to its summary.
+
+Rule: the replay runs the same pipeline as a worker. The range is decided before the pipeline
+starts. `Watch` ends the replay. Owner: the command.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.adapters.inputs.bounded_sources import BoundedSource
+from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
+from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.kafka.topics import create_topics, topic_shapes
+from penstock.calls.outage import until_answered
+from penstock.errors import usage
+from penstock.messages.command_json import Replayed, ReplayedPartition
+from penstock.pipeline.life import Pipeline
+from penstock.ports import Source
+from penstock.process.clock import SystemClock
+from penstock.process.signals import StopSignal
+from penstock.tools.replay.decided_range import decide
+from penstock.tools.replay.diff import Compares, check, difference
+from penstock.tools.replay.pacing import KeptRange, Look, Watch
+from penstock.tools.replay.worker_settings import Plan
+from penstock.worker.open_worker import Variant, open_worker, stop_signal, until_services_answered
+
+# The live group counts as behind if it leaves a message uncommitted for longer than its commit
+# interval and this time together. A pause of the garbage collector takes less, and so does a
+# rebalance, if no huge object is being read.
+SPARE_S = 2.0
+
+
+async def replay(
+    plan: Plan,
+    *,
+    behind_s: float | None = None,
+    on_look: Callable[[Look], None] = lambda _: None,
+    on_made: Callable[[str], None] = lambda _: None,
+    compares: Compares | None = None,
+) -> Replayed | None:
+    """Run to the end of the range, or until SIGTERM or SIGINT. Returns the summary, or None if the
+    replay was stopped before it began or while it compared. `behind_s`: if the live group leaves a
+    message uncommitted for longer than this, the replay waits for the group; 0: the replay never
+    waits. `compares`: if it is given, the answers are compared with the former ones at the end.
+    """
+    if compares is not None:
+        check(plan)
+    with stop_signal(plan.cfg) as stop:
+        async with open_groups(plan.cfg.kafka) as groups:
+            await _make_topics(plan, on_made)
+            whole = _Replay(plan, groups, on_look, _patience_s(plan, behind_s), compares)
+            return await whole.run(stop)
+    return None
+
+
+def _patience_s(plan: Plan, behind_s: float | None) -> float | None:
+    """How long the live group may leave a message uncommitted. None: the replay does not look at
+    the live group.
+    """
+    if behind_s is None:
+        return SPARE_S + plan.live.delivery.commit_interval_ms / 1000
+    return behind_s or None
+
+
+async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
+    """Create those of the replay's topics that are missing, with the shape of the live output
+    topic.
+    """
+    cfg, like = plan.cfg, plan.live.output.topic
+    ours = (cfg.output.topic, cfg.output.dead_letter_topic)
+    shapes = await topic_shapes(cfg.kafka, [like, *ours])
+    missing = [topic for topic in ours if topic not in shapes]
+    if not missing:
+        return
+    if like not in shapes:
+        raise usage(
+            f"there is no topic {missing[0]}, nor {like} whose shape it would get; "
+            "create it: penstock topics create"
+        )
+    for topic, _ in await create_topics(cfg.kafka, missing, shapes[like]):
+        on_made(f"created {topic} ({shapes[like].partitions} partitions, as {like})")
+
+
+@dataclass(slots=True)
+class _Counts:
+    """The counts of this process. The work of earlier processes for the same replay is not
+    counted.
+    """
+
+    rows: int = 0
+    skipped: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Replay:
+    """One replay. Call `run` once."""
+
+    plan: Plan
+    groups: Groups
+    on_look: Callable[[Look], None]
+    patience_s: float | None
+    compares: Compares | None
+    _clock: SystemClock = field(default_factory=SystemClock, init=False)
+    _counts: _Counts = field(default_factory=_Counts, init=False)
+
+    async def run(self, stop: StopSignal) -> Replayed:
+        began_s = self._clock.now()
+        start_s = self.plan.cfg.limits.start_ms / 1000
+        await until_answered("Kafka broker", self._decide, self._clock, start_s)
+        if not self._watch.is_done:
+            await self._work(stop)
+            await self._watch.ask()
+        summary = self._summary(self._clock.now() - began_s)
+        if self.compares is not None and summary.complete:
+            summary.difference = await difference(self.plan, self._decided, self.compares)
+        return summary
+
+    async def _decide(self) -> None:
+        """Decide the range, or read the range that an earlier process of the replay has decided.
+        Then ask how far the replay has come.
+        """
+        plan = self.plan
+        async with open_reader(plan.live.kafka, "read_uncommitted") as reader:
+            self._decided = await decide(plan, self.groups, reader, self._clock.wall_ms())
+        self._watch = Watch(
+            self._decided.spans,
+            self.groups,
+            self._clock,
+            KeptRange(self._decided.kept_in, self._decided.written),
+            live_group=plan.live.kafka.group,
+            group=plan.group,
+            within_s=self.patience_s,
+            on_look=self.on_look,
+        )
+        await self._watch.ask()
+
+    async def _work(self, stop: StopSignal) -> None:
+        ends = {part: span.end for part, span in self._decided.spans.items()}
+        sources: list[BoundedSource] = []
+
+        def bounded(source: Source) -> Source:
+            sources.append(BoundedSource(source, ends))
+            sources[0].is_held = True  # it is held until `Watch` has looked at the live group
+            return sources[0]
+
+        async with open_worker(self.plan.cfg, Variant(bounded, self.plan.settings)) as pipeline:
+            await until_services_answered(self.plan.cfg, pipeline)
+            stop.then(pipeline.stop)
+            try:
+                await _until_done(pipeline, self._watch, sources[0])
+            finally:
+                stop.then(None)
+                self._counts = _counted(pipeline)
+
+    def _summary(self, took_s: float) -> Replayed:
+        plan, watch, counts = self.plan, self._watch, self._counts
+        return Replayed(
+            name=plan.options.named,
+            group=plan.group,
+            to=plan.cfg.output.topic,
+            model=plan.options.model,
+            since_ms=plan.options.since_ms,
+            until_ms=plan.options.until_ms,
+            complete=watch.is_done,
+            messages=watch.look.total,
+            done=watch.look.done,
+            rows=counts.rows,
+            rejected=counts.rejected,
+            skipped=counts.skipped,
+            idle_s=round(watch.look.idle_s, 1),
+            took_s=round(took_s, 1),
+            partitions=[
+                ReplayedPartition(part.topic, part.partition, span.begin, span.end, next_offset)
+                for part, span in sorted(self._decided.spans.items())
+                for next_offset in (watch.reached.get(part, span.begin),)
+            ],
+        )
+
+
+async def _until_done(pipeline: Pipeline, watch: Watch, source: BoundedSource) -> None:
+    """Run the pipeline until a signal, until a failure, or until `Watch` finds that all is done."""
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(pipeline.run())
+        watching = tasks.create_task(watch.run(pipeline, source))
+        await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+        watching.cancel()
+        pipeline.stop()
+
+
+def _counted(pipeline: Pipeline) -> _Counts:
+    wiring = pipeline.wiring
+    registry = wiring.telemetry.registry
+    rejected = {
+        sample.labels["code"]: int(sample.value)
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "penstock_rejected_total"
+    }
+    rows = registry.get_sample_value("penstock_rows_delivered_total") or 0.0
+    return _Counts(int(rows), wiring.intake.skipped, rejected)

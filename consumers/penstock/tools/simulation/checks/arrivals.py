@@ -1,0 +1,140 @@
+"""For each record that reaches a topic, finds the life that published it, and has the record
+checked.
+
+Rule: each record is checked twice: by the life that published it, and by the outcome, which knows
+nothing of lives. Records come either from a producer or in a transaction. Owner: one simulation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import orjson
+
+from penstock.adapters.memory.objects import MemoryResults
+from penstock.ports import Outgoing
+from penstock.tools.simulation.checks.history import History
+from penstock.tools.simulation.checks.life import Life, Reached
+from penstock.tools.simulation.checks.outcome import Outcome, letters
+from penstock.tools.simulation.checks.partition_log import PartitionLog
+from penstock.tools.simulation.deployments import Deployment
+from penstock.tools.simulation.kafka.producers import Landing
+from penstock.tools.simulation.kafka.source import SimulatedSource
+from penstock.tools.simulation.kafka.topics import Accepted
+from penstock.tools.simulation.result_objects import as_rows
+from penstock.tools.simulation.scenario import OUTPUT
+
+
+@dataclass(eq=False)
+class Arrivals:
+    """Call `accept` when a worker hands a batch to its producer, and `land` when a transaction is
+    committed. `most_bytes`: the largest record that a topic takes.
+    """
+
+    logs: Sequence[PartitionLog]
+    outcome: Outcome
+    results: MemoryResults
+    history: History
+    most_bytes: int | None
+    _kept: WeakKeyDictionary[Life, set[tuple[int, str]]] = field(
+        default_factory=WeakKeyDictionary, init=False
+    )
+
+    def accept(
+        self, source: SimulatedSource[Life], deployment: Deployment, outgoing: Outgoing
+    ) -> Accepted:
+        """Check the sizes of the records now, and their content when they reach the topic. Answers
+        are checked by the life that their partition has at the time of this call.
+        """
+        self._check_sizes(source, outgoing)
+        if outgoing.topic != OUTPUT:
+            self._check_kept(source.life, outgoing)
+            return Accepted(lambda: None, lambda out: lambda: self._letters_delivered(out))
+        life = source.life(outgoing.partition)
+
+        def append(out: Outgoing) -> Callable[[], None]:
+            reached = self._published(life, deployment, out)
+            return lambda: life.acknowledged(reached)
+
+        return Accepted(life.sending, append)
+
+    def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
+        """No record may be too large for its topic, because the broker would refuse it again after
+        every restart.
+        """
+        largest = max(map(len, outgoing.values))
+        if self.most_bytes is not None and largest > self.most_bytes:
+            raise self.history.broken(
+                f"{source.name} sends a record of {largest} bytes to {outgoing.topic}, which "
+                f"takes {self.most_bytes}"
+            )
+
+    def _check_kept(self, life_of: Callable[[int], Life], outgoing: Outgoing) -> None:
+        """The bytes of a message may be in only one of the dead letters of a life. If several
+        models answer, one letter for each model may have them.
+        """
+        for value in outgoing.values:
+            if b'"value_b64":"' not in value:
+                continue
+            letter = orjson.loads(value)
+            at, model = letter["source"], letter["model"]
+            life = life_of(at["partition"])
+            kept = self._kept.setdefault(life, set())
+            if (at["offset"], model) in kept:
+                raise self.history.broken(f"{life.name} keeps {at} in several letters")
+            kept.add((at["offset"], model))
+
+    def _published(
+        self, life: Life, deployment: Deployment, outgoing: Outgoing
+    ) -> Sequence[Reached]:
+        found: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
+        self.history.note("append", f"{life.name} {found[0]['id']} +{len(found)}")
+        of_rows = not deployment.terms.from_first_row
+        records = list(as_rows(found, self.results, self.history, of_rows=of_rows))
+        self._check_models(life, deployment, records)
+        reached = life.published(records)
+        self.outcome.add(records, deployment.terms.truths, once=deployment.terms.exactly_once)
+        return reached
+
+    def _check_models(
+        self, life: Life, deployment: Deployment, records: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Each stream must be answered by the models that its route names."""
+        routes = deployment.settings.routes
+        if routes is None:
+            return
+        self.history.counts["several models"] += 1
+        for record in records:
+            models = routes.of(record["stream"], None, None)
+            self.history.counts["fan-out"] += len(models) > 1
+            if record["row"] is not None and record["model"] not in models:
+                raise self.history.broken(
+                    f"{life.name}: {record['id']} is answered by {record['model']}, not by {models}"
+                )
+
+    def land(self, source: SimulatedSource[Life], deployment: Deployment, landing: Landing) -> None:
+        """A transaction is committed, so readers now see all its records. No row of them may have
+        come before.
+        """
+        lives = {life.partition: life for life, _ in landing.positions}
+        for out in landing.outgoing:
+            self._check_sizes(source, out)
+            if out.topic == OUTPUT:
+                life = lives[out.partition]
+                life.acknowledged(self._published(life, deployment, out))
+            else:
+                self._check_kept(lives.__getitem__, out)
+                self._letters_delivered(out)
+        if self.outcome.repeated_once:
+            raise self.history.broken(f"{source.name} publishes again what was published")
+        self.history.counts["shared transaction"] += len(lives) > 1
+        for life, position in landing.positions:
+            life.committed(position)
+            self.history.note("transaction", f"{life.name} {life.partition} {position}")
+
+    def _letters_delivered(self, outgoing: Outgoing) -> None:
+        for value in outgoing.values:
+            found = orjson.loads(value)
+            self.history.note("letter", found["code"])
+            self.logs[found["source"]["partition"]].letters.update(letters(found))

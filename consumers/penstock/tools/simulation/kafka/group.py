@@ -1,0 +1,281 @@
+"""The consumer group in memory: its coordinator, members, generations, positions, transactions.
+
+Rule: the group acts like Kafka's coordinator. A rebalance waits until every member has handed back
+its partitions, up to a deadline. A member that is silent or late is expelled, and finds out later.
+A commit from another generation is refused. If a member has handed back and waits for the next
+generation, a commit from it breaks a promise, because with Kafka such a commit would begin another
+rebalance. Owner: the simulation.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from penstock.ports import Commit
+from penstock.tools.simulation.checks.history import History
+from penstock.tools.simulation.kafka.topics import Topic
+
+SESSION_S = 8.0
+# Members that join within this time share one rebalance.
+GATHERING_S = 0.05
+# In this share of all cases a partition stays with its member. Otherwise its owner is drawn at
+# random.
+STAYS = 0.5
+# If a transaction is open for longer than this, the broker takes it back.
+TRANSACTION_S = 30.0
+
+
+class Member(Protocol):
+    """A member as the coordinator sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def patience_s(self) -> float:
+        """How long the member may take to hand back its partitions."""
+        ...
+
+    def hand_back(self) -> asyncio.Future[None]:
+        """Ask for all partitions back. The future is done when the member will no longer commit in
+        the old generation.
+        """
+        ...
+
+    def take_over(self, generation: int, partitions: Sequence[int]) -> None: ...
+
+
+class Open:
+    """A transaction of a member. It is open until it is either decided or taken back."""
+
+    def __init__(self, member: Member, positions: Mapping[int, Commit], began_s: float) -> None:
+        self.member = member
+        self.positions = positions
+        self.began_s = began_s
+        self.place = 0
+        self.is_decided = False
+        self.is_taken_back = False
+
+
+class Group:
+    """Run `coordinate` as the group's only task. `only`: the partitions of the group; empty: the
+    whole topic.
+    """
+
+    def __init__(
+        self, topic: Topic, random: Random, history: History, only: Sequence[int] = ()
+    ) -> None:
+        self._only = only
+        self.committed: dict[int, Commit] = {}
+        self.generation = 0
+        # For each partition, the operator's words about its stopped lines.
+        self.said: dict[int, str] = {}
+        self._moved: dict[int, Commit] = {}
+        # For each partition: everything before this offset was answered. If an operator moves a
+        # position forward, this offset does not change.
+        self._reached: dict[int, int] = {}
+        self._written: dict[int, Commit] = {}
+        self._topic = topic
+        self._random = random
+        self._history = history
+        self._members: dict[Member, None] = {}
+        self._owners: dict[int, Member] = {}
+        # Members whose last commit was refused.
+        self._fenced: set[Member] = set()
+        # All open transactions. `_pending`: for each partition, the transactions that will move its
+        # position, in the order in which their positions arrived. `_places`: for each partition,
+        # the place in this order of the transaction or commit that moved the position last.
+        self._open: dict[Open, None] = {}
+        self._pending: dict[int, list[Open]] = {}
+        self._places: dict[int, int] = {}
+        self._place = 0
+        self._wanted = asyncio.Event()
+        self._handing: dict[Member, asyncio.Future[None]] = {}
+
+    def __contains__(self, member: Member) -> bool:
+        return member in self._members
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        return self._only or range(len(self._topic.records))
+
+    def join(self, member: Member) -> None:
+        if member not in self._members:
+            self._history.note("join", member.name)
+            self._members[member] = None
+        self._wanted.set()
+
+    def leave(self, member: Member) -> None:
+        """Remove the member, because it leaves by itself, or because its session is over."""
+        if self._members.pop(member, member) is None:
+            self._history.note("leave", member.name)
+            self._wanted.set()
+            if member in self._handing and not self._handing[member].done():
+                self._handing[member].set_result(None)
+
+    def rebalance(self) -> None:
+        self._wanted.set()
+
+    def start(self, partition: int) -> Commit:
+        return self.committed.get(partition, Commit(0))
+
+    def move(self, partition: int, offset: int) -> None:
+        """Move the position, but keep its metadata. This happens when an operator moves a position,
+        or when a topic is deleted and made again.
+        """
+        if self.is_undecided(partition):
+            return  # otherwise the end of a transaction would move it again
+        before = self.start(partition)
+        self._reached[partition] = min(offset, self.reached(partition))
+        moved = Commit(offset, before.metadata)
+        if moved != before:
+            self.committed[partition] = self._moved[partition] = moved
+        self._history.note("move", f"{partition} {moved}")
+
+    # What follows is about transactions.
+
+    def is_undecided(self, partition: int) -> bool:
+        """True while a transaction may still move the position. Until then no owner may begin
+        there.
+        """
+        return bool(self._pending.get(partition))
+
+    def decided(self, partition: int) -> Commit:
+        """The committed position; if a decided transaction is about to move it, the position after
+        the move.
+        """
+        ended = [one for one in self._pending.get(partition, ()) if one.is_decided]
+        return ended[-1].positions[partition] if ended else self.start(partition)
+
+    def begin(self, member: Member, positions: Mapping[int, Commit]) -> Open:
+        loop = asyncio.get_running_loop()
+        opened = Open(member, positions, loop.time())
+        self._open[opened] = None
+        loop.call_later(TRANSACTION_S, self.take_back, opened)
+        return opened
+
+    def stage(self, opened: Open, generation: int) -> bool:
+        """The positions of the transaction arrive at the group. Returns False if the group has gone
+        on without the member.
+        """
+        member = opened.member
+        if opened.is_taken_back or generation != self.generation or member not in self._members:
+            self._history.note("fenced transaction", f"{member.name} {opened.positions}")
+            self._fenced.add(member)
+            return False
+        self._fenced.discard(member)
+        opened.place = self._place = self._place + 1
+        for partition in opened.positions:
+            assert self._owners[partition] is member
+            self._pending.setdefault(partition, []).append(opened)
+        return True
+
+    def decide(self, opened: Open, marked_in_s: float) -> bool:
+        """Commit the transaction, unless it was taken back. The positions move after
+        `marked_in_s`.
+        """
+        if opened.is_taken_back:
+            return False
+        opened.is_decided = True
+        asyncio.get_running_loop().call_later(marked_in_s, self._move_with, opened)
+        return True
+
+    def _move_with(self, opened: Open) -> None:
+        self._forget(opened)
+        for partition, position in opened.positions.items():
+            if self._places.get(partition, 0) < opened.place:
+                self._places[partition] = opened.place
+                self.put(partition, position)
+
+    def take_back(self, opened: Open) -> None:
+        if not opened.is_decided and opened in self._open:
+            self._history.note("taken back", f"{opened.member.name} {opened.positions}")
+            opened.is_taken_back = True
+            self._forget(opened)
+
+    def take_back_older(self, than_s: float) -> None:
+        """Take back all transactions that were begun at least `than_s` ago, whichever member has
+        begun them. A living member repeats its transaction.
+        """
+        latest_s = asyncio.get_running_loop().time() - than_s
+        for opened in [one for one in self._open if one.began_s <= latest_s]:
+            self.take_back(opened)
+
+    def _forget(self, opened: Open) -> None:
+        self._open.pop(opened, None)
+        for waiting in self._pending.values():
+            if opened in waiting:
+                waiting.remove(opened)
+
+    def reached(self, partition: int) -> int:
+        return self._reached.get(partition, 0)
+
+    def worth(self, partition: int, start: Commit) -> Commit:
+        """The part of a position that a worker may use. If an operator has moved the position, only
+        the offset may be used, unless a worker has written the same position as well.
+        """
+        is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
+        return Commit(start.next_offset) if is_moved else start
+
+    def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
+        """Accept a commit. Returns False if the group has gone on without this member."""
+        if generation != self.generation or member not in self._members:
+            self._history.note("fenced", member.name)
+            self._fenced.add(member)
+            return False
+        if member in self._handing and self._handing[member].done():
+            self._history.broken(f"{member.name} commits after it has handed back")
+            return False
+        self._fenced.discard(member)
+        for partition, commit in commits.items():
+            assert self._owners[partition] is member
+            self._history.note("commit", f"{member.name} {partition} {commit}")
+            self._places[partition] = self._place = self._place + 1
+            self.put(partition, commit)
+        return True
+
+    def owned(self, member: Member, partition: int) -> bool:
+        """True if this member was the last owner of the partition, and its last commit was
+        accepted. The member may have left since.
+        """
+        return member not in self._fenced and self._owners.get(partition) is member
+
+    def put(self, partition: int, commit: Commit) -> None:
+        """Write the position of a partition, from a commit or from a transaction."""
+        self.committed[partition] = self._written[partition] = commit
+        if commit.next_offset <= self._topic.end(partition):
+            self._reached[partition] = commit.next_offset
+
+    async def coordinate(self) -> None:
+        while True:
+            await self._wanted.wait()
+            await asyncio.sleep(self._random.uniform(0.0, GATHERING_S))
+            self._wanted.clear()
+            if self._members:
+                await self._rebalance()
+
+    async def _rebalance(self) -> None:
+        self._handing = {member: member.hand_back() for member in self._members}
+        patience_s = max(member.patience_s for member in self._handing)
+        await asyncio.wait(self._handing.values(), timeout=patience_s)
+        for member, handed in self._handing.items():
+            if not handed.done():
+                self.leave(member)
+        self.generation += 1
+        # A member that joined during the hand-back takes part in the next rebalance.
+        members = [one for one in self._handing if one in self._members]
+        self._handing = {}
+        if not members:
+            return
+        self._owners = {number: self._owner(number, members) for number in self.partitions}
+        self._history.note("generation", f"{self.generation} {len(members)} members")
+        for member in members:
+            numbers = [number for number, owner in self._owners.items() if owner is member]
+            member.take_over(self.generation, numbers)
+
+    def _owner(self, partition: int, members: Sequence[Member]) -> Member:
+        before = self._owners.get(partition)
+        if before is not None and before in members and self._random.random() < STAYS:
+            return before
+        return self._random.choice(members)

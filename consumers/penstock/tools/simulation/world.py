@@ -1,0 +1,313 @@
+"""Holds what lasts longer than a worker (topics, group, bucket, models, faults); makes the workers.
+
+Rule: every service that a worker uses is made here, and tells the checks what reaches it. Owner:
+one simulation.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
+from penstock.core.health.hedging import LEAST_ANSWERS
+from penstock.core.rows.payload import Payload
+from penstock.decoders.simulated import DecodersAtHand
+from penstock.pipeline.life import Pipeline
+from penstock.pipeline.settings import Settings
+from penstock.pipeline.wiring import Wiring
+from penstock.ports import Adapters, Answers, Guest, Record, Transactions
+from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.bucket import Bucket, Draws
+from penstock.tools.simulation.checks.arrivals import Arrivals
+from penstock.tools.simulation.checks.bounds import Bounds
+from penstock.tools.simulation.checks.history import History
+from penstock.tools.simulation.checks.life import Life
+from penstock.tools.simulation.checks.outcome import Outcome
+from penstock.tools.simulation.checks.partition_log import PartitionLog
+from penstock.tools.simulation.deployments import Deployment, Deployments, drawn_troubles
+from penstock.tools.simulation.kafka.group import Group
+from penstock.tools.simulation.kafka.producers import SimulatedProducers
+from penstock.tools.simulation.kafka.source import SimulatedSource
+from penstock.tools.simulation.kafka.topics import SimulatedSink, Topic
+from penstock.tools.simulation.process_and_faults import (
+    FaultInjector,
+    Faults,
+    Process,
+    drawn_faults,
+)
+from penstock.tools.simulation.result_objects import SimulatedResults, drawn_plan
+from penstock.tools.simulation.scenario import FAN_OUT, Scenario
+from penstock.tools.simulation.shadow import ShadowSink, SimulatedShadow, drawn_shadow
+from penstock.tools.simulation.unreliable_services import SimulatedModel, SimulatedObjects
+from penstock.tools.simulation.virtual_time import VirtualClock, inline
+from penstock.tools.simulation.worker import Worker
+
+# The largest record in worlds with small records. A dead letter that names 300 ranges of rows does
+# not fit.
+MOST_RECORD_BYTES = 6_000
+# How often transfers break in worlds where objects are replaced. The share is high, so that the
+# next try often meets a replaced object.
+OFTEN = 0.2
+# The share of the worlds in which two models answer the same rows. The share is small, because a
+# world with two models takes twice the time.
+FANNED_OUT = 0.15
+# In this share of the worlds some reads of the store are slow, with this chance for each.
+SLOW_READS = 0.3
+SLOW_SHARE = 0.03
+# In this share of the worlds store and model are as far away as in a cloud.
+DISTANT = 0.5
+STORE_S, MODEL_S = 0.030, 0.050
+# How far beyond a partition's end a position is moved: so far that the end never reaches it.
+FAR = 1_000
+
+
+class World:
+    """`announce` appends messages; `hire` makes workers; `look` checks the bounds after every turn
+    of the loop.
+    """
+
+    def __init__(self, seed: int, scenario: Scenario) -> None:
+        def source(part: str) -> Random:
+            """Each part has a random source of its own, so that a change in one part does not
+            change what the others draw.
+            """
+            return Random(f"{seed}/{part}")
+
+        self.random = source("storm")
+        self.history = History(seed)
+        self.troubles = drawn_troubles(source("kind"))
+        self.workers: list[Worker] = []
+        objects = MemoryObjects(chunk_bytes=self.random.choice((64, 256, 1024, 8192)))
+        objects.versioned = self.random.random() < 0.3
+        self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
+        self.results = MemoryResults()
+        self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
+        # Worlds with small records have no result objects, because a row that fits into a result
+        # may not fit into a record.
+        plan = None if self.troubles.small_records else drawn_plan(source("results"))
+        self.deployments = Deployments(
+            source("settings"),
+            scenario,
+            self.troubles,
+            exactly_once=self.random.random() < 0.3,
+            chunk_bytes=objects.chunk_bytes,
+            most_bytes=self._most_bytes,
+            results=plan,
+            fans_out=self._fan is not None,
+        )
+        self.topic = Topic(self.deployments.now.settings.input_partitions)
+        self._unsteady: dict[str, set[str]] = defaultdict(set)
+        self.logs = [self._log(records) for records in self.topic.records]
+        self.outcome = Outcome(self.logs)
+        drawn = drawn_faults(self.random)
+        if self.troubles.objects:
+            drawn = replace(drawn, body_breaks=OFTEN)
+        if source("reads").random() < SLOW_READS:
+            drawn = replace(drawn, slow_read=SLOW_SHARE)
+        if source("distance").random() < DISTANT:
+            drawn = replace(drawn, store_s=STORE_S, model_s=MODEL_S)
+        self.injector = FaultInjector(drawn, source("weather"))
+        self.injector_of_others = self._injector_of_others(drawn, source("other models"))
+        self._margin_s = self.random.choice((0.1, 10.0))
+        self.group = Group(self.topic, source("group"), self.history)
+        self._arrivals = Arrivals(
+            self.logs, self.outcome, self.results, self.history, self._most_bytes
+        )
+        self.bucket = Bucket(
+            objects,
+            scenario,
+            self.troubles,
+            self.deployments,
+            self.history,
+            self._unsteady,
+            draws=Draws(self.random, source("load"), source("poison"), source("spoil")),
+        )
+        self._answer = scenario.answer
+        self._has_shadows, self._of_shadows = scenario.shadow, source("shadows")
+        self._jitter = source("jitter").random
+        self._telemetry = Telemetry()
+        self._clock = VirtualClock()
+        self._bounds = Bounds(self.logs, self.history)
+        self._deployment_of: dict[Worker, Deployment] = {}
+
+    @staticmethod
+    def _injector_of_others(drawn: Faults, random: Random) -> FaultInjector:
+        """The faults of the models besides the default one. These models may be away nearly all the
+        time.
+        """
+        is_away = random.random() < 0.5
+        return FaultInjector(replace(drawn, model_away=0.97) if is_away else drawn, random)
+
+    def calm(self) -> None:
+        """From now on nothing fails."""
+        self.injector.stop()
+        self.injector_of_others.stop()
+
+    @property
+    def reads_sent_again(self) -> int:
+        totals = self._telemetry.replicas.hedged.totals.values()
+        return sum(sum(outcomes.values()) for outcomes in totals)
+
+    @property
+    def partitions(self) -> int:
+        return len(self.topic.records)
+
+    def deployment(self, worker: Worker) -> Deployment:
+        return self._deployment_of[worker]
+
+    def _log(self, records: Sequence[Record]) -> PartitionLog:
+        log = PartitionLog(records, self._fan)
+        log.unsteady = self._unsteady
+        return log
+
+    def announce(self) -> None:
+        """Append the next message to any partition."""
+        value = self.bucket.message()
+        gap = self.random.choice((0, 0, 0, 1, 5))
+        key = self.random.choice((None, b"k"))
+        record = self.topic.append(self.random.randrange(self.partitions), key, value, gap)
+        log = self.logs[record.partition]
+        self.deployments.announced(record, log.objects(len(log.records) - 1))
+        self.history.note("announce", f"{record.partition}/{record.offset} {value!r:.70}")
+
+    def grow(self) -> None:
+        """Add a partition to all topics."""
+        self.topic.grow()
+        self.logs.append(self._log(self.topic.records[-1]))
+        self.deployments.grow(self.partitions)
+        self.history.note("partition", str(self.partitions))
+        self.group.rebalance()
+
+    def leave_gap(self) -> None:
+        """Use up an offset without a record, as the end of a producer's transaction does."""
+        number = self.random.randrange(self.partitions)
+        self.topic.leave_gap(number)
+        self.logs[number].gap_end = self.topic.end(number)
+
+    def move(self) -> None:
+        """While no worker reads, move the group's position in a partition back, or too far
+        forward.
+        """
+        number = self.random.randrange(self.partitions)
+        before = self.group.reached(number)
+        beyond = self.topic.end(number) + FAR
+        self.group.move(number, self.random.choice((beyond, self.random.randint(0, before))))
+        self.outcome.again(number)
+
+    def change(self) -> None:
+        """Workers that are hired from now on have other settings."""
+        self.deployments.change(self.partitions)
+        terms = self.deployments.now.terms
+        terms_on = [
+            name for name in ("by_stream", "exactly_once", "markers") if getattr(terms, name)
+        ]
+        self.history.note("change", f"{terms.truths.options.rules} {terms_on}")
+
+    def hire(self) -> Worker:
+        """Make a new worker, which does not run yet."""
+        name, process, injector = f"w{len(self.workers)}", Process(), self.injector
+        deployment, bucket = self.deployments.now, self.bucket
+        source = SimulatedSource(
+            name,
+            self.topic,
+            self.group,
+            lambda name, number, start: Life(
+                self.logs[number], name, number, start, deployment.terms, self.history
+            ),
+            process,
+            injector,
+            self.history,
+            drain_s=deployment.settings.times.drain_s,
+            margin_s=self._margin_s,
+            exactly_once=deployment.terms.exactly_once,
+            is_in_trouble=self.troubles.broker,
+        )
+        objects = SimulatedObjects(
+            bucket.objects, bucket.cursed, bucket.cut, bucket.broke, process, injector
+        )
+        models = {
+            model: SimulatedModel(
+                self._ask, process, injector if model is None else self.injector_of_others
+            )
+            for model in deployment.settings.terms
+        }
+        others = {name: model for name, model in models.items() if name is not None}
+        sink = SimulatedSink(
+            lambda: self.partitions,
+            lambda out: self._arrivals.accept(source, deployment, out),
+            self._most_bytes,
+            process,
+            injector,
+            is_slow=self.troubles.broker,
+        )
+        settings, guest = self._shaded(deployment.settings, process)
+        wiring = Wiring(
+            settings,
+            Adapters(
+                source,
+                objects,
+                models[None],
+                sink,
+                self._clock,
+                self._transactions(source, deployment, process),
+                results=SimulatedResults(self.results, process, injector),
+                models=others,
+                shadow=guest,
+            ),
+            self._telemetry,
+            decoders=DecodersAtHand(most=2),
+            offload=inline,
+            jitter=self._jitter,
+            draw=self._of_shadows.random,
+            raises=True,
+        )
+        # As if the worker had read objects before: it lives too short to learn what is late.
+        for hedging in wiring.hedgings.values():
+            for _ in range(LEAST_ANSWERS):
+                hedging.answered(None, 0.0)
+        pipeline = Pipeline(wiring)
+        worker = Worker(pipeline, source, objects, [*models.values()], sink, process, self.group)
+        self.workers.append(worker)
+        self._deployment_of[worker] = deployment
+        return worker
+
+    def _shaded(self, settings: Settings, process: Process) -> tuple[Settings, Guest | None]:
+        if not self._has_shadows:
+            return settings, None
+        random = self._of_shadows
+        shadow = SimulatedShadow(self._ask, process, random, self.history.counts)
+        plan = drawn_shadow(random)
+        return replace(settings, shadow=plan), Guest(shadow, ShadowSink(process, random))
+
+    def _transactions(
+        self, source: SimulatedSource[Life], deployment: Deployment, process: Process
+    ) -> Transactions | None:
+        if not deployment.terms.exactly_once:
+            return None
+        producers = SimulatedProducers(
+            source,
+            self.group,
+            lambda landing: self._arrivals.land(source, deployment, landing),
+            process,
+            self.injector,
+            is_slow=self.troubles.broker,
+        )
+        return Transactions(producers, source)
+
+    def _ask(self, payloads: Sequence[Payload]) -> Answers:
+        """The answers of one call to all payloads. Their rows count as one list of rows."""
+        values: list[bytes] = []
+        errors: dict[int, str] = {}
+        for payload in payloads:
+            answers = self._answer(payload)
+            errors |= {len(values) + index: text for index, text in answers.errors.items()}
+            values += answers.values
+        return Answers(values, errors)
+
+    def look(self) -> None:
+        """Check, between two turns of the loop, that nothing in flight is above its limit."""
+        self._bounds.turn()
+        for worker in self.workers:
+            if worker.process.alive:
+                self._bounds.check(worker, self._deployment_of[worker])

@@ -1,0 +1,189 @@
+"""Follows one answer back through the topics: from a scene to its frames, or from a row to its
+object and its dead letter. Also tells when Kafka got each record.
+
+Rule: nothing is committed. Workers are asked only for values that the topics do not keep. If the
+records of a partition are in the order of the input, a record is found by halving the range. If
+they are in another order, all records since the message are read. Owner: `penstock trace`.
+"""
+
+import re
+from collections.abc import Collection
+from contextlib import aclosing
+from functools import partial
+from typing import NamedTuple
+
+from penstock import config
+from penstock.adapters.http.running_worker import Way, way_of
+from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
+from penstock.encodings.output_values import records_of
+from penstock.errors import usage
+from penstock.messages.prediction import Source, decode_prediction
+from penstock.messages.reference import SchemaError
+from penstock.messages.scene import Scene, decode_scene
+from penstock.messages.traceparent import in_headers, read
+from penstock.tools.verify.answers.search import (
+    ANSWER,
+    Found,
+    Near,
+    found_at,
+    of_answer,
+    of_letter,
+    place_of,
+)
+from penstock.tools.verify.records_and_open_objects import id_of
+
+_SCENE = re.compile(r".+/(?P<time>-?\d+)")
+# The search for frames begins this long before the time of their scene. The search for a scene
+# begins this long before the time that the scene shows. Deadlines and differences between clocks
+# are shorter than this.
+MARGIN_MS = 60_000
+
+
+class Frame(NamedTuple):
+    """A member of a scene, with the answer to the frame that it sent."""
+
+    member: str
+    status: str
+    id: str | None
+    answer: Found | None
+
+
+class Trace(NamedTuple):
+    """`asked`: the input record that was answered. `scene`: the scene whose id was given, or the
+    scene that was the input record. `next_offset`: the group's next offset in the input partition
+    of `asked`. `trace_id`: the id of the trace that has the object's spans, if the answer names it.
+    `way`: the object's times in each stage, as the worker remembers them; or the reason why no
+    worker told them.
+    """
+
+    id: str
+    answer: Found | None
+    asked: Found | None
+    scene: Found | None
+    frames: list[Frame]
+    letter: Found | None = None
+    next_offset: int | None = None
+    trace_id: str | None = None
+    way: Way | str | None = None
+
+
+async def trace(cfg: config.Config, id: str) -> Trace:
+    """Follow the answer or the scene with this id. Raises `Fatal` (exit 2) if the text is no id, or
+    if no topic has the record.
+    """
+    async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
+        if found := ANSWER.fullmatch(id):
+            return await _answer(cfg, reader, id, found)
+        if found := _SCENE.fullmatch(id):
+            scene = await _scene(cfg, reader, id, int(found["time"]))
+            return Trace(id, None, None, scene, await _frames(cfg, reader, scene))
+    raise usage(
+        f"{id} is not an id: an answer's is topic/partition/offset/object/row, a scene's site/time"
+    )
+
+
+async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[str]) -> Trace:
+    source = Source(parts["topic"], int(parts["partition"]), int(parts["offset"]))
+    wanted = place_of(source.offset, int(parts["object"]), parts["row"])
+    async with reader.prober() as prober:
+        asked = await _asked(reader, prober, source)
+        near = Near(reader, prober, source)
+        answer = await near.find(cfg.output.topic, wanted, partial(of_answer, source))
+        if answer is None and _may_be_elsewhere(cfg):
+            ids = {id, f"{id.rpartition('/')[0]}/-"}
+            since = await reader.spans_since(cfg.output.topic, asked.at_ms)
+            answers = await _by_id(reader, cfg.output.topic, since, ids)
+            answer = answers.get(id) or next(iter(answers.values()), None)
+        letter = None
+        if answer is None or decode_prediction(answer.value).error is not None:
+            topic = cfg.output.dead_letter_topic
+            letter = await near.find(topic, wanted, partial(of_letter, source))
+    committed = (await reader.committed(source.topic, [source.partition])).get(source.partition)
+    scene = asked if _as_scene(asked.value) is not None else None
+    return Trace(
+        id,
+        answer,
+        asked,
+        scene,
+        await _frames(cfg, reader, asked) if scene is not None else [],
+        letter,
+        None if committed is None else committed.next_offset,
+        _trace_id(answer),
+        await _way(cfg, id, answer),
+    )
+
+
+async def _asked(reader: Reader, prober: Prober, source: Source) -> Found:
+    topic, partition, offset = source.topic, source.partition, source.offset
+    begin, end = (await reader.spans(topic)).get(partition, (0, 0))
+    if begin <= offset < end:
+        for record in await prober.at(topic, partition, offset):
+            if record.offset == offset:
+                return found_at(topic, record)
+    raise usage(f"{topic} has no record {partition}/{offset}")
+
+
+def _may_be_elsewhere(cfg: config.Config) -> bool:
+    """True if answers may be in another partition, or in another order, than their messages."""
+    return cfg.output.partitioning != "same" or cfg.output.order != "partition"
+
+
+async def _way(cfg: config.Config, id: str, answer: Found | None) -> Way | str | None:
+    if answer is None:
+        return None
+    model = decode_prediction(answer.value).model
+    return await way_of(cfg.http, id, model, cfg.output.topic)
+
+
+def _trace_id(answer: Found | None) -> str | None:
+    text = in_headers(answer.headers) if answer is not None else None
+    caller = read(text) if text else None
+    return None if caller is None else f"{caller.trace_id:032x}"
+
+
+async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Found:
+    """Look near the time that the scene shows. If the scene is not there, look on the whole topic:
+    a scene made from a replay of old records was written much later than the time that it shows.
+    """
+    topic = cfg.scenes.topic
+    for spans in (await reader.spans_since(topic, time - MARGIN_MS), await reader.spans(topic)):
+        found = await _by_id(reader, topic, spans, {id})
+        if found:
+            return found[id]
+    raise usage(f"{topic} has no scene {id}")
+
+
+async def _frames(cfg: config.Config, reader: Reader, found: Found) -> list[Frame]:
+    scene = _as_scene(found.value)
+    assert scene is not None
+    topic = cfg.scenes.input_topic
+    ids = {seat.id for seat in scene.members.values() if seat.id is not None}
+    since = await reader.spans_since(topic, found.at_ms - MARGIN_MS)
+    answers = await _by_id(reader, topic, since, ids)
+    return [
+        Frame(name, seat.status, seat.id, answers.get(seat.id or ""))
+        for name, seat in scene.members.items()
+    ]
+
+
+async def _by_id(
+    reader: Reader, topic: str, spans: Spans, ids: Collection[str]
+) -> dict[str, Found]:
+    """For each of the ids that is found: the first record with this id."""
+    found: dict[str, Found] = {}
+    async with aclosing(reader.records(topic, spans)) as records:
+        async for record in records:
+            for value in records_of(record.value or b""):
+                id = id_of(value)
+                if id in ids and id not in found:
+                    found[id] = found_at(topic, record)._replace(value=value)
+            if len(found) == len(ids):
+                break
+    return found
+
+
+def _as_scene(value: bytes) -> Scene | None:
+    try:
+        return decode_scene(value)
+    except SchemaError:
+        return None
