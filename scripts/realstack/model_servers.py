@@ -19,7 +19,7 @@ from realstack.prerequisites import run, torch_python, venv_python
 from realstack.service import Launch, NotReady, Ports
 
 SETTINGS = layout.ROOT / "deploy" / "docker" / "torchserve"
-HANDLERS = layout.ROOT / "consumers" / "penstock" / "handlers"
+HANDLERS = layout.ROOT / "consumers" / "penstock" / "tools" / "handlers"
 REQUIREMENTS = SETTINGS / "requirements.txt"
 MODEL = "rows"
 TORCHVISION = "torchvision"

@@ -25,7 +25,7 @@ from tests.support.worker import environment, running_worker
 FRAMES = int(os.environ.get("FRAMES", "15"))
 PERIOD_S = 1 / 20
 TORCH = ROOT / "tests" / "support" / "torch_images.py"
-SHIPPED = ROOT / "consumers" / "penstock" / "handlers" / "rows_handler.py"
+SHIPPED = ROOT / "consumers" / "penstock" / "tools" / "handlers" / "rows_handler.py"
 # A lost frame is waited for as long as TorchServe takes for all of them on a busy machine.
 WITHIN_S = 60 + FRAMES
 TOLERANCE = 1e-5

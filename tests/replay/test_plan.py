@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from penstock.tools.replay.worker_settings import Options, Plan, plan
 
 from penstock import config
 from penstock.config.model_sections import NamedModel
 from penstock.errors import Fatal
+from penstock.tools.replay.worker_settings import Options, Plan, plan
 
 LIVE = config.Config(
     models=[NamedModel(name="rows-v2", served_as="rows2", url="http://v2:8080")],
