@@ -1,5 +1,5 @@
 """What an object client meets, and what the worker does then: one table, proven by
-`test_store_table.py` for every client and printed in docs/operations.md.
+`test_store_table.py` for every client and printed in docs/stores.md.
 
 Rule: a row is a kind of answer with all its forms; `but` names the clients that differ, and how.
 """

@@ -23,7 +23,7 @@ LARGE = b"1,2\n" * (9 << 18)
 # Impatient only with silence. A busy machine was seen to need half a second for the first byte of
 # an answer that is silent only later.
 IMPATIENT_S, PATIENT_S = 2.0, 20.0
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "stores.md"
 
 
 def client(name: str, url: str, read_timeout_s: float) -> Objects:
@@ -99,7 +99,7 @@ async def test_the_same_length_twice_is_one_length_or_refused() -> None:
 
 
 def test_the_pages_print_the_table() -> None:
-    page = OPERATIONS.read_text()
+    page = PAGE.read_text()
     assert printed() in page
     for word, meaning in MEANINGS.items():
         assert f"- **{word}**: {meaning}" in " ".join(page.split()).replace(" - **", "\n- **")

@@ -1,0 +1,69 @@
+"""Writes docs/commands.md, the reference of all commands, from the commands themselves:
+`python -m scripts.docs_commands`.
+
+Rule: nothing on that page is written by hand; a test compares it with `page()`. A sentence that
+belongs on it is a command's docstring or an option's `help`, so that `--help` says it, too.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from penstock.commands.root import cli
+
+PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
+_WIDTH = 120
+_HEAD = """\
+This page is made from the commands (`python -m scripts.docs_commands`); `-h` behind a command shows
+the same. [operations.md](operations.md#commands) says which to use when, and explains the
+[exit codes](operations.md#exit-codes).
+
+All commands but `penstock schema` take `--config FILE` (TOML; `PENSTOCK_SECTION__KEY` variables
+override it) and `--debug` (show tracebacks). `python -m penstock` is the same as `penstock`.
+"""
+_OF_ALL = {"config", "debug"}
+
+
+def page() -> str:
+    head = [f"{textwrap.fill(paragraph, _WIDTH)}\n" for paragraph in _HEAD.split("\n\n")]
+    return "\n".join(["# Commands\n", *head, *(_section(*each) for each in commands(cli))])
+
+
+def commands(command: click.Command, name: str = "penstock") -> Iterator[tuple[str, click.Command]]:
+    """All commands that are no groups, with their full names, in the order of their names."""
+    if isinstance(command, click.Group):
+        for inner_name, inner in sorted(command.commands.items()):
+            yield from commands(inner, f"{name} {inner_name}")
+    else:
+        yield name, command
+
+
+def _section(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name)
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    usage = " ".join([name, *(each.make_metavar(context) for each in arguments)])
+    rows = [_row(*record) for record in _records(command, context)]
+    table = ["", "| option | meaning |", "|---|---|", *rows] if rows else []
+    text = textwrap.wrap(" ".join((command.help or "").split()), _WIDTH)
+    title = name.removeprefix("penstock ")
+    return "\n".join([f"## {title}", "", f"`{usage}`", "", *text, *table, ""])
+
+
+def _records(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    """Options with what `--help` says of them, hidden ones left out."""
+    for option in command.params:
+        record = option.get_help_record(context)
+        if isinstance(option, click.Option) and option.name not in _OF_ALL and record:
+            yield record
+
+
+def _row(option: str, text: str) -> str:
+    option = option.replace("INTEGER RANGE", "N").replace("FLOAT RANGE", "N")
+    text = text.replace("  [", " [").replace("|", "/")
+    return f"| `{option.replace('|', '/')}` | {text} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
