@@ -9,14 +9,13 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.kafka.client import reach
+from penstock.adapters.kafka.client import KafkaLogin
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.errors import Fatal
 from penstock.ops.topic_checks import mind_topics
@@ -370,7 +369,7 @@ async def test_a_broker_that_does_not_know_the_topics_for_two_looks_ends_no_work
             await sink.start()
             proxy.plan(Api.METADATA, *[spoil(NO_TOPIC)] * 1_000)
             before = proxy.seen[Api.METADATA]
-            minding = asyncio.create_task(mind_topics(cfg, sink, partial(reach, kafka)))
+            minding = asyncio.create_task(mind_topics(cfg, sink, KafkaLogin(kafka)))
 
             async def was_looked_twice() -> bool:
                 # Of the client's own questions there may be one or two among them.

@@ -36,7 +36,7 @@ def kafka(
     authority = Authority(tmp_path_factory.mktemp("authority"))
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("kafka")
-        yield stack.enter_context(secured.kafka(authority, folder, signer.keys))
+        yield stack.enter_context(secured.kafka(authority, folder, signer.keys.as_uri()))
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ async def test_tickets_are_renewed_by_the_keytab(
 ) -> None:
     folder, configuration = tmp_path_factory.mktemp("kafka"), Path(realm.environ["KRB5_CONFIG"])
     authority = Authority(tmp_path_factory.mktemp("authority"))
-    keys = Signer(tmp_path_factory.mktemp("signer")).keys
+    keys = Signer(tmp_path_factory.mktemp("signer")).keys.as_uri()
     of_broker = realm.keytab(SERVICE), configuration
     topics = Topics(*(f"kerberos-{kind}" for kind in ("in", "out", "dlq")))
     with secured.kafka(authority, folder, keys, of_broker) as addresses:

@@ -66,7 +66,7 @@ def kafka(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("kafka")
-    return cleanup.enter_context(secured.kafka(authority, folder, signer.keys))
+    return cleanup.enter_context(secured.kafka(authority, folder, signer.keys.as_uri()))
 
 
 @pytest.fixture(scope="module")

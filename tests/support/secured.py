@@ -145,11 +145,16 @@ def listens(port: int) -> bool:
 
 @contextmanager
 def kafka(
-    authority: Authority, folder: Path, keys: Path, kerberos: tuple[Path, Path] | None = None
+    authority: Authority,
+    folder: Path,
+    keys: str,
+    kerberos: tuple[Path, Path] | None = None,
+    *,
+    session_ms: int = SESSION_MS,
 ) -> Iterator[dict[str, str]]:
     """Addresses by listener: `plain`, `sasl`, `secure` (SASL over TLS), `mutual`, `oauth`. `keys`:
-    the file of the public keys by which it knows the tokens of `oauth`. `kerberos`: the broker's
-    keytab and the configuration of its realm, for a listener `kerberos`.
+    the URL of the public keys by which it knows the tokens of `oauth`; a file is read once.
+    `kerberos`: the broker's keytab and the configuration of its realm, for a listener `kerberos`.
     """
     server = Kafka()
     server.build()
@@ -166,8 +171,8 @@ def kafka(
             plain_module=PLAIN_MODULE,
             scram_module=SCRAM_MODULE,
             oauth_module=OAUTH_MODULE,
-            keys=keys.as_uri(),
-            session_ms=SESSION_MS,
+            keys=keys,
+            session_ms=session_ms,
         )
     )
     if kerberos is not None:
@@ -187,7 +192,7 @@ def kafka(
     java += ["-cp", f"{server.jars}/libs/*"]
     if kerberos is not None:
         java.append(f"-Djava.security.krb5.conf={kerberos[1]}")
-    java.append(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}")
+    java.append(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}")
     java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
     format_storage = ["kafka.tools.StorageTool", "format", "--standalone", "-c", str(properties)]
     format_storage += ["-t", "aaaaaaaaaaaaaaaaaaaaaA"]

@@ -6,6 +6,7 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ class Signer:
     """Signs tokens that a broker with these `keys` takes."""
 
     def __init__(self, folder: Path) -> None:
-        self._key = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
-        public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key()))
+        self._number = 0
         self.keys = folder / "keys.json"
-        self.keys.write_text(json.dumps({"keys": [{**public, "kid": "1", "use": "sig"}]}))
+        self.rotate()
         self.private = folder / "private.pem"
         self.private.write_bytes(
             self._key.private_bytes(
@@ -36,19 +36,31 @@ class Signer:
         )
         self.public_key = self._key.public_key()
 
+    def rotate(self) -> None:
+        """From now on tokens are signed by another key, and only this one is among `keys`."""
+        self._key = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
+        self._number += 1
+        public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key()))
+        named = {**public, "kid": str(self._number), "use": "sig"}
+        self.keys.write_text(json.dumps({"keys": [named]}))
+
     def token(self, life_s: float = LIFE_S, **changes: object) -> str:
         now_s = int(time.time())
         claims = {"iss": "tests", "aud": "kafka", "sub": "penstock", "scope": "x"}
         times = {"iat": now_s, "exp": now_s + int(life_s)}
         token: str = jwt.encode(
-            {**claims, **times, **changes}, self._key, algorithm="RS256", headers={"kid": "1"}
+            {**claims, **times, **changes},
+            self._key,
+            algorithm="RS256",
+            headers={"kid": str(self._number)},
         )
         return token
 
 
 class TokenServer:
-    """`mood`: "well", "ill" (it answers 500), "forges" (its tokens have a wrong
-    signature), "knows nobody", "in pieces", or "bare" (no JSON).
+    """`ahead_s`: of its clock. `tells_life`: whether it says `expires_in`. `mood`: "well", "away"
+    (connections break), "ill" (it answers 500), "forges" (its tokens have a wrong signature),
+    "knows nobody", "in pieces", or "bare" (no JSON).
     """
 
     def __init__(self, signer: Signer) -> None:
@@ -56,6 +68,7 @@ class TokenServer:
         self.life_s: float = LIFE_S
         self.mood: str = "well"
         self.answers_after_s = 0.0
+        self.ahead_s, self.tells_life = 0, True
         self.asked = 0
         self.forms: list[dict[str, Any]] = []
         self.url = ""
@@ -65,18 +78,24 @@ class TokenServer:
         form = {key: str(value) for key, value in (await request.post()).items()}
         self.forms.append(form)
         await asyncio.sleep(self.answers_after_s)
+        if self.mood == "away":
+            assert request.transport is not None
+            request.transport.abort()
         if self.mood == "ill":
             return web.Response(status=500, text="out of order")
         if self.mood == "knows nobody" or not self._knows(request, form):
             return web.json_response(
                 {"error": "invalid_client", "error_description": "no such client"}, status=401
             )
-        token = self.signer.token(self.life_s)
+        now_s = int(time.time()) + self.ahead_s
+        token = self.signer.token(iat=now_s, exp=now_s + int(self.life_s))
         if self.mood == "forges":
             token = token.rpartition(".")[0] + "." + "A" * 342
         if self.mood == "bare":
             return web.Response(text=token)
-        document = {"access_token": token, "expires_in": self.life_s}
+        document: dict[str, object] = {"access_token": token}
+        if self.tells_life:
+            document["expires_in"] = self.life_s
         if self.mood == "in pieces":
             answer = web.StreamResponse()
             await answer.prepare(request)
@@ -85,7 +104,8 @@ class TokenServer:
                 await answer.write(piece)
                 await asyncio.sleep(0.05)  # so that they are not one segment
             return answer
-        return web.json_response(document)
+        headers = {"Date": formatdate(now_s, usegmt=True)}
+        return web.json_response(document, headers=headers)
 
     def _knows(self, request: web.Request, form: dict[str, str]) -> bool:
         if "client_assertion" in form:

@@ -10,11 +10,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from penstock import config
-from penstock.adapters.kafka.client import reach
+from penstock.adapters.kafka.client import KafkaLogin
 from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.topics import TopicShape, no_topic, partition_counts, topic_shapes
 from penstock.errors import PenstockError, Transient, usage
@@ -40,6 +39,8 @@ GONE_S: Final = 60.0
 # If all our topics are missing, the broker has probably lost its metadata, and may get it back.
 ALL_GONE_S: Final = 180.0
 ANSWER_S: Final = 5.0
+# Between two checks of a login, if clients are refused again and again.
+REFUSED_PAUSE_S: Final = 1.0
 
 
 async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
@@ -122,25 +123,34 @@ def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
     return [each for each, ms in kept_ms.items() if ms > kept_ms.get(topic, ms)]
 
 
-async def mind_topics(
-    cfg: config.Config, sink: Sink, connect: Callable[[], Awaitable[object]]
-) -> None:
-    """Runs until an input, output or dead-letter topic has gone, and then raises `Fatal`. While the
-    broker does not answer, no topic counts as gone; but then `connect` makes a new connection, and
-    raises `Fatal` if the brokers refuse our credentials. A password may have been changed since the
-    start, or a certificate may have expired: clients repeat a refused connection without end.
+class Login(Protocol):
+    """Whether the brokers still know us. Kafka's clients repeat a refused connection without end,
+    though a password may have been changed since the start, or a certificate may have expired.
+    """
+
+    async def refused(self) -> None:
+        """Returns when a broker refuses a connection."""
+
+    async def check(self) -> None:
+        """Make a new connection. Raises `Transient`, or `Fatal` if the brokers refuse us."""
+
+
+async def mind_topics(cfg: config.Config, sink: Sink, login: Login) -> None:
+    """Runs until an input, output or dead-letter topic has gone, or the brokers refuse us, and then
+    raises `Fatal`. While the broker does not answer, no topic counts as gone; but then the login is
+    checked.
     """
     needed = {*cfg.kafka.inputs, cfg.output.topic, cfg.output.dead_letter_topic}
     missing_s = dict.fromkeys(needed, 0.0)
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await _next_look(login)
         for topic in needed:
             since_s = missing_s[topic] + LOOK_EVERY_S
             is_missing = await _is_missing(sink, topic)
             missing_s[topic] = since_s if is_missing else 0.0
             if is_missing is None:
                 with suppress(Transient):
-                    await connect()
+                    await login.check()
         most_s = GONE_S if not all(missing_s.values()) else ALL_GONE_S
         gone = sorted(topic for topic, since_s in missing_s.items() if since_s > most_s)
         if gone:
@@ -150,20 +160,34 @@ async def mind_topics(
             )
 
 
-async def mind_credentials(
-    ask: Callable[[], Awaitable[object]], connect: Callable[[], Awaitable[object]]
-) -> None:
+async def _next_look(login: Login) -> None:
+    """Returns after `LOOK_EVERY_S`. Meanwhile a refusal is looked at soon, as the clients' calls
+    would only end when their patience is over.
+    """
+    ends_s = asyncio.get_running_loop().time() + LOOK_EVERY_S
+    while True:
+        try:
+            async with asyncio.timeout_at(ends_s):
+                await login.refused()
+        except TimeoutError:
+            return
+        with suppress(Transient):
+            await login.check()
+        await asyncio.sleep(REFUSED_PAUSE_S)
+
+
+async def mind_credentials(ask: Callable[[], Awaitable[object]], login: Login) -> None:
     """Runs until the brokers refuse our credentials, and then raises `Fatal`. `ask`: a question on
-    a connection that is open. While it is not answered, `connect` is called, as in `mind_topics`.
+    a connection that is open. While it is not answered, the login is checked, as in `mind_topics`.
     """
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await _next_look(login)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await ask()
         except (PenstockError, TimeoutError):
             with suppress(Transient):
-                await connect()
+                await login.check()
 
 
 @asynccontextmanager
@@ -174,7 +198,7 @@ async def minding_credentials(kafka: config.Kafka) -> AsyncIterator[None]:
     asked = GroupPositions(kafka)
     async with stopped_after(asked.stop):
         await asked.start()
-        async with meanwhile(mind_credentials(asked.ask, partial(reach, kafka))):
+        async with meanwhile(mind_credentials(asked.ask, KafkaLogin(kafka))):
             yield
 
 

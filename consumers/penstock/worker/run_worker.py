@@ -9,11 +9,10 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 from penstock import config
-from penstock.adapters.kafka.client import reach, telling_refusals
+from penstock.adapters.kafka.client import KafkaLogin, telling_refusals
 from penstock.errors import Fatal, PenstockError
 from penstock.ops.health_page import serve_health
 from penstock.ops.page.actions import Actions
@@ -78,8 +77,8 @@ async def _run_while_topics_are_there(
     cfg: config.Config, pipeline: Pipeline, until: Until | None
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        sink, connect = pipeline.wiring.adapters.sink, partial(reach, cfg.kafka)
-        beside = [tasks.create_task(mind_topics(cfg, sink, connect))]
+        sink, login = pipeline.wiring.adapters.sink, KafkaLogin(cfg.kafka)
+        beside = [tasks.create_task(mind_topics(cfg, sink, login))]
         if until is not None:
             beside.append(tasks.create_task(_stop_after(until, pipeline)))
         await pipeline.run()

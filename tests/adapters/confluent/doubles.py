@@ -147,6 +147,9 @@ class Consumer:
     def list_topics(self, timeout: float) -> Any:
         return SimpleNamespace(topics=self.topics)
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        self.said.append(f"log in as {username} by {password}")
+
     def close(self) -> None:
         self._check_apart()
         self.said.append("close")

@@ -112,7 +112,7 @@ async def test_without_a_partition_of_ours_nothing_is_asked() -> None:
 
 def test_what_the_broker_decides_is_not_asked_for() -> None:
     kafka = config.Kafka(client="confluent", group_protocol="consumer", instance_id="pod-7")
-    options = member_options(kafka, 25_000, print)
+    options = member_options(kafka, {}, 25_000, print)
     assert options["group.protocol"] == "consumer"
     assert options["group.instance.id"] == "pod-7"
     decided = {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from penstock import config
 from penstock.adapters.confluent.errors import translated
+from penstock.adapters.confluent.login import Login
 from penstock.adapters.confluent.member_options import Subscription, described, member_options
 from penstock.adapters.kafka.group.membership import GroupMember
 
@@ -44,6 +45,7 @@ class Handle:
         self._settings = settings
         self._options = (poll_ms, on_error)
         self._subscription = Subscription(settings)
+        self.login = Login(settings)
         self._thread: CallThread | None = None
         self._callbacks: dict[str, Callback] = {}
         self._membership: bytes | None = None
@@ -57,7 +59,9 @@ class Handle:
         self._callbacks = {"on_assign": on_assign, "on_revoke": on_revoke}
         self._membership = None
         with translated(WHAT):
-            self.consumer = Consumer(member_options(self._settings, *self._options))
+            self.consumer = Consumer(
+                member_options(self._settings, self.login.options(), *self._options)
+            )
             self._thread = self._thread or CallThread("kafka")
             if self.topics:
                 self.consumer.subscribe(self.topics, **self._callbacks)
@@ -81,10 +85,11 @@ class Handle:
         with suppress(RuntimeError, KafkaException):  # the consumer is closed
             self._membership = self.consumer.consumer_group_metadata()
 
-    def follow_topics(self) -> None:
-        """If other topics match the pattern now than before, subscribe anew. Call this on the
-        thread, between two reads.
+    def follow_changes(self) -> None:
+        """If other topics match the pattern now than before, subscribe anew; and hand over a
+        password that was written anew. Call this on the thread, between two reads.
         """
+        self.login.follow(self.consumer)
         if self._subscription.changed(self.consumer):
             self.consumer.subscribe(self.topics, **self._callbacks)
 

@@ -9,7 +9,7 @@ source.
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +17,6 @@ from confluent_kafka import KafkaException
 
 from penstock import config
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
-from penstock.adapters.kafka.identity.identity import identity_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import usage
 
@@ -58,10 +57,16 @@ INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 
 def member_options(
-    settings: config.Kafka, poll_ms: int, on_error: Callable[[Any], None]
+    settings: config.Kafka,
+    login: Mapping[str, Any],
+    poll_ms: int,
+    on_error: Callable[[Any], None],
 ) -> dict[str, Any]:
-    """`poll_ms`: if a member has not read for this time, the group removes it."""
-    return _connection(settings) | {
+    """`login`: the options that say who we are. `poll_ms`: if a member has not read for this time,
+    the group removes it.
+    """
+    options = _connection(settings) | login
+    return {name: value for name, value in options.items() if value is not None} | {
         "group.id": settings.group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -101,10 +106,9 @@ def described(metadata: bytes) -> GroupMember:
 
 def _connection(settings: config.Kafka) -> dict[str, Any]:
     """The options that every client of librdkafka has in common."""
-    options: dict[str, Any] = {
+    return {
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": "penstock",
-        "security.protocol": settings.security_protocol,
         "log_level": LOG_LEVEL,
         "log.connection.close": False,
         "allow.auto.create.topics": False,
@@ -116,36 +120,6 @@ def _connection(settings: config.Kafka) -> dict[str, Any]:
         # As with aiokafka, a broker that comes back is found within a second.
         "reconnect.backoff.max.ms": 1_000,
     }
-    if settings.security_protocol.endswith("SSL"):
-        options["ssl.ca.location"] = settings.ssl_cafile
-        options["ssl.certificate.location"] = settings.ssl_certfile
-        options["ssl.key.location"] = settings.ssl_keyfile
-    if settings.security_protocol.startswith("SASL"):
-        options |= _credentials(settings)
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _credentials(settings: config.Kafka) -> dict[str, Any]:
-    """The options of SASL. Raises `Fatal` if librdkafka has no such mechanism."""
-    identity = identity_of(settings)
-    if identity.mechanism == "GSSAPI":
-        raise usage(
-            'kafka.client = "confluent" has no Kerberos: its package is built without; set '
-            'kafka.client = "aiokafka"'
-        )
-    if identity.mechanism != "OAUTHBEARER":
-        return {
-            "sasl.mechanism": identity.mechanism,
-            "sasl.username": identity.username,
-            "sasl.password": identity.password,
-        }
-
-    def token(_: str) -> tuple[str, float, str, dict[str, str]]:
-        """librdkafka calls this in the thread that polls, when four fifths of a token are over."""
-        current = identity.current_token()
-        return current.text, current.ends_s, current.principal, identity.extensions()
-
-    return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": token}
 
 
 def _protocol(settings: config.Kafka) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class Reads:
         notice comes after nearly every record. A notice does not end a read, because each read
         costs a turn of all stages, and two switches of the interpreter between threads.
         """
-        self._handle.follow_topics()
+        self._handle.follow_changes()
         consumer = self._handle.consumer
         if pause:
             consumer.pause(self._names.places(pause))

@@ -114,10 +114,7 @@ class ConfluentSource:
         self._handle.join(self._rebalances.on_assign, self._rebalances.on_revoke)
 
     async def _join_again(self) -> None:
-        """Call this when the group has refused us because our instance id is in use. A dead member
-        may have the id, so join again in a moment.
-        """
-        await self._instance_id_wait.pause(self._instance_id)
+        """Join with a new client."""
         await self._handle.leave()
         self._is_refused = False
         self._join()
@@ -136,6 +133,12 @@ class ConfluentSource:
             self._check()
             return ()
         if self._is_refused:
+            # Our instance id is in use, perhaps by a dead member, so join again in a moment.
+            await self._instance_id_wait.pause(self._instance_id)
+            await self._join_again()
+            return ()
+        if self._handle.login.is_refused and await self._handle.login.may_do_better():
+            log.info("a new client of Kafka: the brokers refuse what the present one shows")
             await self._join_again()
             return ()
         wanted = set(self._reads.ours.held(partitions))
@@ -300,4 +303,5 @@ class ConfluentSource:
             self._is_dead = True
             self._keep_failure(of_ours("the work of its client", error))
         else:
+            self._handle.login.note(error)
             noted(error)

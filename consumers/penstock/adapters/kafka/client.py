@@ -262,6 +262,19 @@ async def _reach(arguments: dict[str, Any]) -> None:
     raise failure
 
 
+class KafkaLogin:
+    """Whether the brokers take these credentials."""
+
+    def __init__(self, settings: config.Kafka) -> None:
+        self._settings = settings
+
+    async def refused(self) -> None:
+        await identity_of(self._settings).refused()
+
+    async def check(self) -> None:
+        await reach(self._settings)
+
+
 async def _greet(host: str, port: int, arguments: dict[str, Any]) -> None:
     """Connect and disconnect. Returns when the socket is closed. Over TLS both sides must agree to
     the end, so a socket would otherwise outlive its connection, and perhaps the event loop.

@@ -21,6 +21,7 @@ from penstock.adapters.model_servers.protocols import each_endpoint
 from penstock.config.open_files import most_open_files
 from penstock.core.diagnosis.problem import BAD
 from penstock.decoders.bounds import missing
+from penstock.tools.doctor.brokers import look_at_brokers
 from penstock.tools.doctor.distance import look_at_distance
 from penstock.tools.doctor.finding import Finding, run_check, run_checks
 from penstock.tools.doctor.models_and_routes import (
@@ -48,6 +49,8 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
     for one in look_at_machine(cfg, limits_here()):
         yield one
     for one in await run_checks("worker", partial(look_at_worker, cfg)):
+        yield one
+    for one in await run_checks("broker", partial(look_at_brokers, cfg)):
         yield one
     are_there = True
     for one in await run_checks("topics", partial(look_at_topics, cfg, fix=fix)):

@@ -169,6 +169,25 @@ async def test_a_client_with_a_secret(server: TokenServer) -> None:
     }  # fmt: skip
 
 
+async def test_a_token_of_a_slow_server_lasts_from_its_answer(server: TokenServer) -> None:
+    server.answers_after_s, server.life_s = 0.5, 10.0
+    asked_s = time.time()
+    token = await asyncio.to_thread(fetcher(by_secret(server)))
+    assert token.ends_s >= asked_s + 10.5
+    # So the next one is there before this one ends.
+    assert token.wants_renewal(token.ends_s - 2.0)
+    assert token._replace(took_s=9.0).wants_renewal(token.begun_s)
+
+
+@pytest.mark.parametrize("ahead_s", [-60, 60])
+async def test_a_life_that_only_the_token_tells_counts_by_the_server_s_clock(
+    server: TokenServer, ahead_s: int
+) -> None:
+    server.ahead_s, server.tells_life = ahead_s, False
+    token = await asyncio.to_thread(fetcher(by_secret(server)))
+    assert token.ends_s == pytest.approx(time.time() + server.life_s, abs=2.0)
+
+
 async def test_a_client_with_a_private_key(server: TokenServer) -> None:
     settings = by_secret(server, client_secret=None, client_key_file=str(server.signer.private))
     token = await asyncio.to_thread(fetcher(settings))

@@ -5,6 +5,7 @@ Rule: what may change on disk (a password, a certificate, a token) is read for e
 so nothing that is renewed asks for a restart.
 """
 
+import asyncio
 import logging
 import os
 import ssl
@@ -41,6 +42,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         self.mechanism: Final = (kafka.sasl_mechanism or "PLAIN") if has_sasl else None
         self.username: Final = kafka.sasl_username
         self._read_at: tuple[float, ...] = ()
+        self._waiting: set[asyncio.Future[None]] = set()
         if self.mechanism == "OAUTHBEARER":
             self._tokens = Tokens(fetcher(kafka))
         elif self.mechanism == "GSSAPI":
@@ -63,9 +65,23 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         """For threads, because it may ask the provider. Raises `PenstockError`."""
         return self._tokens.current()
 
-    def forget_token(self, text: str) -> None:
-        """A broker refused it: a key may have been changed, and a new token may do."""
-        self._tokens.forget(text)
+    def note_refusal(self, token: str | None) -> None:
+        """A broker refused us, by this token if it was one: a key may have been changed, and the
+        next token may do. For any thread.
+        """
+        if token is not None:
+            self._tokens.forget(token)
+        for waiting in tuple(self._waiting):
+            waiting.get_loop().call_soon_threadsafe(_end, waiting)
+
+    async def refused(self) -> None:
+        """Returns when a broker refuses us."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
 
     @property
     def provider_away(self) -> tuple[float, str] | None:
@@ -87,7 +103,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
     def tls(self) -> ssl.SSLContext | None:
         if not self.protocol.endswith("SSL"):
             return None
-        self._read_at = self._written_at()
+        self._read_at = self.certificates_written_at()
         try:
             return self._made()
         except OSError as error:
@@ -107,7 +123,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         are. Files that do not fit together yet are read at the next connection.
         """
         context, kafka = self.tls, self._kafka
-        if context is None or (written_at := self._written_at()) == self._read_at:
+        if context is None or (written_at := self.certificates_written_at()) == self._read_at:
             return
         try:
             # A pair of which only a half is written would leave the context without any.
@@ -122,13 +138,18 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         self._read_at = written_at
         log.info("the certificates for Kafka were read anew")
 
-    def _written_at(self) -> tuple[float, ...]:
+    def certificates_written_at(self) -> tuple[float, ...]:
         kafka = self._kafka
         files = (kafka.ssl_cafile, kafka.ssl_certfile, kafka.ssl_keyfile)
         try:
             return tuple(Path(file).stat().st_mtime for file in files if file)
         except OSError:
             return self._read_at  # it is being replaced
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def identity_with(context: ssl.SSLContext | None) -> Identity | None:

@@ -8,11 +8,13 @@ with its own words.
 import asyncio
 import base64
 import importlib
+import math
 import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -84,14 +86,19 @@ def _oidc(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
     tls = trusting(oauth.ssl_cafile, "kafka.oauth.ssl_cafile")
 
     def fetch() -> Token:
+        asked_s = time.time()
+        answer, server_s = asyncio.run(_posted(url, {**form, **sign()}, headers, tls))
+        # A slow server makes the token when it answers. Whether the clocks agree does not matter,
+        # as only the life counts.
         begun_s = time.time()
-        answer = asyncio.run(_posted(url, {**form, **sign()}, headers, tls))
         text = answer.get("access_token")
         if not isinstance(text, str) or not text:
             raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token")
-        told_s = answer.get("expires_in")
-        life_s = float(told_s) if isinstance(told_s, int | float | str) else None
-        return _token(text, begun_s, life_s)
+        life_s = _seconds(answer.get("expires_in"))
+        if life_s is None and server_s is not None:
+            ends_s = _seconds(_claims(text).get("exp"))
+            life_s = None if ends_s is None else ends_s - server_s
+        return _token(text, begun_s, life_s)._replace(took_s=begun_s - asked_s)
 
     return fetch
 
@@ -126,7 +133,8 @@ def _signing(key_file: str, client_id: str, url: str) -> Callable[[], Mapping[st
 
 async def _posted(
     url: str, form: Mapping[str, str], headers: Mapping[str, str], tls: Any
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], float | None]:
+    """The answer, and when it was made by the server's clock, if the server tells it."""
     limit = aiohttp.ClientTimeout(total=ANSWER_S)
     try:
         async with (
@@ -135,7 +143,7 @@ async def _posted(
                 url, data=form, headers=headers, ssl=tls, allow_redirects=False
             ) as response,
         ):
-            status, body = response.status, bytearray()
+            status, date, body = response.status, response.headers.get("Date"), bytearray()
             async for piece in response.content.iter_any():
                 body += piece
                 if len(body) > MOST_BYTES:
@@ -150,7 +158,8 @@ async def _posted(
     except ValueError:
         answer = None
     if status == 200 and isinstance(answer, dict):
-        return answer
+        made = parsedate_to_datetime(date).timestamp() if date else None
+        return answer, made
     if status == 200:  # it may hold a token, so it is not shown
         raise Transient(f"the token server {url} answers no JSON object ({len(body):,} bytes)")
     words = body[:300].decode(errors="replace").strip()
@@ -162,10 +171,18 @@ async def _posted(
     )
 
 
+def _seconds(told: object) -> float | None:
+    """Some servers write a number as a text."""
+    try:
+        return float(told) if isinstance(told, int | float | str) else None
+    except ValueError:
+        return None
+
+
 def _token(text: str, begun_s: float, life_s: float | None) -> Token:
     claims = _claims(text)
-    ends_s = begun_s + life_s if life_s is not None else claims.get("exp")
-    if not isinstance(ends_s, int | float):
+    ends_s = begun_s + life_s if life_s is not None else _seconds(claims.get("exp"))
+    if ends_s is None or not math.isfinite(ends_s):
         ends_s = begun_s + UNTOLD_S
     principal = claims.get("sub")
     return Token(text, begun_s, ends_s, principal if isinstance(principal, str) else "penstock")

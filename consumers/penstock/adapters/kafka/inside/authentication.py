@@ -3,8 +3,8 @@ before a session ends.
 
 Rule: a session is renewed in place, at 85 to 95 % of its life (KIP-368): requests wait while the
 broker checks who we are, and the connection goes on. Without this the broker cuts each connection
-when its session ends. The new token is fetched before, so a provider that is slow or away holds up
-nothing while the session lasts.
+at the first request after the end of its session. The new token is fetched before, so a provider
+that is slow or away holds up nothing while the session lasts.
 
 A broker answers a bad token with a challenge, and fails only after the client's next message (RFC
 7628). aiokafka takes the challenge for success, so here that message is sent.
@@ -90,8 +90,7 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
                 token = await self._identity.token()
             await self._authenticate(self._authenticator(self._identity, token))
         except kafka_errors.AuthenticationFailedError as error:
-            if token is not None:
-                self._identity.forget_token(token)
+            self._identity.note_refusal(token)
             self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
             raise
         except (kafka_errors.KafkaError, OSError, TimeoutError):
@@ -118,7 +117,9 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
             offered = ", ".join(handshake.enabled_mechanisms)
             raise error(f"the broker takes {offered or 'none'}, not {self._sasl_mechanism}")
         challenge, session_ms = None, 0
+        begun_s = self._loop.time()
         while (step := await authenticator.step(challenge)) is not None:
+            begun_s = self._loop.time()
             answer = await self.send(SaslAuthenticateRequest(step[0]))
             if answer.error_code:
                 raise kafka_errors.for_code(answer.error_code)(answer.error_message)
@@ -127,30 +128,36 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
         session_s = session_ms / 1000
         renew_s = max(uniform(*RENEW_AT) * session_s, YOUNGEST_S)
         if renew_s < session_s and self._writer is not None:
-            ends_s = self._loop.time() + session_s
-            self._renewal = self._loop.call_later(renew_s, self._begin_renewal, ends_s)
+            self._renewal = self._loop.call_at(
+                begun_s + renew_s, self._begin_renewal, begun_s + session_s
+            )
 
     def _begin_renewal(self, ends_s: float) -> None:
         self._renewal = self._loop.create_task(self._renew(ends_s))
 
     async def _renew(self, ends_s: float) -> None:
+        # From the end of the session on, requests wait: the broker would end the connection.
+        end = self._loop.call_at(ends_s, self._hold_back)
         try:
             if self._sasl_mechanism == "OAUTHBEARER":
                 assert self._identity is not None
                 await self._identity.token()
-        except kafka_errors.KafkaConnectionError:
-            if self._loop.time() < ends_s:
-                self._renewal = self._loop.call_later(AGAIN_S, self._begin_renewal, ends_s)
-            return
-        self._renewed = asyncio.Event()
-        try:
+            self._hold_back()
             await self._do_sasl_handshake()
         except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
+            if self._renewed is None:
+                self._renewal = self._loop.call_later(AGAIN_S, self._begin_renewal, ends_s)
+                return
             log.warning("the session with %s:%d was not renewed: %r", self.host, self.port, error)
             self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
         finally:
-            self._renewed.set()
-            self._renewed = None
+            end.cancel()
+            if self._renewed is not None:
+                self._renewed.set()
+                self._renewed = None
+
+    def _hold_back(self) -> None:
+        self._renewed = self._renewed or asyncio.Event()
 
     def close(self, reason: Any = None, exc: Any = None) -> Any:
         renewal, self._renewal = self._renewal, None

@@ -1,0 +1,219 @@
+"""Twenty streams at 20 Hz, while tokens, sessions and keys end, and their server has troubles.
+
+Run with IDENTITY_SECONDS: for how long each test announces rows, of which a trouble takes a fifth;
+and with --log-cli-level=INFO, which shows the latencies. Tokens last 10 s, and the broker asks each
+connection again after 5 s.
+"""
+
+import asyncio
+import functools
+import http.server
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support import secured
+from tests.support.json_server import json_server
+from tests.support.secured import Authority
+from tests.support.services import Services, Topics
+from tests.support.steady_streams import PARTITIONS, Verdict, steady_streams
+from tests.support.token_server import CLIENT, LIFE_S, SECRET, Signer, TokenServer, token_server
+from tests.support.worker import environment, penstock, running_worker
+
+log = logging.getLogger(__name__)
+
+SECONDS = float(os.environ.get("IDENTITY_SECONDS", "0"))
+TROUBLE_S = SECONDS / 5
+SESSION_MS = 5_000
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+# What is left when all is sent, after a trouble of some minutes.
+REST_S = 120.0
+pytestmark = [
+    pytest.mark.skipif(not SECONDS, reason="takes minutes: IDENTITY_SECONDS says how many seconds"),
+    pytest.mark.timeout(2 * SECONDS + 400),
+]
+BOTH = [
+    (client, guarantee)
+    for client in ("aiokafka", "confluent")
+    for guarantee in ("at_least_once", "exactly_once")
+]
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
+    return Signer(tmp_path_factory.mktemp("signer"))
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The folder's files, by HTTP; its URL."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def kafka(signer: Signer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    with serving(signer.keys.parent) as url:
+        keys, folder = f"{url}/{signer.keys.name}", tmp_path_factory.mktemp("kafka")
+        with secured.kafka(authority, folder, keys, session_ms=SESSION_MS) as addresses:
+            yield addresses
+
+
+@pytest.fixture
+async def server(signer: Signer) -> AsyncIterator[TokenServer]:
+    async with token_server(signer) as running:
+        yield running
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[str]:
+    async with json_server("/rows", lambda rows: [0] * len(rows)) as running:
+        yield f"{running.url}/rows"
+
+
+Trouble = Callable[[TokenServer], Awaitable[None]]
+
+
+async def observed(
+    services: Services,
+    kafka: dict[str, str],
+    server: TokenServer,
+    model: str,
+    name: str,
+    trouble: Trouble | None = None,
+    **changes: object,
+) -> tuple[Verdict, str]:
+    """The answers, and what the worker said."""
+    topics = Topics(*(f"{name}-{kind}" for kind in ("in", "out", "dlq")))
+    keys: dict[str, object] = {
+        "KAFKA__BOOTSTRAP_SERVERS": kafka["oauth"],
+        "KAFKA__SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "KAFKA__SASL_MECHANISM": "OAUTHBEARER",
+        "KAFKA__OAUTH__PROVIDER": "oidc",
+        "KAFKA__OAUTH__TOKEN_URL": server.url,
+        "KAFKA__OAUTH__CLIENT_ID": CLIENT,
+        "KAFKA__OAUTH__CLIENT_SECRET": SECRET,
+        "OBJECTS__ENDPOINT_URL": f"file://{server.signer.keys.parent}",  # no object is fetched
+        "MODEL__URL": model,
+        "MODEL__PROTOCOL": "http",
+    }
+    environ = environment(services, topics, None, **keys | changes)
+    created = await penstock("topics", "create", "--partitions", f"{PARTITIONS}", environ=environ)
+    assert created.code == 0, created.stderr
+    async with (
+        steady_streams(kafka["plain"], topics) as streams,
+        running_worker(environ) as worker,
+    ):
+        await worker.ready(partitions=PARTITIONS)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(streams.run(SECONDS))
+            if trouble is not None:
+                await asyncio.sleep(SECONDS / 5)
+                await trouble(server)
+        await streams.answered(REST_S)
+        assert await worker.stop() == 0, worker.said
+        log.info("%s: %s; tokens asked %d times", name, streams.verdict(), server.asked)
+        assert SECRET not in worker.said
+        return streams.verdict(), worker.said
+
+
+def told(said: str, *levels: str) -> list[str]:
+    return [line for line in said.splitlines() if any(f'"{level}"' in line for level in levels)]
+
+
+@pytest.mark.parametrize(("client", "guarantee"), BOTH)
+@pytest.mark.parametrize("identity", ["tokens", "nobody"])
+async def test_sessions_and_tokens_that_end_are_not_noticed(
+    services: Services,
+    kafka: dict[str, str],
+    server: TokenServer,
+    model: str,
+    client: str,
+    guarantee: str,
+    identity: str,
+) -> None:
+    changes = {"KAFKA__CLIENT": client, "DELIVERY__GUARANTEE": guarantee}
+    if identity == "nobody":  # for comparison
+        changes |= {
+            "KAFKA__BOOTSTRAP_SERVERS": kafka["plain"],
+            "KAFKA__SECURITY_PROTOCOL": "PLAINTEXT",
+        }
+    name = f"{identity}-{client}-{guarantee}"
+    verdict, said = await observed(services, kafka, server, model, name, **changes)
+    assert verdict[:4] == (verdict.sent, 0, 0, 0), verdict
+    assert told(said, "error", "warning", "critical") == []
+    if identity == "tokens":
+        assert server.asked <= SECONDS / (0.7 * LIFE_S) + 8
+
+
+async def away(server: TokenServer) -> None:
+    await _in_mood(server, "away")
+
+
+async def ill(server: TokenServer) -> None:
+    await _in_mood(server, "ill")
+
+
+async def _in_mood(server: TokenServer, mood: str) -> None:
+    server.mood = mood
+    await asyncio.sleep(TROUBLE_S)
+    server.mood = "well"
+
+
+async def slow(server: TokenServer) -> None:
+    server.answers_after_s = 9.0
+    await asyncio.sleep(TROUBLE_S)
+    server.answers_after_s = 0.0
+
+
+async def key_rotated(server: TokenServer) -> None:
+    server.signer.rotate()
+
+
+@pytest.mark.parametrize(("client", "guarantee"), BOTH)
+@pytest.mark.parametrize("trouble", [away, ill, slow, key_rotated])
+async def test_troubles_of_the_token_server_cost_no_answer(
+    services: Services,
+    kafka: dict[str, str],
+    server: TokenServer,
+    model: str,
+    client: str,
+    guarantee: str,
+    trouble: Trouble,
+) -> None:
+    changes = {"KAFKA__CLIENT": client, "DELIVERY__GUARANTEE": guarantee}
+    name = f"{trouble.__name__}-{client}-{guarantee}"  # type: ignore[attr-defined]
+    verdict, said = await observed(services, kafka, server, model, name, trouble, **changes)
+    assert (verdict.lost, verdict.disordered) == (0, 0), verdict
+    if guarantee == "exactly_once":
+        assert verdict.doubled == 0, verdict
+    log.info("%s", "\n".join(told(said, "error", "warning")))
+
+
+@pytest.mark.skipif(not FAKETIME.exists(), reason="Debian's faketime is not installed")
+@pytest.mark.parametrize("ahead_s", [-60, 60])
+async def test_clocks_may_be_apart(
+    services: Services,
+    kafka: dict[str, str],
+    server: TokenServer,
+    model: str,
+    ahead_s: int,
+) -> None:
+    """The worker's clock against those of the broker and of the token server."""
+    changes: dict[str, object] = {"DELIVERY__GUARANTEE": "exactly_once"}
+    os.environ |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME": f"{ahead_s:+d}"}
+    try:
+        verdict, said = await observed(services, kafka, server, model, f"clock{ahead_s}", **changes)
+    finally:
+        del os.environ["LD_PRELOAD"], os.environ["FAKETIME"]
+    assert verdict[:4] == (verdict.sent, 0, 0, 0), verdict
+    assert told(said, "error") == []
