@@ -5,8 +5,10 @@ Rule: the broker's sessions last 3 s and the tokens 10 s, so each test sees seve
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,10 @@ from tests.support.worker import environment, penstock, running_worker
 
 # While this many messages follow each other, each connection's session ends twice or more.
 MESSAGES, PAUSE_S = 100, 0.1
+# Of this a session's rest takes at most 3 s, and three tokens, a second apart, 2 s. The rest is for
+# cores that many processes share.
+SOON_S = 20.0
+log = logging.getLogger(__name__)
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +126,11 @@ async def test_sessions_that_end_cost_no_connection(
     assert 2 <= server.asked <= 8
 
 
+@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
 async def test_a_token_server_that_is_away_ends_nobody(
-    services: Services, kafka: dict[str, str], server: TokenServer, broker: Broker
+    services: Services, kafka: dict[str, str], server: TokenServer, broker: Broker, client: str
 ) -> None:
-    topics, environ = by_token(services, kafka, server, "away")
+    topics, environ = by_token(services, kafka, server, f"away-{client}", KAFKA__CLIENT=client)
     created = await penstock("topics", "create", "--partitions", "1", environ=environ)
     assert created.code == 0, created.stderr
     async with running_worker(environ) as worker:
@@ -155,13 +162,57 @@ async def test_credentials_that_are_refused_in_mid_run_end_the_worker(
     services: Services, kafka: dict[str, str], server: TokenServer, client: str, refuses: str
 ) -> None:
     name = f"refused-{client}-{refuses.replace(' ', '-')}"
+    moods = {"the broker": "forges", "the token server": "knows nobody"}
     _, environ = by_token(services, kafka, server, name, KAFKA__CLIENT=client)
     created = await penstock("topics", "create", "--partitions", "1", environ=environ)
     assert created.code == 0, created.stderr
     async with running_worker(environ) as worker:
         await worker.ready(partitions=1)
         worker.may_end()
-        server.mood = "forges" if refuses == "the broker" else "knows nobody"
+        asked, server.mood = server.asked, moods[refuses]
+
+        async def was_refused() -> bool:
+            return server.asked > asked
+
+        await until(was_refused, lambda: worker.said)
+        refused_s = asyncio.get_running_loop().time()
         assert await worker.ended() == 2, worker.said
+        # The provider's refusal counts when the former token ends.
+        left_s = server.life_s * 0.2 if refuses == "the token server" else 0.0
+        took_s = asyncio.get_running_loop().time() - refused_s - left_s
+        log.info("%s by %s: ended after %.1f s", refuses, client, took_s)
+        assert took_s < SOON_S
         word = "invalid_token" if refuses == "the broker" else "no such client"
         assert word in worker.said.splitlines()[-1] or word in worker.said.splitlines()[-2]
+
+
+@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+async def test_a_password_that_is_rotated_costs_no_answer(
+    services: Services, kafka: dict[str, str], broker: Broker, tmp_path: Path, client: str
+) -> None:
+    file, topics = tmp_path / "password", Topics(*(f"rotated-{client}-{n}" for n in "iod"))
+    file.write_text(secured.PASSWORD)
+    keys: dict[str, object] = {
+        "KAFKA__BOOTSTRAP_SERVERS": kafka["sasl"],
+        "KAFKA__SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "KAFKA__SASL_MECHANISM": "SCRAM-SHA-512",
+        "KAFKA__SASL_USERNAME": secured.USER,
+        "KAFKA__SASL_PASSWORD_FILE": file,
+        "KAFKA__CLIENT": client,
+    }
+    environ = environment(services, topics, None, **keys)
+    created = await penstock("topics", "create", "--partitions", "1", environ=environ)
+    assert created.code == 0, created.stderr
+    try:
+        async with running_worker(environ) as worker:
+            await worker.ready(partitions=1)
+            file.write_text("another-password")
+            await asyncio.to_thread(secured.change_password, kafka["plain"], "another-password")
+            await publish_slowly(broker, topics.input)
+            await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
+            assert await worker.stop() == 0, worker.said
+    finally:
+        await asyncio.to_thread(secured.change_password, kafka["plain"], secured.PASSWORD)
+    (records,) = (await broker.records(topics.output)).values()
+    answered = dict.fromkeys(record.document["source"]["offset"] for record in records)
+    assert list(answered) == list(range(MESSAGES))

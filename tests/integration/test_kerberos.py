@@ -66,5 +66,9 @@ async def test_tickets_are_renewed_by_the_keytab(
             assert "error" not in worker.said, worker.said
         (records,) = (await broker.records(topics.output)).values()
         await broker.stop()
+        realm.call("kadmin.local", "-q", f"delprinc -force {CLIENT}")
+        refused = await penstock("topics", "create", environ=environ)
+        assert refused.code == 2, refused.stderr
+        assert "not found in Kerberos database" in refused.stderr
     answered = [record.document["source"]["offset"] for record in records]
     assert answered == list(range(MESSAGES))

@@ -58,6 +58,7 @@ listener.name.sasl.scram-sha-256.sasl.jaas.config=$scram_module
 listener.name.sasl.scram-sha-512.sasl.jaas.config=$scram_module
 listener.name.secure.scram-sha-256.sasl.jaas.config=$scram_module
 listener.name.secure.scram-sha-512.sasl.jaas.config=$scram_module
+listener.name.sasl.scram-sha-512.connections.max.reauth.ms=$session_ms
 listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
 listener.name.oauth.oauthbearer.sasl.jaas.config=$oauth_module
 listener.name.oauth.oauthbearer.sasl.server.callback.handler.class=\
@@ -202,6 +203,15 @@ def kafka(
     argv = [*java, "kafka.Kafka", str(properties)]
     with running(argv, folder, {}, lambda: listens(chosen["mutual"]) and listens(chosen["plain"])):
         yield {name: f"127.0.0.1:{port}" for name, port in chosen.items()}
+
+
+def change_password(address: str, password: str) -> None:
+    """That of `USER` by SCRAM-SHA-512; `address`: of a listener that asks nobody who he is."""
+    change = ["--alter", "--entity-type", "users", "--entity-name", USER]
+    change += ["--add-config", f"SCRAM-SHA-512=[password={password}]"]
+    java = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{Kafka().jars}/libs/*"]
+    java += ["kafka.admin.ConfigCommand", "--bootstrap-server", address]
+    subprocess.run([*java, *change], check=True, capture_output=True)
 
 
 @contextmanager

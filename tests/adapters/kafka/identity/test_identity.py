@@ -11,7 +11,8 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.identity.identity import identity_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.adapters.kafka.identity.kerberos import of_kerberos
+from penstock.errors import EXIT_USAGE, Fatal, Transient
 from tests.support.secured import Authority
 
 
@@ -57,6 +58,34 @@ def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(Fatal, match="kerberos"):
         identity_of(by_password(sasl_mechanism="GSSAPI"))
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (2529639068, Transient),  # Cannot contact any KDC for realm 'TESTS'
+        (2529638918, Fatal),  # Client 'other@TESTS' not found in Kerberos database
+        (2529638930, Fatal),  # Client's credentials have been revoked
+        (2529639053, Fatal),  # No Kerberos credentials available (default cache: MEMORY:x)
+    ],
+)
+def test_a_realm_that_is_away_is_waited_for_and_one_that_refuses_is_not(
+    number: int, kind: type[Exception]
+) -> None:
+    class GSSError(Exception):
+        min_code = number
+
+    assert isinstance(of_kerberos(GSSError("its words")), kind)
+    assert "its words" in str(of_kerberos(GSSError("its words")))
+
+
+async def test_a_refusal_wakes_everybody_who_minds_the_login() -> None:
+    identity = identity_of(by_password(sasl_password="wakes"))
+    minding = [asyncio.create_task(identity.refused()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(identity.note_refusal, None)
+    async with asyncio.timeout(10.0):
+        await asyncio.gather(*minding)
 
 
 async def test_a_certificate_that_is_written_anew_is_shown_to_the_next_broker(

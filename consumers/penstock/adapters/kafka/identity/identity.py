@@ -7,7 +7,6 @@ so nothing that is renewed asks for a restart.
 
 import asyncio
 import logging
-import os
 import ssl
 from functools import cached_property
 from pathlib import Path
@@ -19,16 +18,13 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
 from penstock import config
+from penstock.adapters.kafka.identity.kerberos import check_kerberos
 from penstock.adapters.kafka.identity.providers import fetcher
 from penstock.adapters.kafka.identity.tokens import Token, Tokens
-from penstock.errors import PenstockError, usage
-from penstock.packages import missing_extra
+from penstock.errors import Fatal, PenstockError, usage
 
 log = logging.getLogger(__name__)
 
-# MIT's library fetches and renews tickets by itself if this variable names a keytab, and keeps them
-# in the cache that the other names.
-_KEYTAB, _CACHE = "KRB5_CLIENT_KTNAME", "KRB5CCNAME"
 _identities: dict[bytes, "Identity"] = {}
 
 
@@ -46,7 +42,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         if self.mechanism == "OAUTHBEARER":
             self._tokens = Tokens(fetcher(kafka))
         elif self.mechanism == "GSSAPI":
-            _check_kerberos(kafka)
+            check_kerberos(kafka)
         elif self.mechanism is not None:
             _check_password(kafka)
 
@@ -63,11 +59,15 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
 
     def current_token(self) -> Token:
         """For threads, because it may ask the provider. Raises `PenstockError`."""
-        return self._tokens.current()
+        try:
+            return self._tokens.current()
+        except Fatal:
+            self.note_refusal(None)
+            raise
 
     def note_refusal(self, token: str | None) -> None:
         """A broker refused us, by this token if it was one: a key may have been changed, and the
-        next token may do. For any thread.
+        next token may do. Or a provider refuses us, and no token serves any more. For any thread.
         """
         if token is not None:
             self._tokens.forget(token)
@@ -75,7 +75,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
             waiting.get_loop().call_soon_threadsafe(_end, waiting)
 
     async def refused(self) -> None:
-        """Returns when a broker refuses us."""
+        """Returns when a broker or a provider refuses us."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         try:
@@ -94,6 +94,8 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         try:
             return (await self._tokens.awaited()).text
         except PenstockError as error:
+            if isinstance(error, Fatal):
+                self.note_refusal(None)
             raise KafkaConnectionError(str(error)) from error
 
     def extensions(self) -> dict[str, str]:
@@ -190,13 +192,3 @@ def _check_password(kafka: config.Kafka) -> None:
             f"kafka.security_protocol = {kafka.security_protocol!r} needs kafka.sasl_username, and "
             "kafka.sasl_password or sasl_password_file"
         )
-
-
-def _check_kerberos(kafka: config.Kafka) -> None:
-    try:
-        import gssapi  # noqa: F401, PLC0415 (an extra)
-    except ImportError as error:
-        raise missing_extra('kafka.sasl_mechanism = "GSSAPI"', "kerberos", error) from error
-    if kafka.kerberos_keytab is not None:
-        os.environ[_KEYTAB] = kafka.kerberos_keytab
-        os.environ.setdefault(_CACHE, "MEMORY:penstock")

@@ -22,6 +22,8 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
 
 from penstock.adapters.kafka.identity.identity import Identity, identity_with
+from penstock.adapters.kafka.identity.kerberos import of_kerberos
+from penstock.errors import Fatal
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +100,10 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
         # A file that cannot be read, or Kerberos' own errors. At any other error than its own
         # aiokafka would stop asking the brokers, for ever.
         except Exception as error:
-            raise kafka_errors.KafkaConnectionError(f"{error}" or repr(error)) from error
+            ours = error
+            if self._sasl_mechanism == "GSSAPI" and isinstance(ours := of_kerberos(error), Fatal):
+                self._identity.note_refusal(None)
+            raise kafka_errors.KafkaConnectionError(f"{ours}" or repr(ours)) from ours
 
     def _authenticator(self, identity: Identity, token: str | None) -> Any:
         if token is not None:
