@@ -8,9 +8,11 @@ judge's report.
 
 import argparse
 import asyncio
+import os
 import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from chaos_run.services_under_test import (
     seeded,
 )
 from penstock.tools.bench.distance import at_distance
-from realstack import layout, stack
+from realstack import kafka, layout, stack
 from realstack.service import StackError
 
 EXIT_VIOLATED = 1
@@ -66,6 +68,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="rows",
         help="what is published; with objects and both answers are result objects, too",
     )
+    parser.add_argument(
+        "--oauth",
+        action="store_true",
+        help="everybody logs in to Kafka by tokens of 10 s, and anew each 5 s (the extra jwt)",
+    )
     add_distance(parser)
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     options = parser.parse_args(arguments)
@@ -97,6 +104,25 @@ def main(arguments: list[str]) -> int:
 
 
 async def _run(planned: plan.Plan, options: argparse.Namespace, folder: Path) -> Outcome:
+    if not options.oauth:
+        return await _run_as({}, planned, options, folder)
+    from realstack.token_server import CLIENT, SECRET, Signer, token_server  # noqa: PLC0415
+
+    signer = Signer(folder)
+    os.environ[kafka.KEYS] = signer.keys.as_uri()
+    async with token_server(signer) as server:
+        login = {"PROVIDER": "oidc", "TOKEN_URL": server.url}
+        login |= {"CLIENT_ID": CLIENT, "CLIENT_SECRET": SECRET}
+        keys = {f"KAFKA__OAUTH__{name}": value for name, value in login.items()}
+        keys |= {"KAFKA__SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
+        keys |= {"KAFKA__SASL_MECHANISM": "OAUTHBEARER"}
+        return await _run_as(keys, planned, options, folder)
+
+
+async def _run_as(
+    login: Mapping[str, str], planned: plan.Plan, options: argparse.Namespace, folder: Path
+) -> Outcome:
+    """`login`: settings that say who everybody is to Kafka."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -104,7 +130,7 @@ async def _run(planned: plan.Plan, options: argparse.Namespace, folder: Path) ->
     said = await asyncio.to_thread(stack.up, "local")
     tell = timed()
     tell(said)
-    environ = _environ(options.guarantee, options.records)
+    environ = _environ(options.guarantee, options.records, login)
     async with cutting(environ[STORE], CUT) as url:
         environ[STORE] = url
         near = Place(environ, BUCKET, folder, model_worker_pid, stack.restart, crash)
@@ -113,8 +139,12 @@ async def _run(planned: plan.Plan, options: argparse.Namespace, folder: Path) ->
             return await chaos(planned, replace(near, far=far.settings), tell)
 
 
-def _environ(guarantee: str, records: str) -> dict[str, str]:
-    changes = TOPICS | {"KAFKA__GROUP": "chaos", "DELIVERY__GUARANTEE": guarantee}
+def _environ(guarantee: str, records: str, login: Mapping[str, str]) -> dict[str, str]:
+    changes = TOPICS | dict(login)
+    state = layout.load()
+    if login and state is not None:
+        changes["KAFKA__BOOTSTRAP_SERVERS"] = f"127.0.0.1:{state.ports['kafka_oauth']}"
+    changes |= {"KAFKA__GROUP": "chaos", "DELIVERY__GUARANTEE": guarantee}
     # Each worker serves its page on a free port.
     changes |= {"HTTP__PORT": "0", "MODEL__REQUEST": "float32"}
     if records != "rows":

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -71,6 +72,25 @@ share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 """)
 
+# The URL of the keys by which the broker knows tokens. If it is set, the broker has a listener
+# more, whose clients log in by tokens of `AUDIENCE` and `ISSUER`, and each five seconds anew.
+KEYS = "PENSTOCK_STACK_KAFKA_KEYS"
+AUDIENCE, ISSUER, SESSION_MS = "kafka", "tests", 5_000
+# Before Kafka 4.2 a broker takes any token unless it names its validator (CVE-2026-33557).
+OAUTH = Template("""\
+listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.oauth.oauthbearer.sasl.jaas.config=\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;
+listener.name.oauth.oauthbearer.sasl.server.callback.handler.class=\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler
+listener.name.oauth.oauthbearer.sasl.oauthbearer.jwks.endpoint.url=$keys
+listener.name.oauth.oauthbearer.sasl.oauthbearer.expected.audience=$audience
+listener.name.oauth.oauthbearer.sasl.oauthbearer.expected.issuer=$issuer
+listener.name.oauth.oauthbearer.sasl.oauthbearer.clock.skew.seconds=0
+listener.name.oauth.oauthbearer.connections.max.reauth.ms=$session_ms
+sasl.oauthbearer.jwt.validator.class=org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator
+""")
+
 LOGGING = """\
 status = warn
 appender.console.type = Console
@@ -110,10 +130,19 @@ class Kafka:
         layout.build_once(self.jars, _fetch)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
-        properties = folder / "server.properties"
-        properties.write_text(PROPERTIES.substitute(ports, folder=folder))
-        (folder / "log4j2.properties").write_text(LOGGING)
+        properties, keys = folder / "server.properties", os.environ.get(KEYS)
+        text = PROPERTIES.substitute(ports, folder=folder)
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/libs/*"]
+        if keys is not None:
+            address = f"OAUTH://127.0.0.1:{ports['kafka_oauth']}"
+            text = re.sub(r"(?m)^((?:advertised\.)?listeners=.*)", rf"\1,{address}", text)
+            text = re.sub(r"(?m)^(listener\.security.*)", r"\1,OAUTH:SASL_PLAINTEXT", text)
+            text += OAUTH.substitute(
+                keys=keys, audience=AUDIENCE, issuer=ISSUER, session_ms=SESSION_MS
+            )
+            java.append(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}")
+        properties.write_text(text)
+        (folder / "log4j2.properties").write_text(LOGGING)
         java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
         if not (folder / "data" / "meta.properties").exists():
             # Id and option are joined to one argument, because one id in 64 begins with a minus.

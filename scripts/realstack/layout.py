@@ -28,6 +28,7 @@ How = Literal["docker", "local"]
 PORT_NAMES = (
     "kafka",
     "kafka_controller",
+    "kafka_oauth",
     "minio",
     "torchserve",
     "torchserve_metrics",

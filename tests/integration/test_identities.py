@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from realstack.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
 from tests.support import secured
 from tests.support.secured import SESSION_MS, Authority
 from tests.support.services import Services, Topics
-from tests.support.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker

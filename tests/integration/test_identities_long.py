@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from realstack.token_server import CLIENT, LIFE_S, SECRET, Signer, TokenServer, token_server
 from tests.support import secured
 from tests.support.json_server import json_server
 from tests.support.secured import Authority
 from tests.support.services import Services, Topics
 from tests.support.steady_streams import PARTITIONS, Verdict, steady_streams
-from tests.support.token_server import CLIENT, LIFE_S, SECRET, Signer, TokenServer, token_server
 from tests.support.worker import environment, penstock, running_worker
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from realstack.token_server import Signer
 from tests.support import kerberos, secured
 from tests.support.kerberos import CLIENT, SERVICE, Realm
 from tests.support.secured import Authority
 from tests.support.services import Services, Topics
-from tests.support.token_server import Signer
 from tests.support.topic_tools import Broker, Message
 from tests.support.worker import environment, penstock, running_worker
 

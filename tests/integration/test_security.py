@@ -19,12 +19,12 @@ from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, first_cause
 from penstock.ports import Location
 from realstack.minio import s3_client
+from realstack.token_server import Signer
 from tests.support import secured
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.secured import PASSWORD, STORE_KEY, STORE_SECRET, USER, Authority
 from tests.support.services import Services, Topics
-from tests.support.token_server import Signer
 from tests.support.topic_tools import Broker, Message
 from tests.support.worker import Ended, environment, penstock, running_worker
 

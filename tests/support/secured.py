@@ -18,7 +18,7 @@ from pathlib import Path
 from string import Template
 
 from realstack import processes
-from realstack.kafka import LOGGING, Kafka
+from realstack.kafka import AUDIENCE, ISSUER, LOGGING, OAUTH, Kafka
 from realstack.layout import free_ports
 from realstack.minio import Minio
 from realstack.model_servers import TorchServe
@@ -59,17 +59,7 @@ listener.name.sasl.scram-sha-512.sasl.jaas.config=$scram_module
 listener.name.secure.scram-sha-256.sasl.jaas.config=$scram_module
 listener.name.secure.scram-sha-512.sasl.jaas.config=$scram_module
 listener.name.sasl.scram-sha-512.connections.max.reauth.ms=$session_ms
-listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
-listener.name.oauth.oauthbearer.sasl.jaas.config=$oauth_module
-listener.name.oauth.oauthbearer.sasl.server.callback.handler.class=\
-org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler
-listener.name.oauth.oauthbearer.sasl.oauthbearer.jwks.endpoint.url=$keys
-listener.name.oauth.oauthbearer.sasl.oauthbearer.expected.audience=kafka
-listener.name.oauth.oauthbearer.sasl.oauthbearer.expected.issuer=tests
-listener.name.oauth.oauthbearer.sasl.oauthbearer.clock.skew.seconds=0
-listener.name.oauth.oauthbearer.connections.max.reauth.ms=$session_ms
-sasl.oauthbearer.jwt.validator.class=org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator
-listener.name.mutual.ssl.client.auth=required
+$oauth_propertieslistener.name.mutual.ssl.client.auth=required
 ssl.keystore.type=PEM
 ssl.keystore.location=$folder/server.pem
 ssl.truststore.type=PEM
@@ -87,7 +77,6 @@ KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 PLAIN_MODULE = (
     f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 )
-OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
@@ -171,8 +160,9 @@ def kafka(
             ca=authority.cafile,
             plain_module=PLAIN_MODULE,
             scram_module=SCRAM_MODULE,
-            oauth_module=OAUTH_MODULE,
-            keys=keys,
+            oauth_properties=OAUTH.substitute(
+                keys=keys, audience=AUDIENCE, issuer=ISSUER, session_ms=session_ms
+            ),
             session_ms=session_ms,
         )
     )

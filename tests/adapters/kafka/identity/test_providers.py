@@ -18,7 +18,7 @@ from botocore.credentials import Credentials
 from penstock import config
 from penstock.adapters.kafka.identity.providers import fetcher, google_token, msk_token
 from penstock.errors import EXIT_USAGE, Fatal, Transient
-from tests.support.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
+from realstack.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
 
 MSK_HOST = "b-1.streams.abc123.c2.kafka.eu-central-1.amazonaws.com:9098"
 AGENT = f"aws-msk-iam-sasl-signer-python/{aws_msk_iam_sasl_signer.__version__}"

@@ -1,4 +1,6 @@
-"""An OpenID Connect server with one client, and its keys: as the brokers' token endpoint."""
+"""An OpenID Connect server with one client, and its keys: as the brokers' token endpoint, for tests
+and for `scripts/chaos --oauth`.
+"""
 
 import asyncio
 import json
@@ -14,6 +16,8 @@ import jwt
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+from realstack.kafka import AUDIENCE, ISSUER
 
 CLIENT, SECRET = "penstock-tests", "a-client-secret-nobody-may-see"
 LIFE_S = 10
@@ -46,7 +50,7 @@ class Signer:
 
     def token(self, life_s: float = LIFE_S, **changes: object) -> str:
         now_s = int(time.time())
-        claims = {"iss": "tests", "aud": "kafka", "sub": "penstock", "scope": "x"}
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "penstock", "scope": "x"}
         times = {"iat": now_s, "exp": now_s + int(life_s)}
         token: str = jwt.encode(
             {**claims, **times, **changes},
