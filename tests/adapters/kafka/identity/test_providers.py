@@ -93,6 +93,52 @@ def test_a_token_for_msk_ends_with_the_credentials_that_signed_it(
     assert token.ends_s == pytest.approx(ends.timestamp(), abs=1)
 
 
+async def test_a_role_keeps_its_session_name_when_its_credentials_are_renewed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A broker refuses another principal when a connection authenticates itself again."""
+    asked: list[dict[str, str]] = []
+
+    async def assume(request: web.Request) -> web.Response:
+        asked.append({key: str(value) for key, value in (await request.post()).items()})
+        # So near to their end botocore asks for new ones each time.
+        ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=5)
+        key = f"<AccessKeyId>key{len(asked)}</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"
+        key += f"<SessionToken>t</SessionToken><Expiration>{ends:%Y-%m-%dT%H:%M:%SZ}</Expiration>"
+        text = f"<AssumeRoleResult><Credentials>{key}</Credentials></AssumeRoleResult>"
+        text = f"<AssumeRoleResponse>{text}</AssumeRoleResponse>"
+        return web.Response(text=text, content_type="text/xml")
+
+    app = web.Application()
+    app.router.add_post("/", assume)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    profile = tmp_path / "config"
+    role = "role_arn = arn:aws:iam::123456789012:role/reader\nsource_profile = own\n"
+    own = "aws_access_key_id = key\naws_secret_access_key = secret\n"
+    profile.write_text(f"[default]\nregion = eu-central-1\n{role}[profile own]\n{own}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(profile))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{runner.addresses[0][1]}")
+    fetch = fetcher(kafka(MSK_HOST, provider="aws-msk-iam"))
+    tokens = [await asyncio.to_thread(fetch) for _ in range(3)]
+    await runner.cleanup()
+    assert len(asked) >= 3
+    assert len({form["RoleSessionName"] for form in asked}) == 1
+    assert len({token.text for token in tokens}) == 3
+    assert all(token.ends_s - token.begun_s < 310 for token in tokens)
+
+
+def test_a_profile_that_is_missing_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
+    with pytest.raises(Fatal, match="no-such-profile") as caught:
+        fetcher(kafka(MSK_HOST, provider="aws-msk-iam"))()
+    assert caught.value.exit_code == EXIT_USAGE
+
+
 def test_google_s_token_is_in_its_own_form() -> None:
     head, claims, access = google_token("ya29.access", "me@project", 100.0, 3_700.5).split(".")
     assert json.loads(_decoded(head)) == {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}

@@ -237,8 +237,15 @@ def _msk(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
         try:
             credentials = chain.get_credentials()
             frozen = None if credentials is None else credentials.get_frozen_credentials()
-        except errors.BotoCoreError as error:
+        except (
+            errors.HTTPClientError,
+            errors.ConnectionError,
+            errors.MetadataRetrievalError,
+            errors.CredentialRetrievalError,  # of a program of the profile, too
+        ) as error:
             raise Transient(f"AWS's credentials cannot be had: {error}") from error
+        except errors.BotoCoreError as error:  # a profile that is missing, a login that is over
+            raise usage(f"AWS's credentials cannot be had: {error}") from error
         except errors.ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
