@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from penstock import config
 from penstock.adapters.confluent import login as login_file
-from penstock.adapters.confluent.login import Login
+from penstock.adapters.confluent.login import ClientLogin
 from penstock.adapters.kafka.identity.identity import identity_of
 from tests.adapters.confluent.member import member
 from tests.support.secured import Authority
@@ -66,7 +66,7 @@ def test_a_token_that_a_broker_refuses_is_not_shown_again(tmp_path: Path) -> Non
         sasl_mechanism="OAUTHBEARER",
         oauth=config.OAuth(provider="file", token_file=str(file)),
     )
-    login = Login(kafka)
+    login = ClientLogin(kafka)
     show = login.options()["oauth_cb"]
     assert show("")[0] == "first"
     login.note(NO_TOKEN)
@@ -81,7 +81,7 @@ def test_a_token_that_a_broker_refuses_is_not_shown_again(tmp_path: Path) -> Non
 async def test_a_password_that_is_refused_is_told_to_who_minds_it() -> None:
     sasl: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     kafka = config.Kafka(**sasl, sasl_username="me", sasl_password="refused")
-    login, told = Login(kafka), identity_of(kafka).refused()
+    login, told = ClientLogin(kafka), identity_of(kafka).refused()
     login.options()
     told.send(None)
     login.note(REFUSED)

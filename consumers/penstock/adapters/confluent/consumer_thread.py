@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from penstock import config
 from penstock.adapters.confluent.errors import translated
-from penstock.adapters.confluent.login import Login
+from penstock.adapters.confluent.login import ClientLogin
 from penstock.adapters.confluent.member_options import Subscription, described, member_options
 from penstock.adapters.kafka.group.membership import GroupMember
 
@@ -45,7 +45,7 @@ class Handle:
         self._settings = settings
         self._options = (poll_ms, on_error)
         self._subscription = Subscription(settings)
-        self.login = Login(settings)
+        self.login = ClientLogin(settings)
         self._thread: CallThread | None = None
         self._callbacks: dict[str, Callback] = {}
         self._membership: bytes | None = None

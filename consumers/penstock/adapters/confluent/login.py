@@ -25,7 +25,7 @@ LOOK_S: Final = 1.0
 _NO_TOKEN: Final = "Failed to acquire"
 
 
-class Login:
+class ClientLogin:
     """`is_refused`: a broker refused the present client, and a new one may do better."""
 
     def __init__(self, settings: config.Kafka, now_s: Callable[[], float] = time.monotonic) -> None:
