@@ -133,9 +133,8 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
         session_s = session_ms / 1000
         renew_s = max(uniform(*RENEW_AT) * session_s, YOUNGEST_S)
         if renew_s < session_s and self._writer is not None:
-            self._renewal = self._loop.call_at(
-                begun_s + renew_s, self._begin_renewal, begun_s + session_s
-            )
+            ends_s = begun_s + session_s
+            self._renewal = self._loop.call_later(renew_s, self._begin_renewal, ends_s)
 
     def _begin_renewal(self, ends_s: float) -> None:
         self._renewal = self._loop.create_task(self._renew(ends_s))
