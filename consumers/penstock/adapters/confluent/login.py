@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import KafkaError
 
 from penstock import config
@@ -102,10 +101,4 @@ class ClientLogin:
         """Is there a token for a new client? Without one, librdkafka's constructor would block for
         ten seconds.
         """
-        if self._token is None:
-            return True
-        try:
-            await identity_of(self._settings).token()
-        except KafkaConnectionError:
-            return False
-        return True
+        return self._token is None or await identity_of(self._settings).has_token()

@@ -98,6 +98,13 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
                 self.note_refusal(None)
             raise KafkaConnectionError(str(error)) from error
 
+    async def has_token(self) -> bool:
+        try:
+            await self.token()
+        except KafkaConnectionError:
+            return False
+        return True
+
     def extensions(self) -> dict[str, str]:
         return dict(self._kafka.oauth.extensions) if self._kafka.oauth else {}
 
