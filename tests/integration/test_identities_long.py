@@ -150,7 +150,10 @@ async def test_sessions_and_tokens_that_end_are_not_noticed(
     name = f"{identity}-{client}-{guarantee}"
     verdict, said = await observed(services, kafka, server, model, name, **changes)
     assert verdict[:4] == (verdict.sent, 0, 0, 0), verdict
-    assert told(said, "error", "warning", "critical") == []
+    assert told(said, "error", "critical") == []
+    # Others may say that the machine is busy.
+    clients = ("aiokafka", "librdkafka", "penstock.adapters")
+    assert [line for line in told(said, "warning") if any(map(line.__contains__, clients))] == []
     if identity == "tokens":
         assert server.asked <= SECONDS / (0.7 * LIFE_S) + 8
 
