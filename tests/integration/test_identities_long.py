@@ -92,7 +92,7 @@ async def observed(
     trouble: Trouble | None = None,
     **changes: object,
 ) -> tuple[Verdict, str]:
-    """The answers, and what the worker said."""
+    """The answers, and what the worker said from its first assignment on."""
     topics = Topics(*(f"{name}-{kind}" for kind in ("in", "out", "dlq")))
     keys: dict[str, object] = {
         "KAFKA__BOOTSTRAP_SERVERS": kafka["oauth"],
@@ -114,6 +114,7 @@ async def observed(
         running_worker(environ) as worker,
     ):
         await worker.ready(partitions=PARTITIONS)
+        before = len(worker.said)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(streams.run(SECONDS))
             if trouble is not None:
@@ -123,7 +124,7 @@ async def observed(
         assert await worker.stop() == 0, worker.said
         log.info("%s: %s; tokens asked %d times", name, streams.verdict(), server.asked)
         assert SECRET not in worker.said
-        return streams.verdict(), worker.said
+        return streams.verdict(), worker.said[before:]
 
 
 def told(said: str, *levels: str) -> list[str]:
