@@ -1,10 +1,11 @@
 """Authenticates the connections of every client of aiokafka in the process, and does so again
 before a session ends.
 
-Rule: a session is renewed in place, at 85 to 95 % of its life (KIP-368): requests wait while the
-broker checks who we are, and the connection goes on. Without this the broker cuts each connection
-at the first request after the end of its session. The new token is fetched before, so a provider
-that is slow or away holds up nothing while the session lasts.
+Rule: a session is renewed in place (KIP-368), at 85 to 95 % of its life, or a second before its end
+if that is earlier: requests wait while the broker checks who we are, and the connection goes on.
+Without this the broker cuts each connection at the first request after the end of its session. The
+new token is fetched before, so a provider that is slow or away holds up nothing while the session
+lasts.
 
 A broker answers a bad token with a challenge, and fails only after the client's next message (RFC
 7628). aiokafka takes the challenge for success, so here that message is sent.
@@ -14,6 +15,7 @@ This file uses private parts of aiokafka 0.14's connection. aiokafka has no rene
 
 import asyncio
 import logging
+from math import inf
 from random import uniform
 from typing import Any, Final
 
@@ -33,6 +35,10 @@ _SASL: Final = frozenset({17, 36})
 RENEW_AT: Final = (0.85, 0.95)
 # A broker refuses to renew a session that is younger than a second.
 YOUNGEST_S: Final = 1.1
+# Sessions of some seconds are renewed earlier, and their last part is not used: broker and network
+# may take so long for a request, and a request that comes late costs the connection.
+EARLY_S: Final = 1.0
+LATEST_S: Final = 0.2
 # A provider that is away is asked again after this time, while the session lasts.
 AGAIN_S: Final = 1.0
 
@@ -61,7 +67,8 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
         self._identity = (
             identity if isinstance(identity, Identity) else identity_with(self._ssl_context)
         )
-        # While a session is renewed: what waits for its end.
+        # From when on requests wait for a new session, and what they wait for meanwhile.
+        self._ends_s = inf
         self._renewed: asyncio.Event | None = None
         self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
@@ -76,8 +83,11 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
         return ends
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
-        if self._renewed is not None and request.API_KEY not in _SASL:
-            return self._send_behind(self._renewed, request, expect_response)
+        if self._renewal is not None and request.API_KEY not in _SASL:
+            if self._loop.time() >= self._ends_s:
+                self._hold_back()
+            if self._renewed is not None:
+                return self._send_behind(self._renewed, request, expect_response)
         return super().send(request, expect_response)
 
     async def _send_behind(self, renewed: asyncio.Event, *arguments: Any) -> Any:
@@ -131,17 +141,17 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
             challenge = answer.sasl_auth_bytes
             session_ms = getattr(answer, "session_lifetime_ms", 0)
         session_s = session_ms / 1000
-        renew_s = max(uniform(*RENEW_AT) * session_s, YOUNGEST_S)
+        renew_s = min(uniform(*RENEW_AT) * session_s, session_s - EARLY_S)
+        renew_s = max(renew_s, YOUNGEST_S)
+        self._ends_s = inf
         if renew_s < session_s and self._writer is not None:
-            ends_s = begun_s + session_s
-            self._renewal = self._loop.call_later(renew_s, self._begin_renewal, ends_s)
+            self._ends_s = begun_s + session_s - LATEST_S
+            self._renewal = self._loop.call_later(renew_s, self._begin_renewal)
 
-    def _begin_renewal(self, ends_s: float) -> None:
-        self._renewal = self._loop.create_task(self._renew(ends_s))
+    def _begin_renewal(self) -> None:
+        self._renewal = self._loop.create_task(self._renew())
 
-    async def _renew(self, ends_s: float) -> None:
-        # From the end of the session on, requests wait: the broker would end the connection.
-        end = self._loop.call_at(ends_s, self._hold_back)
+    async def _renew(self) -> None:
         try:
             if self._sasl_mechanism == "OAUTHBEARER":
                 assert self._identity is not None
@@ -150,12 +160,11 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
             await self._do_sasl_handshake()
         except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
             if self._renewed is None:
-                self._renewal = self._loop.call_later(AGAIN_S, self._begin_renewal, ends_s)
+                self._renewal = self._loop.call_later(AGAIN_S, self._begin_renewal)
                 return
             log.warning("the session with %s:%d was not renewed: %r", self.host, self.port, error)
             self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
         finally:
-            end.cancel()
             if self._renewed is not None:
                 self._renewed.set()
                 self._renewed = None
