@@ -11,7 +11,7 @@ import http.server
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,8 +89,8 @@ async def observed(
     server: TokenServer,
     model: str,
     name: str,
+    changes: Mapping[str, object],
     trouble: Trouble | None = None,
-    **changes: object,
 ) -> tuple[Verdict, str]:
     """The answers, and what the worker said from its first assignment on."""
     topics = Topics(*(f"{name}-{kind}" for kind in ("in", "out", "dlq")))
@@ -106,7 +106,7 @@ async def observed(
         "MODEL__URL": model,
         "MODEL__PROTOCOL": "http",
     }
-    environ = environment(services, topics, None, **keys | changes)
+    environ = environment(services, topics, None, **keys | dict(changes))
     created = await penstock("topics", "create", "--partitions", f"{PARTITIONS}", environ=environ)
     assert created.code == 0, created.stderr
     async with (
@@ -149,7 +149,7 @@ async def test_sessions_and_tokens_that_end_are_not_noticed(
             "KAFKA__SECURITY_PROTOCOL": "PLAINTEXT",
         }
     name = f"{identity}-{client}-{guarantee}"
-    verdict, said = await observed(services, kafka, server, model, name, **changes)
+    verdict, said = await observed(services, kafka, server, model, name, changes)
     assert verdict[:4] == (verdict.sent, 0, 0, 0), verdict
     assert told(said, "error", "critical") == []
     # Others may say that the machine is busy.
@@ -195,8 +195,8 @@ async def test_troubles_of_the_token_server_cost_no_answer(
     trouble: Trouble,
 ) -> None:
     changes = {"KAFKA__CLIENT": client, "DELIVERY__GUARANTEE": guarantee}
-    name = f"{trouble.__name__}-{client}-{guarantee}"  # type: ignore[attr-defined]
-    verdict, said = await observed(services, kafka, server, model, name, trouble, **changes)
+    name = f"{trouble.__name__}-{client}-{guarantee}"
+    verdict, said = await observed(services, kafka, server, model, name, changes, trouble)
     assert (verdict.lost, verdict.disordered) == (0, 0), verdict
     if guarantee == "exactly_once":
         assert verdict.doubled == 0, verdict
@@ -216,7 +216,7 @@ async def test_clocks_may_be_apart(
     changes: dict[str, object] = {"DELIVERY__GUARANTEE": "exactly_once"}
     os.environ |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME": f"{ahead_s:+d}"}
     try:
-        verdict, said = await observed(services, kafka, server, model, f"clock{ahead_s}", **changes)
+        verdict, said = await observed(services, kafka, server, model, f"clock{ahead_s}", changes)
     finally:
         del os.environ["LD_PRELOAD"], os.environ["FAKETIME"]
     assert verdict[:4] == (verdict.sent, 0, 0, 0), verdict

@@ -9,7 +9,7 @@ source.
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -58,7 +58,7 @@ INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 def member_options(
     settings: config.Kafka,
-    login: Mapping[str, Any],
+    login: dict[str, Any],
     poll_ms: int,
     on_error: Callable[[Any], None],
 ) -> dict[str, Any]:
