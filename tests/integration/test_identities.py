@@ -206,8 +206,8 @@ async def test_a_password_that_is_rotated_costs_no_answer(
     try:
         async with running_worker(environ) as worker:
             await worker.ready(partitions=1)
-            file.write_text("another-password")
             await asyncio.to_thread(secured.change_password, kafka["plain"], "another-password")
+            file.write_text("another-password")
             await publish_slowly(broker, topics.input)
             await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
             assert await worker.stop() == 0, worker.said

@@ -44,9 +44,10 @@ Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClie
 REQUEST_TIMEOUT_MS = 40_000
 # A running broker accepts a connection and lists its API versions within milliseconds.
 REACH_TIMEOUT_MS = 5_000
-# A broker that does not know the key of a token fetches its keys anew, and takes the next token.
-TOKENS_TRIED = 3
-NEXT_TOKEN_S = 1.0
+# A broker that does not know the key of a token fetches its keys anew, and takes the next token. And
+# a password is changed on the brokers some seconds before or after it is written to its file.
+TOKENS_TRIED, PASSWORDS_TRIED = 3, 8
+NEXT_TRY_S = 1.0
 # The supervisor and Kubernetes give a stopping worker 10 s beyond its drain. These 10 s are divided
 # as follows: 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
 COMMIT_S = 5.0
@@ -238,15 +239,17 @@ async def reach(settings: config.Kafka) -> None:
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
     del arguments["connections_max_idle_ms"]  # the connection is closed at once
-    has_tokens = arguments.get("sasl_mechanism") == "OAUTHBEARER"
-    for left in reversed(range(TOKENS_TRIED if has_tokens else 1)):
+    tries = PASSWORDS_TRIED if settings.sasl_password_file is not None else 1
+    if arguments.get("sasl_mechanism") == "OAUTHBEARER":
+        tries = TOKENS_TRIED
+    for left in reversed(range(tries)):
         try:
             await _reach(arguments)
             return
         except Fatal:
             if not left:
                 raise
-        await asyncio.sleep(NEXT_TOKEN_S)
+        await asyncio.sleep(NEXT_TRY_S)
 
 
 async def _reach(arguments: dict[str, Any]) -> None:
