@@ -44,7 +44,7 @@ Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClie
 REQUEST_TIMEOUT_MS = 40_000
 # A running broker accepts a connection and lists its API versions within milliseconds.
 REACH_TIMEOUT_MS = 5_000
-# A broker that does not know the key of a token fetches its keys anew, and takes the next token. And
+# A broker that does not know the key of a token fetches its keys anew, and takes the next one. And
 # a password is changed on the brokers some seconds before or after it is written to its file.
 TOKENS_TRIED, PASSWORDS_TRIED = 3, 8
 NEXT_TRY_S = 1.0
