@@ -158,8 +158,7 @@ async def _posted(
     except ValueError:
         answer = None
     if status == 200 and isinstance(answer, dict):
-        made = parsedate_to_datetime(date).timestamp() if date else None
-        return answer, made
+        return answer, _made_s(date)
     if status == 200:  # it may hold a token, so it is not shown
         raise Transient(f"the token server {url} answers no JSON object ({len(body):,} bytes)")
     words = body[:300].decode(errors="replace").strip()
@@ -169,6 +168,13 @@ async def _posted(
         f"the token server {url} refuses us: {status} {words}\n"
         "Correct kafka.oauth.client_id, client_secret or client_key_file, scope and audience."
     )
+
+
+def _made_s(date: str | None) -> float | None:
+    try:
+        return None if date is None else parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
 
 
 def _seconds(told: object) -> float | None:
