@@ -17,6 +17,13 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from string import Template
 
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
 from realstack import processes
 from realstack.kafka import AUDIENCE, ISSUER, LOGGING, OAUTH, Kafka
 from realstack.layout import free_ports
@@ -197,11 +204,11 @@ def kafka(
 
 def change_password(address: str, password: str) -> None:
     """That of `USER` by SCRAM-SHA-512; `address`: of a listener that asks nobody who he is."""
-    change = ["--alter", "--entity-type", "users", "--entity-name", USER]
-    change += ["--add-config", f"SCRAM-SHA-512=[password={password}]"]
-    java = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{Kafka().jars}/libs/*"]
-    java += ["kafka.admin.ConfigCommand", "--bootstrap-server", address]
-    subprocess.run([*java, *change], check=True, capture_output=True)
+    terms = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4_096)
+    change = UserScramCredentialUpsertion(USER, terms, password.encode())
+    admin = AdminClient({"bootstrap.servers": address})
+    for done in admin.alter_user_scram_credentials([change]).values():
+        done.result()
 
 
 @contextmanager
