@@ -20,8 +20,9 @@ from penstock.errors import Fatal, usage
 
 # How soon a password that was written anew is handed over.
 LOOK_S: Final = 1.0
-# How librdkafka begins if `oauth_cb` has raised: then no broker has refused a token.
-_NO_TOKEN: Final = "Failed to acquire"
+# How librdkafka tells a broker's refusal. It gives the same code to a connection that broke
+# meanwhile, and to a provider that gives no token.
+_REFUSAL: Final = "SASL authentication error"
 
 
 class ClientLogin:
@@ -93,9 +94,8 @@ class ClientLogin:
         # Over TLS 1.3 a broker that takes no such certificate just ends the connection.
         if error.code() in (KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN):
             self.is_refused |= identity.certificates_written_at() != self._read_at
-        elif error.code() == KafkaError._AUTHENTICATION and _NO_TOKEN not in error.str():
-            identity.note_refusal(self._token)
-            self.is_refused |= self._token is not None
+        elif error.code() == KafkaError._AUTHENTICATION and _REFUSAL in error.str():
+            self.is_refused |= identity.note_refusal(self._token) and self._token is not None
 
     async def may_do_better(self) -> bool:
         """Is there a token for a new client? Without one, librdkafka's constructor would block for

@@ -97,6 +97,22 @@ def test_what_a_library_raises_is_told_like_any_other_failure() -> None:
         ended.current()
 
 
+def test_a_token_that_ended_on_its_way_was_not_refused() -> None:
+    now_s, texts = 0.0, iter("abc")
+
+    def fetch() -> Token:
+        return Token(next(texts), now_s, now_s + LIFE_S)
+
+    tokens = Tokens(fetch, lambda: now_s)
+    assert tokens.current().text == "a"
+    now_s = 0.95 * LIFE_S
+    assert not tokens.forget("a")
+    assert tokens.current().text == "b"
+    assert not tokens.forget("a")
+    assert tokens.forget("b")
+    assert tokens.current().text == "c"
+
+
 def test_threads_that_want_a_token_at_once_ask_once() -> None:
     begun, go = threading.Event(), threading.Event()
     asked: list[int] = []

@@ -65,14 +65,16 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
             self.note_refusal(None)
             raise
 
-    def note_refusal(self, token: str | None) -> None:
+    def note_refusal(self, token: str | None) -> bool:
         """A broker refused us, by this token if it was one: a key may have been changed, and the
-        next token may do. Or a provider refuses us, and no token serves any more. For any thread.
+        next token may do. Or a provider refuses us, and no token serves any more. False: the token
+        ended on its way, which is no refusal. For any thread.
         """
-        if token is not None:
-            self._tokens.forget(token)
+        if token is not None and not self._tokens.forget(token):
+            return False
         for waiting in tuple(self._waiting):
             waiting.get_loop().call_soon_threadsafe(_end, waiting)
+        return True
 
     async def refused(self) -> None:
         """Returns when a broker or a provider refuses us."""

@@ -98,11 +98,15 @@ class Tokens:
         failure = self._failure
         return None if failure is None else (self._now_s() - self._failed_since_s, str(failure))
 
-    def forget(self, text: str) -> None:
-        """A broker refused this token: the next one is fetched."""
+    def forget(self, text: str) -> bool:
+        """A broker refused this token: the next one is fetched. False: the token has ended, or the
+        next one is there, so the refusal tells nothing of the present one.
+        """
         token = self._token
-        if token is not None and token.text == text:
-            self._token = None
+        if token is None or token.text != text or not token.serves(self._now_s()):
+            return False
+        self._token = None
+        return True
 
     def _token_and_next(self) -> tuple[Token | None, Future[Token]]:
         """The token that serves now, if there is one, and the one to take if it comes in time."""

@@ -102,9 +102,10 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
                 token = await self._identity.token()
             await self._authenticate(self._authenticator(self._identity, token))
         except kafka_errors.AuthenticationFailedError as error:
-            self._identity.note_refusal(token)
             self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
-            raise
+            if self._identity.note_refusal(token):
+                raise
+            raise kafka_errors.KafkaConnectionError("the token ended on its way") from error
         except (kafka_errors.KafkaError, OSError, TimeoutError):
             raise
         # A file that cannot be read, or Kerberos' own errors. At any other error than its own
