@@ -1,5 +1,7 @@
 """What is told of each stream, and how little is kept of many."""
 
+from random import Random
+
 import pytest
 
 from penstock.telemetry.streams import MOST_NAME_CHARS, OTHERS, SHOWN, Owed, Streams
@@ -143,6 +145,32 @@ def test_a_stream_that_was_silent_once_is_soon_named_again() -> None:
     came(streams, "a", 1000.0, 1060.0, 0.3)
     came(streams, "a", 1120.0, 1140.0, 0.3)
     assert silence(streams, 1146.0) == ["a"]
+
+
+def test_a_list_that_ended_is_not_silent() -> None:
+    streams, chance = Streams(), Random(1)
+    came(streams, "announced from a list", 1000.0, 1040.0, 0.005)
+    now_s = 1000.0
+    while now_s < 1060.0:
+        now_s += chance.expovariate(1 / 0.2)
+        streams.delivered("uploaded as it comes", 0, 8, 0.02, now_s)
+    # An hour of a camera, read within a minute.
+    for frame in range(3600):
+        read_s = 1000.0 + frame / 60
+        streams.delivered("backlog", 0, 8, read_s + 4000.0 - frame, read_s)
+    assert [silence(streams, 1060.0 + later) for later in (6.0, 20.0, 200.0)] == [[], [], []]
+
+
+def test_a_camera_that_trembles_and_stumbles_is_named_when_it_stops() -> None:
+    streams, chance = Streams(), Random(1)
+    now_s = 1000.0
+    for frame in range(600):
+        # Now and then one frame is lost, and once the network stands for two seconds.
+        lost = 0.3 * (chance.random() < 0.05)
+        now_s += 0.3 * chance.uniform(0.5, 1.5) + lost + 2.0 * (frame == 590)
+        streams.delivered("a", 0, 8, 0.02, now_s)
+    assert silence(streams, now_s + 4.0) == []
+    assert silence(streams, now_s + 9.5) == ["a"]
 
 
 def test_a_stream_whose_records_wait_is_not_silent() -> None:

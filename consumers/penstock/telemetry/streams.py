@@ -44,9 +44,18 @@ class Owed(NamedTuple):
 
 
 # A stream came regularly if its records tell of this many moments, over at least this time, and
-# of no pause longer than a third of that time.
+# of no pause longer than a third of that time. Lists, uploads and backlogs do so, too, for a while,
+# and then end: they come faster than any sensor; or their pauses vary (by chance alone, as much as
+# their mean); or they are read much faster than they were written.
 REGULAR_MOMENTS: Final = 10
 REGULAR_S: Final = 20.0
+LEAST_EVERY_S: Final = 0.02
+MOST_VARIATION: Final = 0.6
+LIVE_TIMES: Final = 2.0
+# The rhythm is that of about this many pauses. A pause counts as at most so many usual ones, since
+# one late record is no change of the rhythm.
+RHYTHM_PAUSES: Final = 64
+LONG_PAUSE: Final = 3.0
 # A regular stream is silent after this many of its longest pauses, and at least `SILENT_S`.
 SILENT_PAUSES: Final = 4
 SILENT_S: Final = 5.0
@@ -65,10 +74,13 @@ class StreamFigures(Recent):
     """
 
     __slots__ = (
+        "_every_s",
         "_first_written_s",
         "_pause_before_s",
         "_pauses_of",
+        "_read_every_s",
         "_silence_s",
+        "_squares",
         "heard_s",
         "last_code",
         "last_message",
@@ -89,6 +101,7 @@ class StreamFigures(Recent):
         self.last_message: str | None = None
         self.heard_s = self.written_s = self._first_written_s = now_s
         self.moments = 0
+        self._every_s = self._squares = self._read_every_s = 0.0
         self.pause_s = self._pause_before_s = self._silence_s = 0.0
         self._pauses_of = self.window // PAUSE_WINDOWS
 
@@ -100,7 +113,26 @@ class StreamFigures(Recent):
             self.pause_s = 0.0
             self._pauses_of += age
 
-    def paused(self, pause_s: float) -> None:
+    def came(self, written_s: float, now_s: float) -> None:
+        """A record was answered. Pauses are told by the records' own times, because those of a
+        backlog come together.
+        """
+        pause_s, read_s = written_s - self.written_s, now_s - self.heard_s
+        self.heard_s = now_s
+        if pause_s <= 0.0:
+            return
+        self.written_s = written_s
+        self.moments += 1
+        if pause_s > self.pause_s and not self._goes_on(pause_s):
+            return
+        share = 1.0 / min(self.moments, RHYTHM_PAUSES)
+        if self._every_s:
+            pause_s = min(pause_s, LONG_PAUSE * self._every_s)
+        self._every_s += (pause_s - self._every_s) * share
+        self._squares += (pause_s * pause_s - self._squares) * share
+        self._read_every_s += (read_s - self._read_every_s) * share
+
+    def _goes_on(self, pause_s: float) -> bool:
         """Its longest pause of the last minutes has ended. If it was silent, that time does not
         count as time in which it came; and one silence is no rhythm, but a second one like it is.
         """
@@ -108,8 +140,9 @@ class StreamFigures(Recent):
             self._first_written_s += pause_s
             before_s, self._silence_s = self._silence_s, pause_s
             if before_s < pause_s / 2:
-                return
+                return False
         self.pause_s = pause_s
+        return True
 
     @property
     def longest_pause_s(self) -> float:
@@ -117,14 +150,17 @@ class StreamFigures(Recent):
 
     @property
     def every_s(self) -> float | None:
-        """How long it is between two of its records on average. None: it did not come regularly."""
-        whole_s = self.written_s - self._first_written_s
+        """How long it is between two of its records. None: it did not come regularly."""
+        whole_s, every_s = self.written_s - self._first_written_s, self._every_s
         is_regular = (
             self.moments >= REGULAR_MOMENTS
             and whole_s >= REGULAR_S
             and self.longest_pause_s <= whole_s / 3
+            and every_s >= LEAST_EVERY_S
+            and self._squares <= (1.0 + MOST_VARIATION**2) * every_s**2
+            and every_s <= LIVE_TIMES * self._read_every_s
         )
-        return whole_s / self.moments if is_regular else None
+        return every_s if is_regular else None
 
     def is_silent(self, now_s: float) -> bool:
         """For a stream that came regularly."""
@@ -177,15 +213,7 @@ class Streams:
             return
         bucket = bucket_of(latency_s)
         counts = found.counts
-        found.heard_s = now_s
-        # Pauses are told by the records' own times, because those of a backlog come together.
-        written_s = now_s - latency_s
-        pause_s = written_s - found.written_s
-        if pause_s > 0.0:
-            found.written_s = written_s
-            found.moments += 1
-            if pause_s > found.pause_s:
-                found.paused(pause_s)
+        found.came(now_s - latency_s, now_s)
         found.objects += 1
         counts[bucket] = counts.get(bucket, 0) + 1
         self._buckets.append(bucket)
