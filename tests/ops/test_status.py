@@ -449,6 +449,25 @@ async def test_a_model_that_accepts_and_never_answers_is_away_after_five_seconds
         assert (told(status), readiness.why_not()) == ([], None)
 
 
+@virtual_time
+async def test_a_model_that_was_slow_once_is_soon_away_a_quarter_of_an_hour_later() -> None:
+    world = World()
+    world.model = model = HungModel(is_server=True)
+    async with watched(world) as (status, _):
+        model.works.clear()
+        world.announce("slow.csv", csv(1))
+        await asyncio.sleep(60.0)
+        model.works.set()
+        for number in range(15):
+            await asyncio.sleep(60.0)
+            world.announce(f"{number}.csv", csv(1))
+        await asyncio.sleep(10.0)
+        model.works.clear()
+        world.announce("last.csv", csv(1))
+        await asyncio.sleep(4.0 + SILENT_S)
+        assert told(status) == [("away", "model server")]
+
+
 class BusyModel(MemoryModel):
     """A server with this many worker processes, which answer calls and questions in the order in
     which they come. `takes_s`: how long the next call takes.

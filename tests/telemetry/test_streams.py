@@ -169,6 +169,9 @@ def test_a_camera_that_trembles_and_stumbles_is_named_when_it_stops() -> None:
         lost = 0.3 * (chance.random() < 0.05)
         now_s += 0.3 * chance.uniform(0.5, 1.5) + lost + 2.0 * (frame == 590)
         streams.delivered("a", 0, 8, 0.02, now_s)
+        # Some frames were kept, and are sent at once.
+        for late in range(30 * (frame == 592)):
+            streams.delivered("a", 0, 8, 0.06 - late / 1000, now_s)
     assert silence(streams, now_s + 4.0) == []
     assert silence(streams, now_s + 9.5) == ["a"]
 

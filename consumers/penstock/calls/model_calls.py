@@ -49,11 +49,15 @@ RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
 # A request that is a probe has at most this many rows. They cost a recovering server little more
 # than one row.
 PROBE_ROWS: Final = 32
+# The slowest answer is that of this time and of as much before it. A server that needed a minute
+# once, to load its model, is not waited for so long for ever.
+SLOWEST_S: Final = 300.0
 
 
 class ModelCalls:
     """For each request call `enter`, and then `send`, `probe` or `leave`. `send` raises the errors
-    of the port `Model`. `slowest_s`: how long the slowest answered request with rows took.
+    of the port `Model`. `slowest_s`: how long the slowest of the requests with rows took that were
+    answered lately.
     """
 
     def __init__(
@@ -95,6 +99,8 @@ class ModelCalls:
         # not busy, but ill.
         self._canary_doubts = 0
         self.slowest_s: float | None = None
+        self._slowest_since_s = clock.now()
+        self._slowest_of_since_s = 0.0
 
     @property
     def most_rows(self) -> int | None:
@@ -130,12 +136,19 @@ class ModelCalls:
             answers = await self._request(call, payloads)
         now_s = self._clock.now()
         self._telemetry.call_answered(now_s - started_s, len(answers.values))
-        self.slowest_s = max(self.slowest_s or 0.0, now_s - started_s)
+        self._took(now_s - started_s, now_s)
         if self._wants_witness:
             self._witness, self._wants_witness = [payloads[0].cut(0, 1).owned()], False
         for block in blocks:
             block.called_s, block.answered_s = started_s, now_s
         return answers
+
+    def _took(self, took_s: float, now_s: float) -> None:
+        if now_s - self._slowest_since_s >= SLOWEST_S:
+            self.slowest_s = self._slowest_of_since_s or None
+            self._slowest_since_s, self._slowest_of_since_s = now_s, 0.0
+        self._slowest_of_since_s = max(self._slowest_of_since_s, took_s)
+        self.slowest_s = max(self.slowest_s or 0.0, took_s)
 
     async def probe(self, call: Call) -> bool:
         """Send a probe, as the rule above says. Returns True if the server answers or refuses the

@@ -180,14 +180,19 @@ class ServiceAnswers:
         await self._pipeline.joined.wait()
         tracks = {track.name: track for track in self._pipeline.wiring.tracks.values()}
         calls = tracks[name].calls if name in tracks else None
+        within_s = ANSWER_S
         while True:
             asked_s = self._clock.now()
             heard = 0 if calls is None else calls.health.heard
-            answers = await _answers(model)
+            answers = await _answers(model, within_s)
+            within_s = ANSWER_S
             if answers is None and calls is not None:
                 # Before its first answer here, the model has answered the worker's start.
                 was_away = self.answers[name] is False
                 may_wait = not was_away and _may_wait(calls, self._clock.now())
+                # The next question gets the rest of the time in which a call may be silent.
+                left_s = _most_silence_s(calls) - calls.limiter.silent_s(self._clock.now())
+                within_s = min(ANSWER_S, max(LOOK_S, left_s))
                 answers = may_wait or calls.health.heard > heard
             self.answers[name] = answers = bool(answers)
             self._asked_at_s[name] = asked_s
@@ -282,10 +287,10 @@ async def _silence(objects: Objects, location: Location, within_s: float) -> Tra
     return None
 
 
-async def _answers(model: Model) -> bool | None:
+async def _answers(model: Model, within_s: float) -> bool | None:
     """None: no answer came in time."""
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(within_s):
             return await model.ready()
     except TimeoutError:
         return None

@@ -52,10 +52,10 @@ REGULAR_S: Final = 20.0
 LEAST_EVERY_S: Final = 0.02
 MOST_VARIATION: Final = 0.6
 LIVE_TIMES: Final = 2.0
-# The rhythm is that of about this many pauses. A pause counts as at most so many usual ones, since
-# one late record is no change of the rhythm.
+# The rhythm is that of about this many pauses. A pause counts as at most so many usual ones, and at
+# least as that part of one: a late record changes no rhythm, nor do some that were sent at once.
 RHYTHM_PAUSES: Final = 64
-LONG_PAUSE: Final = 3.0
+OTHER_PAUSE: Final = 3.0
 # A regular stream is silent after this many of its longest pauses, and at least `SILENT_S`.
 SILENT_PAUSES: Final = 4
 SILENT_S: Final = 5.0
@@ -127,7 +127,8 @@ class StreamFigures(Recent):
             return
         share = 1.0 / min(self.moments, RHYTHM_PAUSES)
         if self._every_s:
-            pause_s = min(pause_s, LONG_PAUSE * self._every_s)
+            pause_s = min(pause_s, OTHER_PAUSE * self._every_s)
+            pause_s = max(pause_s, self._every_s / OTHER_PAUSE)
         self._every_s += (pause_s - self._every_s) * share
         self._squares += (pause_s * pause_s - self._squares) * share
         self._read_every_s += (read_s - self._read_every_s) * share
