@@ -83,6 +83,17 @@ async def test_a_letter_too_large_for_its_reference_says_which_object_and_rows()
 
 
 @virtual_time
+async def test_letters_of_many_rows_keep_their_reference_on_a_topic_of_small_records() -> None:
+    world = strict(8_000).with_settings(line=NO_LIMITS)
+    world.announce("a.csv", b"1,2\nno,2\n" * 500)
+    await run_to_end(world, 1)
+    letters = world.dead_letters()
+    rows = [row for one in letters for first, stop in one["rows"] for row in range(first, stop)]
+    assert rows == list(range(1, 1000, 2))
+    assert all(one["reference"]["rows"] == one["rows"] for one in letters)
+
+
+@virtual_time
 async def test_a_message_is_kept_in_the_first_letter_about_it_and_no_other() -> None:
     world = World()
     value = b'{"inline":[%b]}' % b",".join(b'[1,2],["x%d"]' % number for number in range(500))

@@ -31,9 +31,11 @@ from penstock.ports import Clock, Outgoing, Sink
 
 log = logging.getLogger(__name__)
 
-# A letter names at most this many ranges of rows, twice. They take at most 21 kB, and mostly 6, so
-# that a letter of many rows hardly needs a larger topic than a letter of one.
+# A letter names at most this many ranges of rows, twice. They take at most 21 kB, and mostly 6. If
+# the topic takes only small records, it names fewer, so that they fill at most half of a record:
+# a letter whose ranges left no room for its reference could not be sent back.
 _MOST_RANGES: Final = 256
+_RANGE_BYTES: Final = 42
 # A line of the log shows this many characters of a name; a name may have thousands.
 _SHOWN = 200
 # For the status page this many letters are remembered, each with this many characters of its
@@ -119,8 +121,15 @@ class Reject:
         """The letters about the failed rows of one release of the ticket, in the order of their
         first rows.
         """
-        for one, ranges in _shared(failed):
+        for one, ranges in _shared(failed, self._most_ranges):
             yield self._letter(ticket, one, tuple(ranges) or _rest(ticket))
+
+    @property
+    def _most_ranges(self) -> int:
+        most = _MOST_RANGES
+        while most > 1 and not self._sink.fits(self._terms.topic, None, 4 * most * _RANGE_BYTES):
+            most //= 2
+        return most
 
     def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
         """A letter about an object whose rows were answered, but whose result object could not be
@@ -235,7 +244,7 @@ def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
     ) or ((ticket.next_row, None),)
 
 
-def _shared(failed: Sequence[Failed]) -> list[tuple[Failed, list[RowRange]]]:
+def _shared(failed: Sequence[Failed], most_ranges: int) -> list[tuple[Failed, list[RowRange]]]:
     """For each letter the first rows that it is about, with the number of all its rows; and the
     ranges of all its rows. Rows of one member that failed for the same reason share a letter. If
     the object failed as a whole, there are no ranges.
@@ -250,7 +259,7 @@ def _shared(failed: Sequence[Failed]) -> list[tuple[Failed, list[RowRange]]]:
         place = places.get((one.member, one.why))
         first, ranges = letters[place] if place is not None else (one, [])
         is_next = bool(ranges) and ranges[-1][1] == one.row
-        if place is None or (len(ranges) == _MOST_RANGES and not is_next):
+        if place is None or (len(ranges) == most_ranges and not is_next):
             places[one.member, one.why] = len(letters)
             letters.append((one, [(one.row, stop)]))
             continue
