@@ -58,6 +58,8 @@ class FailedCalls:
             else:
                 await self._broken(search, error, after_s, rank)
             return
+        if isinstance(error, HungUp) and search.rows == 1 and search.others_first():
+            return
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:

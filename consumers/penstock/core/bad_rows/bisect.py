@@ -62,6 +62,7 @@ class Search:
         self._is_halving = False
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
+        self._were_others_first = False
         # How many hang-ups came since this search last rejected a row because of them.
         self.hang_ups = 0
         # `rows`: how many rows were asked last. `failures`: how often the server failed since this
@@ -276,6 +277,18 @@ class Search:
             self._suspects = self._asked + self._suspects
         else:
             self._untested = self._asked + self._untested
+
+    def others_first(self) -> bool:
+        """The asked row was lost, and no other row was ever answered: ask the other suspects before
+        it is asked again. One of them may be answered, and so show that the server works. False if
+        there are none, or if that was tried.
+        """
+        if self._were_others_first or not self._is_halving or not self._suspects:
+            return False
+        self._were_others_first = True
+        self._suspects = [*self._suspects, *self._asked]
+        self.losses.forgive()
+        return True
 
     def asked_again(self) -> None:
         """An unforeseen exception came, perhaps by chance, so the row is asked once more."""
