@@ -77,8 +77,9 @@ def test_a_share_of_the_requests_is_slow() -> None:
     assert found.count(1000) / len(found) == pytest.approx(0.02, rel=0.2)
 
 
+@pytest.mark.parametrize("kind", ["streams", "throughput"])
 @pytest.mark.parametrize("text", ["0.002", "a:b", "2:1000", "0.1:-1", "0.1:70000"])
-def test_a_share_that_is_none_is_refused(text: str) -> None:
-    answer = CliRunner().invoke(bench, ["streams", "--slow", text])
+def test_a_share_that_is_none_is_refused(text: str, kind: str) -> None:
+    answer = CliRunner().invoke(bench, [kind, "--slow", text])
     assert answer.exit_code == 2
     assert "--slow" in answer.output

@@ -60,6 +60,7 @@ def throughput_report(cpu_us_per_row: float | None = 2.345) -> ThroughputReport:
         cpu_ms_per_object=11.7,
         peak_rss_mb=277.0,
         rows_per_s=156_811.0,
+        objects_per_s=31.4,
         direct_rows_per_s=207_974.0,
         direct_cpu_us_per_row=0.5,
         seed_rows_per_s=1_195.0,

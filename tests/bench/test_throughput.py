@@ -30,6 +30,7 @@ def a_round(
         objects=10,
         rows=5_000,
         rows_per_s=rows_per_s,
+        objects_per_s=rows_per_s / 500,
         cpu_us_per_row=cpu_us_per_row,
         cpu_ms_per_object=1.5,
         peak_rss_mb=peak_rss_mb,

@@ -5,6 +5,7 @@ Rule: each option of a bench is named after the field of the bench's plan that i
 command line.
 """
 
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,40 @@ def file_as_body(command: Any) -> Any:
     )(command)
 
 
+def at_distance(command: Any) -> Any:
+    """Adds the options that put the worker's services far away; the plan's `distance`."""
+
+    @wraps(command)
+    def placed(
+        *args: Any, store_ms: float, model_ms: float, kafka_ms: float, slow: Any, **given: Any
+    ) -> Any:
+        from penstock.tools.bench.distance import Distance
+
+        return command(*args, distance=Distance(store_ms, model_ms, kafka_ms, slow), **given)
+
+    for option in (
+        click.option(
+            "--slow",
+            type=_Slow(),
+            default="0:0",
+            help="A share of the reads waits longer, as 0.002:1000: two in a thousand, a second "
+            "each.",
+        ),
+        click.option(
+            "--kafka-ms", type=_MS, default=0, help="How far away it has Kafka: a round trip."
+        ),
+        click.option("--model-ms", type=_MS, default=0, help="How far away it has its model."),
+        click.option(
+            "--store-ms",
+            type=_MS,
+            default=0,
+            help="How far away the worker has its store: a GET's median.",
+        ),
+    ):
+        placed = option(placed)
+    return placed
+
+
 @click.group()
 def bench() -> None:
     """Measure a worker on real services of this machine. First run scripts/stack up, and take the
@@ -142,6 +177,7 @@ def bench() -> None:
     "--rows", type=click.IntRange(1, 5_000_000), default=750_000, show_default=True,
     help="At most, of each size in each round.",
 )  # fmt: skip
+@at_distance
 @file_as_body
 @measuring
 @common
@@ -168,15 +204,7 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
     "--spread", type=click.Choice(["grid", "even"]), default="grid", show_default=True,
     help="Ticks of a gateway share instants, 2 ms apart; or each stream has its own.",
 )  # fmt: skip
-@click.option(
-    "--store-ms", type=_MS, default=0, help="How far away the worker has its store: a GET's median."
-)
-@click.option("--model-ms", type=_MS, default=0, help="How far away it has its model.")
-@click.option("--kafka-ms", type=_MS, default=0, help="How far away it has Kafka: a round trip.")
-@click.option(
-    "--slow", type=_Slow(), default="0:0",
-    help="A share of the reads waits longer, as 0.002:1000: two in a thousand, a second each.",
-)  # fmt: skip
+@at_distance
 @click.option("--streams", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
 @click.option(

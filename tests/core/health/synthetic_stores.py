@@ -63,6 +63,37 @@ class Rated:
         return True, self.answer_s * random.lognormvariate(0, SIGMA)
 
 
+@dataclass
+class Counting:
+    """Refuses what is more than so many requests within a second of the clock."""
+
+    per_s: int
+    answer_s: float
+    second: int = -1
+    asked: int = 0
+
+    def ask(self, now_s: float, in_flight: int, random: Random) -> tuple[bool, float]:
+        if int(now_s) != self.second:
+            self.second, self.asked = int(now_s), 0
+        self.asked += 1
+        if self.asked > self.per_s:
+            return False, self.answer_s / 3
+        return True, self.answer_s * random.lognormvariate(0, SIGMA)
+
+
+@dataclass
+class Crowded:
+    """Refuses a request if there are more than `most` with it."""
+
+    most: int
+    answer_s: float
+
+    def ask(self, now_s: float, in_flight: int, random: Random) -> tuple[bool, float]:
+        if in_flight > self.most:
+            return False, self.answer_s / 3
+        return True, self.answer_s * random.lognormvariate(0, SIGMA)
+
+
 class Queueing:
     """Has so many places, before which requests queue. `lost_at_s`: then half of them are lost, or
     all but `left`.

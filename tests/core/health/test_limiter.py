@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.health.limiter import CAUTION_S, Limiter
-from tests.core.health.synthetic_stores import Quadratic, Queueing, Rated, Service, Steady, run
+from tests.core.health.synthetic_stores import (
+    Counting,
+    Crowded,
+    Quadratic,
+    Queueing,
+    Rated,
+    Service,
+    Steady,
+    run,
+)
 
 MOST = 256
 
@@ -38,6 +47,18 @@ def test_a_backlog_is_worked_off_nearly_as_fast_as_by_the_best_constant(
     assert found.answered >= 0.9 * best
     assert found.in_flight_s / (end_s - from_s) <= 1.5 * at
     assert found.refused <= 0.02 * found.answered
+
+
+@pytest.mark.parametrize(
+    ("make", "best"), [(lambda: Counting(300, 0.030), 9), (lambda: Crowded(20, 0.030), 20)]
+)
+def test_refusals_tell_what_a_service_bears_that_counts_by_the_second_or_what_is_in_flight(
+    make: Callable[[], Service], best: int
+) -> None:
+    def answered(limiter: Limiter) -> int:
+        return run(make(), limiter, 20.0, from_s=5.0).answered
+
+    assert answered(auto()) >= 0.9 * answered(Limiter(best))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ less. Half of the level tells which. Such steps down grow; then the best level i
 the last two.
 - A service that says that it has too much to do, or does not answer in time, halves the limit, once
 for all requests that were under way. The limit then goes back fast to a part of where it was, and
-from there slowly.
+from there slowly. What is refused before the service has borne anything again tells no other level:
+a service that counts its answers refuses all of them until the next second begins.
 - A limit that was set as a number only shrinks by failures, and goes back to that number.
 
 Pure: time is an argument. Owners: the gate of a model, the reads of a store.
@@ -57,7 +58,7 @@ REST_S: Final = 1.0
 # there it takes this many answers for each step of one: a step too far costs a refused request,
 # which is about one in a hundred at this pace. If the level is passed by `PASSED` without another
 # refusal, the refusal was chance, and steps are large again.
-STEADY_SHARE: Final = 0.75
+STEADY_SHARE: Final = 0.8
 GROW_AFTER_ANSWERS: Final = 50
 PASSED: Final = 1.25
 # For this long after a refusal no request is made that is not needed.
@@ -135,6 +136,8 @@ class Limiter:
         # Up to this level the limit grows slowly, because the service refused there.
         self._ceiling = 0.0
         self._refused_s = -math.inf
+        # Has the service answered a request that began after the last failure?
+        self._is_bearing = True
         self._begun = self._at_limit = 0
         self._is_wanted = False
         self._low: Level | None = None
@@ -236,6 +239,8 @@ class Limiter:
         """The service answered. A refusal of what was asked counts as an answer."""
         self.in_flight -= 1
         self._silent_since_s = now_s
+        if request.round == self._round:
+            self._is_bearing = True
         log_s = math.log(max(now_s - request.began_s, 1e-6))
         self._note_time(log_s, now_s)
         if request.size != 1.0:
@@ -258,6 +263,7 @@ class Limiter:
         if request.round != self._round:
             return
         self._round += 1
+        is_same_event, self._is_bearing = not self._is_bearing, False
         # The requests that are in flight now, or were when it began, were too many.
         place = float(max(request.place, self.in_flight + 1))
         level = min(self._level, place) if is_full else self._level
@@ -266,9 +272,10 @@ class Limiter:
         self._steady = max(self._level, self._steady)
         if is_full:
             self._refused_s = now_s
-            self._steady = max(1.0, level * STEADY_SHARE)
-            self._ceiling = max(level + 1.0, level * PASSED)
             self._step = FINE_STEP
+            if not is_same_event:
+                self._steady = max(1.0, level * STEADY_SHARE)
+                self._ceiling = max(level + 1.0, level * PASSED)
         self._set(max(1.0, level / 2))
 
     def _goes_back(self) -> bool:

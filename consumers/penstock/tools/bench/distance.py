@@ -13,8 +13,10 @@ import math
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Literal, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -31,16 +33,16 @@ from penstock.tools.bench.child_processes import child, line, say, serve, stop
 # models, whose work is always the same, spread less.
 STORE_SPREAD: Final = 0.4
 MODEL_SPREAD: Final = 0.2
-_READ_BYTES: Final = 1 << 16
 # How often the relay looks whether the bench is still there.
 LOOK_S: Final = 1.0
-# So many frames of a connection are on their way at once, at most; clients have a handful.
-_MOST_FRAMES: Final = 1_000
+# So many parts of a connection are on their way at once, about; clients have a handful.
+_MOST_WAITING: Final = 1_000
 # Requests whose answers name the brokers: Metadata, FindCoordinator, DescribeCluster
 # (kafka.apache.org/protocol).
 _NAMES_BROKERS: Final = frozenset({3, 10, 60})
 
-Pass = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+# Cuts what was received into parts, and says how many seconds each of them waits.
+Waits = Callable[[bytes], Iterable[tuple[bytes, float]]]
 
 
 class Slow(NamedTuple):
@@ -160,80 +162,132 @@ def wait_s(way: Way, chance: random.Random) -> float:
 
 async def _relay(ways: list[Way]) -> None:
     """Relay until SIGTERM, or until the bench is gone: one that is killed ends no process."""
-    bench = os.getppid()
+    bench, loop = os.getppid(), asyncio.get_running_loop()
     # The waits of two runs are the same, as far as their requests are.
     chance = random.Random(0)
     ports: dict[tuple[str, int], int] = {}
-    servers = []
-    for way in ways:
-        server = await asyncio.start_server(_accept(way, chance, ports), way.host, way.begin)
-        servers.append(server)
-        ports[way.host, way.port] = server.sockets[0].getsockname()[1]
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    say(Relayed(list(ports.values())))
-    while not ended.is_set() and os.getppid() == bench:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await ended.wait()
-    for server in servers:
-        server.close()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    async with asyncio.TaskGroup() as connecting:
+        for way in ways:
+            accept = partial(_accept, way, chance, ports, connecting)
+            server = await loop.create_server(accept, way.host, way.begin)
+            ports[way.host, way.port] = server.sockets[0].getsockname()[1]
+        say(Relayed(list(ports.values())))
+        while not ended.is_set() and os.getppid() == bench:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await ended.wait()
 
 
-def _accept(way: Way, chance: random.Random, ports: Mapping[tuple[str, int], int]) -> Pass:
-    async def accept(client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
-        try:
-            server, requests = await asyncio.open_connection(way.host, way.port)
-        except OSError:
-            answers.close()  # as the service itself would: there is nobody
+class _Side(asyncio.Protocol):
+    """One side of a relayed connection. What it sends is passed on to the other side, in its order;
+    `waits` cuts it into parts and says how many seconds each waits. A side that ends, ends the
+    other.
+    """
+
+    other: "_Side"
+
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[bytes] = deque()
+        self._due_s = 0.0
+        self._is_full = self._is_closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._is_closed:
+            transport.close()
+        self._read_on()
+        self.other._read_on()
+
+    def data_received(self, data: bytes) -> None:
+        now_s = self._loop.time()
+        for part, wait_s in self._waits(data):
+            self._due_s = max(self._due_s, now_s + wait_s)
+            if self._waiting or self._due_s > now_s:
+                self._waiting.append(part)
+                self._loop.call_at(self._due_s, self._pass_next)
+            else:
+                self.other._write(part)
+        self._read_on()
+
+    def _pass_next(self) -> None:
+        self.other._write(self._waiting.popleft())
+        self._read_on()
+
+    def _write(self, part: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(part)
+
+    def _read_on(self) -> None:
+        """Read only as much as the other side takes."""
+        if self._transport is None:
             return
-        there, back = _http_passes(way, chance) if way.kind == "http" else _kafka_passes(way, ports)
-        # A connection that one side ends or resets is an end, and ends the other side. So does the
-        # end of the relay: Python 3.11 would report the cancellation of this task as a failure.
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            try:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(_until_end(there, client, requests))
-                    both.create_task(_until_end(back, server, answers))
-            except* (OSError, asyncio.IncompleteReadError):
-                pass
-            finally:
-                requests.close()
-                answers.close()
+        is_taken = self.other._transport is not None and not self.other._is_full
+        if is_taken and len(self._waiting) < _MOST_WAITING:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
-    return accept
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self.other._read_on()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self.other._read_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.other.close()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._transport is not None:
+            self._transport.close()
 
 
-async def _until_end(
-    passes: Pass, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    await passes(reader, writer)
-    raise ConnectionResetError  # the other direction ends, too
+def _accept(
+    way: Way,
+    chance: random.Random,
+    ports: Mapping[tuple[str, int], int],
+    connecting: asyncio.TaskGroup,
+) -> _Side:
+    there, back = _http_waits(way, chance) if way.kind == "http" else _kafka_waits(way, ports)
+    client, service = _Side(there), _Side(back)
+    client.other, service.other = service, client
+
+    async def connect() -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: service, way.host, way.port)
+        except OSError:
+            client.close()  # as the service itself would: there is nobody
+
+    connecting.create_task(connect())
+    return client
 
 
-def _http_passes(way: Way, chance: random.Random) -> tuple[Pass, Pass]:
+def _http_waits(way: Way, chance: random.Random) -> tuple[Waits, Waits]:
     is_begun = False
 
-    async def there(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def there(data: bytes) -> Iterator[tuple[bytes, float]]:
         nonlocal is_begun
-        while part := await reader.read(_READ_BYTES):
-            if not is_begun:
-                is_begun = True
-                await asyncio.sleep(wait_s(way, chance))
-            writer.write(part)
-            await writer.drain()
+        yield data, 0.0 if is_begun else wait_s(way, chance)
+        is_begun = True
 
-    async def back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def back(data: bytes) -> Iterator[tuple[bytes, float]]:
         nonlocal is_begun
-        while part := await reader.read(_READ_BYTES):
-            is_begun = False
-            writer.write(part)
-            await writer.drain()
+        is_begun = False
+        yield data, 0.0
 
     return there, back
 
 
-def _kafka_passes(way: Way, ports: Mapping[tuple[str, int], int]) -> tuple[Pass, Pass]:
+def _kafka_waits(way: Way, ports: Mapping[tuple[str, int], int]) -> tuple[Waits, Waits]:
     # The correlation ids of requests whose answers name brokers. They follow the size, the key and
     # the version of a request, and the size of an answer.
     asked: set[bytes] = set()
@@ -255,31 +309,21 @@ def _kafka_passes(way: Way, ports: Mapping[tuple[str, int], int]) -> tuple[Pass,
         return frame
 
     half_s = way.wait_ms / 2000
-    return _late(half_s, sent), _late(half_s, answered)
+    return _frames(half_s, sent), _frames(half_s, answered)
 
 
-def _late(late_s: float, change: Callable[[bytes], bytes]) -> Pass:
-    """Frames, each of them changed and sent on so much later, in their order."""
+def _frames(wait_s: float, change: Callable[[bytes], bytes]) -> Waits:
+    """Whole frames, each of them changed and late by `wait_s`."""
+    received = bytearray()
 
-    async def passes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        now = asyncio.get_running_loop().time
-        frames: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_FRAMES)
+    def waits(data: bytes) -> Iterator[tuple[bytes, float]]:
+        received.extend(data)
+        while len(received) >= 4 and len(received) >= (size := 4 + int.from_bytes(received[:4])):
+            frame = bytes(received[:size])
+            del received[:size]
+            yield change(frame), wait_s
 
-        async def send() -> None:
-            while True:
-                due_s, frame = await frames.get()
-                await asyncio.sleep(due_s - now())
-                writer.write(frame)
-                await writer.drain()
-
-        async with asyncio.TaskGroup() as both:
-            both.create_task(send())
-            while True:
-                size = await reader.readexactly(4)
-                frame = size + await reader.readexactly(int.from_bytes(size))
-                await frames.put((now() + late_s, change(frame)))
-
-    return passes
+    return waits
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ THROUGHPUT_ROWS = (
     ("worker: CPU ms per object", "cpu_ms_per_object", "{:.2f}"),
     ("worker: peak RSS, MB", "peak_rss_mb", "{:.0f}"),
     ("worker: rows/s", "rows_per_s", "{:,.0f}"),
+    ("worker: objects/s", "objects_per_s", "{:,.0f}"),
     ("direct client: rows/s", "direct_rows_per_s", "{:,.0f}"),
     ("direct client: CPU µs per row", "direct_cpu_us_per_row", "{:.2f}"),
     ("seed's method: rows/s", "seed_rows_per_s", "{:,.0f}"),
@@ -88,8 +89,8 @@ def throughput_table(report: ThroughputReport) -> Table:
         title="Throughput" if rounds == 1 else f"Throughput, medians of {rounds} rounds",
         caption=f"{report.body or f'{report.columns} columns'}; requests of {report.batch_rows} "
         f"{report.request} rows by {report.protocol}, {report.in_flight} in flight; "
-        f"{report.partitions} partitions; "
-        f"{os.cpu_count()} cores",
+        f"{report.partitions} partitions; {os.cpu_count()} cores"
+        f"{f'; {report.distance}' if report.distance else ''}",
     )
     table.add_column("rows per object")
     for entry in report.summaries:

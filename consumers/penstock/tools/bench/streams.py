@@ -15,7 +15,7 @@ from penstock import config
 from penstock.adapters.model_servers.protocols import request_of
 from penstock.tools.bench import object_bodies, tick_generator
 from penstock.tools.bench.compared_clients import WARM_UP_REQUESTS, warm_up
-from penstock.tools.bench.distance import Distance, Far, Slow, at_distance
+from penstock.tools.bench.distance import Distance, Far, at_distance
 from penstock.tools.bench.object_bodies import Body, read_body
 from penstock.tools.bench.resource_use import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
 from penstock.tools.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
@@ -39,8 +39,7 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     """`streams`: a fixed number of streams to try; None: the largest number up to `max_streams` is
     searched. `beside_rows`: beside the streams, huge objects are answered, each with this number of
     rows; 0: there are no huge objects. `body`: a file that every object has as its body; None: an
-    object has `rows` rows of numbers. `store_ms`, `model_ms`, `kafka_ms`, `slow`: how far away the
-    worker has its services (`Distance`).
+    object has `rows` rows of numbers.
     """
 
     hz: float = 20.0
@@ -51,18 +50,11 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     spread: tick_generator.Spread = "grid"
     streams: int | None = None
     max_streams: int = 100
-    store_ms: float = 0.0
-    model_ms: float = 0.0
-    kafka_ms: float = 0.0
-    slow: Slow = Slow()
+    distance: Distance = Distance()
     seconds: float = 60.0
     trial_s: float = 12.0
     warm_up_requests: int = WARM_UP_REQUESTS
     quiet_wait_s: float = QUIET_WAIT_S
-
-    @property
-    def distance(self) -> Distance:
-        return Distance(self.store_ms, self.model_ms, self.kafka_ms, self.slow)
 
 
 class StreamsReport(Struct, kw_only=True):

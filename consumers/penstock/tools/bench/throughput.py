@@ -27,6 +27,7 @@ from penstock.tools.bench.compared_clients import (
     post,
     warm_up,
 )
+from penstock.tools.bench.distance import Distance, Far, at_distance
 from penstock.tools.bench.object_bodies import Body, read_body
 from penstock.tools.bench.reader import ReadAnswer, check_order, read
 from penstock.tools.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
@@ -68,6 +69,7 @@ class Summary(Struct, kw_only=True):
     cpu_ms_per_object: float | None
     peak_rss_mb: float
     rows_per_s: float
+    objects_per_s: float
     direct_rows_per_s: float
     direct_cpu_us_per_row: float
     seed_rows_per_s: float | None
@@ -83,6 +85,7 @@ class Round(Summary, kw_only=True):
 class ThroughputReport(Struct, kw_only=True):
     body: str | None = None
     request: str = "float32"
+    distance: Distance = Distance()
     columns: int | None
     batch_rows: int
     in_flight: int
@@ -94,11 +97,13 @@ class ThroughputReport(Struct, kw_only=True):
 
 class ThroughputPlan(Struct, frozen=True, kw_only=True):
     """How much is measured. `body`: the file that replaces the objects of `sizes` rows of numbers.
-    If it is given, the seed's method is left out: the seed program takes only numbers.
+    If it is given, the seed's method is left out: the seed program takes only numbers. `distance`:
+    only the worker takes the long way, so the ratios tell what the distance costs.
     """
 
     sizes: Sequence[int] = SIZES
     body: Path | None = None
+    distance: Distance = Distance()
     rounds: int = 3
     rows: int = ROUND_ROWS
     direct_s: float = 4.0
@@ -126,22 +131,23 @@ async def measure(
     await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
     rounds: list[Round] = []
     pids = service_pids(cfg)
-    async with fresh_bucket(cfg.objects) as bucket:
+    async with fresh_bucket(cfg.objects) as bucket, at_distance(cfg, plan.distance) as far:
         for size in sizes:
             await bucket.put(_objects(plan, size, body))
         for number in range(plan.rounds):
             for size in sizes:
                 tell(f"round {number + 1} of {plan.rounds}: objects of {size} rows")
-                await quiet(pids, plan.quiet_wait_s, tell)
+                await quiet({**pids, **far.pids}, plan.quiet_wait_s, tell)
                 full = body.full if body else None
                 task = HttpTask(cfg.model, "direct", plan.direct_s, warm_up_s=0.5, body=full)
                 direct = await post(task)
                 load_of = _Load(bucket.name, size, plan.objects(size), body)
-                ours = await _pipeline(cfg, config_path, load_of)
+                ours = await _pipeline(cfg, config_path, load_of, far)
                 seed = None if body else await post(HttpTask(cfg.model, "seed", plan.seed_s))
                 rounds.append(_round(size, plan.objects(size), ours, direct, seed))
     return ThroughputReport(
         body=plan.body.name if plan.body else None,
+        distance=plan.distance,
         columns=None if body else object_bodies.COLUMNS,
         batch_rows=body.full.rows if body else object_bodies.BATCH_ROWS,
         in_flight=cfg.model.begin_calls or cfg.model.most_calls,
@@ -175,8 +181,8 @@ class _Load(NamedTuple):
         return self.size * self.objects
 
 
-async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load) -> _Ours:
-    settings = {} if task.body else object_bodies.numbers(cfg.model)
+async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load, far: Far) -> _Ours:
+    settings = {**({} if task.body else object_bodies.numbers(cfg.model)), **far.settings}
     async with fresh_topics(cfg.kafka) as topics:
         await publish(cfg.kafka, topics.input, _references(task))
         async with (
@@ -268,6 +274,7 @@ def _round(
         objects=objects,
         rows=size * objects,
         rows_per_s=ours.rows_per_s,
+        objects_per_s=ours.rows_per_s / size,
         cpu_us_per_row=_scaled(ours.cpu_s_per_row, 1e6),
         cpu_ms_per_object=_scaled(ours.cpu_s_per_row, size * 1e3),
         peak_rss_mb=ours.peak_rss_bytes / 1e6,
