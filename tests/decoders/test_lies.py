@@ -1,10 +1,8 @@
 """What a decoder that was taken over may say: the worker believes none of it."""
 
-import fcntl
 import os
-import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +10,20 @@ import pytest
 
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Kept, Matrix
 from penstock.decoders.packing import _ENCODER, MOST_RUNS, _Head, packed, unpacked
-from penstock.decoders.socket_messages import receive
+from penstock.decoders.socket_messages import (
+    INBOX_BYTES,
+    OUTBOX_BYTES,
+    Box,
+    boxes,
+    new_boxes,
+    placed,
+)
+from penstock.decoders.socket_messages import heard as heard_by
 from penstock.formats.base.runs import Pieces, Run
 
 # Any `ValueError` makes an end of the decoder; what it says is for the log.
 REFUSED = "."
 MOST_ROWS = 2**63
-ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 def heard(*runs: Run) -> list[Run]:
@@ -187,34 +192,44 @@ def test_arrow_streams_that_break_off_are_refused(cut: int) -> None:
         said(message)
 
 
-def memory(nbytes: int, seals: int = ALL_SEALS, written: bytes = b"") -> int:
-    number = os.memfd_create("rows", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.write(number, written)
-    os.ftruncate(number, nbytes)
-    fcntl.fcntl(number, fcntl.F_ADD_SEALS, seals)
-    return number
-
-
 @pytest.mark.parametrize(
-    ("made", "why"),
+    "message",
     [
-        (lambda: memory(100, fcntl.F_SEAL_WRITE, bytes(100)), "may change"),
-        (lambda: memory(100, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW, bytes(100)), "may change"),
-        (lambda: memory(0), "of 0 bytes"),
-        (lambda: memory(1 << 30), "of 1073741824 bytes"),
-        (lambda: memory(1 << 20), "not written"),
-        (lambda: memory(1 << 20, written=bytes(4096)), "not written"),
-        (lambda: os.open("/dev/null", os.O_RDONLY), "no memory"),
+        b"R",
+        b"R?",
+        b"R@",
+        b"R@\x01\x00\x00",
+        b"R@\x01\x00\x00\x00\x00",
+        placed(b"R", OUTBOX_BYTES + 1),
+        placed(b"R", 2**32 - 1),
     ],
 )
-def test_memory_that_may_change_or_grow_ours_is_refused(made: Callable[[], int], why: str) -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    number = made()
-    with ours, theirs:
-        socket.send_fds(theirs, [b"R"], [number])
-        with pytest.raises(ValueError, match=why):
-            receive(ours)
-    os.close(number)
+def test_messages_of_another_kind_and_of_more_than_the_box_holds_are_refused(
+    message: bytes,
+) -> None:
+    _, outbox = boxes(new_boxes())
+    with pytest.raises(ValueError, match=r"another kind|a piece of"):
+        heard_by(message, outbox)
+
+
+def test_what_the_worker_has_heard_stays_as_it_was_whatever_is_written_then() -> None:
+    memory = new_boxes()
+    theirs, (_, ours) = Box(os.dup(memory), INBOX_BYTES, OUTBOX_BYTES), boxes(memory)
+    assert list(theirs.filled([b"honest"])) == [6]
+    message = heard_by(placed(b"R", 6), ours)
+    assert list(theirs.filled([b"forged"])) == [6]
+    assert message.body == b"honest"
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, INBOX_BYTES - 1, INBOX_BYTES, INBOX_BYTES + 1])
+def test_a_box_is_filled_piece_by_piece(nbytes: int) -> None:
+    inbox, _ = boxes(new_boxes())
+    data = os.urandom(nbytes)
+    parts: list[bytes | memoryview] = [data[:5], memoryview(data)[5:70_000], b"", data[70_000:]]
+    taken = b"".join(inbox.take(count) for count in inbox.filled(parts))
+    assert taken == data
+    inbox.empty()
+    assert inbox.take(9) == bytes(9)
 
 
 def test_bytes_that_belong_to_no_row_are_refused() -> None:

@@ -162,7 +162,7 @@ async def test_a_decoder_that_dies_takes_only_its_object_along(
 @pytest.mark.usefixtures("planted")
 async def test_what_the_system_refuses_a_decoder_is_told_and_no_fault_of_the_object() -> None:
     async with pool(most=1) as decoders:
-        with pytest.raises(Died, match=r"failed: .*Device or resource busy") as first:
+        with pytest.raises(Died, match=r"failed: .*No buffer space") as first:
             await read(decoders, b"busy", "a.deadly")
         assert not first.value.by_object
         assert first.value.poison.code == "unavailable"
@@ -226,7 +226,7 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("process", "PermissionError"),
         ("process of a thread's flags", "PermissionError"),
         ("signal by a request", "Inappropriate ioctl"),
-        ("huge pages", "PermissionError"),
+        ("memory as a file", "PermissionError"),
         ("foreign file", "PermissionError"),
         ("folder", "PermissionError"),
         ("memory of others", "PermissionError"),
@@ -237,6 +237,7 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("name service", r"\d"),
         ("terminal", "False"),
         ("thread", "done"),
+        ("threads", "15"),
         ("newer open", "Function not implemented"),
         ("secrets", "False"),
     ],
@@ -263,6 +264,30 @@ async def test_a_call_that_no_library_makes_ends_the_decoder_and_is_told(call: i
         assert died.value.by_object
         assert died.value.poison.code == "bad_format"
         assert DEATHS == ["SIGSYS"]
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_decoder_that_starts_thread_after_thread_is_ended() -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match="more than 16 threads") as died:
+            await read(decoders, b"try more threads", "a.deadly", new=True)
+        assert died.value.by_object
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_decoder_that_computes_while_it_is_idle_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Poison, match="done"):
+            await read(decoders, b"try compute when idle", "a.deadly")
+        ((_, decoder),) = decoders._idle
+        while decoder.is_idle:
+            decoder.review()
+            await asyncio.sleep(0)
+        assert await decoders._zygote.ended(decoder._number) == (-signal.SIGKILL, None)  # type: ignore[union-attr]
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
 
 

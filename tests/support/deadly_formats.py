@@ -24,6 +24,7 @@ from penstock.decoders import socket_messages
 from penstock.decoders.decoder_process import _Line
 from penstock.decoders.packing import packed
 from penstock.decoders.protocol import TAIL
+from penstock.decoders.system_calls import MOST_THREADS
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.format import Format, makes
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
@@ -72,7 +73,7 @@ def _do(word: str) -> None:
     elif word == "raise":
         raise KeyError("nobody foresaw this")
     elif word == "busy":
-        socket_messages.fcntl = _Busy()  # type: ignore[assignment, attr-defined]
+        _line()._end = _Busy()  # type: ignore[assignment]
     elif word.startswith("ask "):
         start, stop, times = map(int, word.split()[1:])
         line = _line()
@@ -108,13 +109,10 @@ def _line() -> _Line:
 
 
 class _Busy:
-    """Refuses to seal memory, as the kernel does while a page of it is in use."""
+    """The decoder's end of its socket, when the system has no memory for a message."""
 
-    def __getattr__(self, name: str) -> int:
-        return int(getattr(fcntl, name))
-
-    def fcntl(self, *_: object) -> int:
-        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+    def sendmsg(self, _parts: object) -> int:
+        raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
 
 
 def _tried(what: str) -> str:
@@ -148,8 +146,8 @@ def _tried(what: str) -> str:
             _process(0x100 | 0x800 | 0x10000 | 0x10000000)  # with CLONE_NEWUSER
         elif what == "signal by a request":
             fcntl.ioctl(os.pipe()[0], 0x8901, struct.pack("i", os.getppid()))  # FIOSETOWN
-        elif what == "huge pages":
-            os.memfd_create("rows", os.MFD_HUGETLB)
+        elif what == "memory as a file":
+            os.memfd_create("rows")
         elif what == "its own signal":
             os.kill(os.getpid(), 0)
         elif what == "name service":
@@ -162,6 +160,12 @@ def _tried(what: str) -> str:
             thread = threading.Thread(target=_tried, args=("socket",))
             thread.start()
             thread.join()
+        elif what == "threads":
+            return str(_threads(MOST_THREADS - 1))
+        elif what == "more threads":
+            return str(_threads(1_000))
+        elif what == "compute when idle":
+            threading.Thread(target=_compute, daemon=True).start()
         elif what == "foreign file":
             return Path("/etc/passwd").read_text()
         elif what == "folder":
@@ -177,6 +181,23 @@ def _tried(what: str) -> str:
     except OSError as error:
         return f"{type(error).__name__} {error.strerror}"
     return "done"
+
+
+def _threads(number: int) -> int:
+    """How many threads it can have at a time."""
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    end.set()
+    for thread in threads:
+        thread.join()
+    return len(threads)
+
+
+def _compute() -> None:
+    while True:
+        pass
 
 
 def _cut_inbox() -> None:

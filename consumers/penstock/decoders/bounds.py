@@ -53,10 +53,9 @@ def end_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def bound(most_file_bytes: int, files: int | None) -> int | None:
-    """Limit this process until it ends. `most_file_bytes`: how much memory it may hand over at
-    once, which counts as a file. `files`: the `readable_files`. Returns what tells of calls that
-    are not allowed, see `filter_calls`.
+def bound(files: int | None) -> int | None:
+    """Limit this process until it ends. `files`: the `readable_files`. Returns what tells of calls
+    that are not allowed, see `filter_calls`.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     with suppress(OSError):  # so that the kernel kills decoders first if memory runs out
@@ -66,7 +65,7 @@ def bound(most_file_bytes: int, files: int | None) -> int | None:
     for what, most in (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, most_file_bytes),
+        (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, _MOST_FILES),
     ):
         hard = resource.getrlimit(what)[1]

@@ -1,7 +1,8 @@
 """What runs in the decoders, and in the zygote: the process that decoders are forked from.
 
 Rule: a decoder decodes one object after the other, until the worker closes its socket. It reads
-only the socket and its inbox, and writes only to the socket, to which its log lines go as well. To
+only the socket and its inbox, and writes only to the socket and its outbox. Its log lines go to the
+worker as well. To
 start Python with our libraries takes half a second, but to fork takes a few milliseconds. So the
 zygote has the code of the decoders in memory. It decodes no objects itself, so no object can damage
 it. It ends with the worker, and the decoders end with the zygote. Owner: `zygote_client`, which
@@ -41,19 +42,20 @@ from penstock.decoders.socket_messages import (
     ENDED,
     FAILED,
     MORE,
-    MOST_BYTES,
     NEED,
     ROWS,
     SHORT_BYTES,
     TAKEN,
     TASK,
+    Box,
     End,
-    Inbox,
     Note,
+    boxes,
     heard,
-    send,
+    placed,
+    said,
 )
-from penstock.decoders.system_calls import call_told, prepare
+from penstock.decoders.system_calls import call_told, go_on, may_go_on, prepare
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.runs import Notices
 from penstock.formats.base.source import Need
@@ -118,9 +120,9 @@ class _ToWorker(Notices):
 class _Line:
     """The decoder's end of the socket."""
 
-    def __init__(self, end: socket.socket, inbox: Inbox) -> None:
+    def __init__(self, end: socket.socket, inbox: Box, outbox: Box) -> None:
         self._end = end
-        self._inbox = inbox
+        self._inbox, self._outbox = inbox, outbox
         self._waiting = select.poll()
         self._waiting.register(end, select.POLLIN)
 
@@ -136,15 +138,18 @@ class _Line:
         return self.hear(DATA)
 
     def tell(self, letter: bytes, parts: Sequence[bytes | memoryview] = ()) -> None:
-        try:
-            send(self._end, letter, parts)
-        except _GONE as error:
-            raise _HungUp from error
-        except OSError as error:
-            raise _Failed(str(error)) from error
+        left = sum(map(len, parts))
+        if left <= SHORT_BYTES:
+            self._send(said(letter, parts))
+            return
+        for nbytes in self._outbox.filled(parts):
+            left -= nbytes
+            self._send([placed(MORE if left else letter, nbytes)])
+            if left:
+                self.hear(TAKEN)
 
     def hear(self, wanted: bytes) -> bytes:
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         while True:
             try:
                 message = self._end.recv(SHORT_BYTES + 2)
@@ -154,20 +159,26 @@ class _Line:
                 raise _Failed(str(error)) from error
             if not message:
                 raise _HungUp
-            letter, data = heard(message, self._inbox)
-            found.append(data)
+            letter, piece = heard(message, self._inbox)
+            pieces.append(bytes(piece))
             if letter == wanted:
-                return found[0] if len(found) == 1 else b"".join(found)
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
             if letter != MORE:
                 raise _HungUp
             self.tell(TAKEN)
 
+    def _send(self, message: Sequence[bytes | memoryview]) -> None:
+        try:
+            self._end.sendmsg(message)
+        except _GONE as error:
+            raise _HungUp from error
+        except OSError as error:
+            raise _Failed(str(error)) from error
+
 
 def serve(end: socket.socket, memory: int) -> None:
     """Serve tasks until the process ends."""
-    inbox = Inbox(memory)
-    os.close(memory)
-    line, notes = _Line(end, inbox), _Notes()
+    line, notes = _Line(end, *boxes(memory)), _Notes()
     logging.getLogger().handlers = [notes]
     had = late_libraries.loaded()
     try:
@@ -182,7 +193,7 @@ def serve(end: socket.socket, memory: int) -> None:
         return
     except _Failed as failed:
         with suppress(*_GONE):
-            send(end, FAILED, [str(failed).encode()])
+            end.sendmsg(said(FAILED, [str(failed).encode()]))
 
 
 def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
@@ -308,7 +319,7 @@ class _Zygote:
             for other in self._children.values():
                 other.close()
             self._end.close()
-            notices = bound(MOST_BYTES, self._files)
+            notices = bound(self._files)
             if notices is not None:
                 socket.send_fds(told, [b"N"], [notices])
                 os.close(notices)
@@ -330,13 +341,19 @@ class _Zygote:
         for notices in received:
             os.dup2(notices, child.told, inheritable=False)
             os.close(notices)
-            self._register(child.told, self._end_for_call, child)
+            self._register(child.told, self._judge, child)
 
-    def _end_for_call(self, child: _Child) -> None:
-        self._waiting.unregister(child.told)
-        child.call = call_told(child.told)
-        if child.call is not None:
-            os.kill(child.number, signal.SIGKILL)
+    def _judge(self, child: _Child) -> None:
+        """Decide about a call that waits."""
+        call = call_told(child.told)
+        if call is None:
+            return
+        with suppress(FileNotFoundError):  # it has ended
+            if may_go_on(call, child.number):
+                go_on(call, child.told)
+                return
+            child.call = call.number
+        os.kill(child.number, signal.SIGKILL)
 
     def _ended(self, child: _Child) -> None:
         del self._children[child.number]

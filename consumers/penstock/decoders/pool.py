@@ -18,7 +18,6 @@ import resource
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -32,19 +31,19 @@ from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
     FAILED,
-    INBOX_BYTES,
     MORE,
+    MOST_BYTES,
     NEED,
     ROWS,
     SHORT_BYTES,
     TAKEN,
     TASK,
     End,
-    Inbox,
     Message,
     Note,
+    boxes,
+    heard,
     placed,
-    receive,
     said,
 )
 from penstock.decoders.system_calls import how_ended
@@ -78,6 +77,10 @@ _MOST_END_BYTES: Final = 16 << 20
 _MIB: Final = 1 << 20
 # Idle decoders may hold this much together: those of some 80 streams, if they read small objects.
 IDLE_BYTES: Final = 512 * _MIB
+# Idle decoders are looked at so often. One that computes meanwhile is ended. An honest one takes a
+# millisecond, to give memory back.
+REVIEW_S: Final = 5.0
+_MOST_IDLE_TICKS: Final = 20  # 0.2 s
 # What an idle decoder has written over, of the memory that it shares with the zygote: 4 to 11 MB
 # after small Parquet, Avro, JPEG and audio, mostly 4 to 7 (Private_Dirty of its smaps_rollup).
 _WRITTEN_OVER_BYTES: Final = 6 * _MIB
@@ -95,7 +98,6 @@ class InDecoder(Exception):
 class Decoder:
     """The worker's end of one decoder. `is_idle`: True if the decoder may be given a task.
     `is_new`: True if it has had no task yet. `libraries`: what it says it has loaded late.
-    `held_bytes`: the memory that is its own, when `weigh` was called last.
     """
 
     def __init__(self, zygote: Zygote, fork: Fork, s_per_mib: float, least_s: float) -> None:
@@ -106,10 +108,10 @@ class Decoder:
         self._zygote = zygote
         self._number = number
         self._shared_bytes = self._anonymous_bytes()
-        self.held_bytes = _WRITTEN_OVER_BYTES
+        self._held_bytes: int | None = None
+        self._idle_ticks: int | None = None
         self._end = end
-        self._inbox = Inbox(memory)
-        os.close(memory)
+        self._inbox, self._outbox = boxes(memory)
         self._s_per_byte, self._least_s = s_per_mib / _MIB, least_s
         self._left_s = 0.0
         self._overran = False
@@ -143,24 +145,40 @@ class Decoder:
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
         self._inbox.close()
+        self._outbox.close()
         self._zygote.drop(self._number)
 
-    def weigh(self) -> None:
+    @property
+    def held_bytes(self) -> int:
+        """The memory that is its own, when it was weighed last: first when this is asked for."""
+        return self.weigh() if self._held_bytes is None else self._held_bytes
+
+    def weigh(self) -> int:
         more = self._anonymous_bytes() - self._shared_bytes
-        self.held_bytes = _WRITTEN_OVER_BYTES + max(0, more)
+        self._held_bytes = _WRITTEN_OVER_BYTES + max(0, more)
+        return self._held_bytes
 
     def _anonymous_bytes(self) -> int:
         """As the kernel counts: what the decoder shares with the zygote counts in full."""
-        try:
-            pages = Path(f"/proc/{self._number}/statm").read_text().split()
-        except OSError:  # it has ended
-            return 0
-        return (int(pages[1]) - int(pages[2])) * resource.getpagesize()
+        pages = _told_of(self._number, "statm").split()
+        return (int(pages[1]) - int(pages[2])) * resource.getpagesize() if pages else 0
+
+    def review(self) -> None:
+        """Look at an idle decoder: it has nothing to compute."""
+        numbers = _told_of(self._number, "stat").rpartition(b")")[2].split()
+        ticks = sum(map(int, numbers[11:13]))  # utime and stime of proc_pid_stat(5)
+        if self._idle_ticks is None:
+            self._idle_ticks = ticks
+        elif ticks - self._idle_ticks > _MOST_IDLE_TICKS:
+            self._zygote.kill(self._number)
+            self._fail(ValueError("it computes without an object"))
+        self._outbox.empty()
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
         self._options, self._size, self._rows = task.options, task.size, 0
         self._wants = task.wants_any
+        self._held_bytes = self._idle_ticks = None
         self._given_bytes = self._asked_bytes = 0
         self._left_s = self._least_s
 
@@ -174,7 +192,7 @@ class Decoder:
                 self._check_part(need)
             return need
         if letter == ROWS:
-            runs = unpacked(body, self._most_rows() - self._rows)
+            runs = unpacked(memoryview(body), self._most_rows() - self._rows)
             for run in runs:
                 self._check_run(run)
             return runs
@@ -243,17 +261,26 @@ class Decoder:
                 self._given_bytes = min(self._given_bytes, self._size)
         self._buy(len(data))
         if len(data) <= SHORT_BYTES:
-            return await self._exchange(said(letter, data))
-        view = memoryview(data)
-        last = (len(view) - 1) // INBOX_BYTES * INBOX_BYTES
-        for start in range(0, last, INBOX_BYTES):
-            piece = view[start : start + INBOX_BYTES]
-            self._inbox.put(piece)
-            answer = await self._exchange(placed(MORE, len(piece)))
-            if answer.letter != TAKEN:
-                raise self._died(f"says nonsense: {answer.letter!r}", "bad_format")
-        self._inbox.put(view[last:])
-        return await self._exchange(placed(letter, len(view) - last))
+            message = await self._exchange(b"".join(said(letter, [data])))
+        else:
+            left = len(data)
+            for nbytes in self._inbox.filled([data]):
+                left -= nbytes
+                message = await self._exchange(placed(MORE if left else letter, nbytes))
+                if left and message.letter != TAKEN:
+                    raise ValueError(f"{message.letter!r} in place of the next piece")
+        return await self._rest_of(message) if message.letter == MORE else message
+
+    async def _rest_of(self, message: Message) -> Message:
+        """A message that comes in several pieces, of which this is the first."""
+        whole = bytearray()
+        while message.letter == MORE:
+            whole += message.body
+            if len(whole) > MOST_BYTES:
+                raise ValueError(f"a message of more than {MOST_BYTES} bytes")
+            message = await self._exchange(b"".join(said(TAKEN, [])))
+        whole += message.body
+        return Message(message.letter, whole)
 
     async def _exchange(self, message: bytes) -> Message:
         loop = asyncio.get_running_loop()
@@ -283,17 +310,17 @@ class Decoder:
 
     def _hear(self) -> None:
         try:
-            message = receive(self._end)
+            message = self._end.recv(SHORT_BYTES + 2)
+            if not message:
+                raise EOFError
+            if self._answer is None or self._answer.done():  # it was not its turn
+                self._zygote.kill(self._number)
+                raise ValueError("a message that was not asked for")
+            self._answer.set_result(heard(message, self._outbox))
         except BlockingIOError:
             return
         except (EOFError, OSError, ValueError) as error:
             self._fail(error)
-            return
-        if self._answer is None or self._answer.done():  # it was not its turn
-            self._fail(ValueError("a message that was not asked for"))
-            self._zygote.kill(self._number)
-        else:
-            self._answer.set_result(message)
 
     def _fail(self, error: Exception) -> None:
         """Listen to the decoder no more."""
@@ -345,6 +372,20 @@ class Decoder:
         return Died(Poison(why, f"the decoder {how}"), by_object=by_object, signal=-code)
 
 
+def _told_of(process: int, what: str) -> bytes:
+    """A file of the kernel about a process; empty: it has ended."""
+    try:
+        file = os.open(f"/proc/{process}/{what}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, 4_096)
+    except ProcessLookupError:
+        return b""
+    finally:
+        os.close(file)
+
+
 MOST_BY_DEFAULT: Final = 4
 
 
@@ -387,6 +428,7 @@ class Pool(Places):
         # The idle decoders, each with the stream of its objects; the one that was used last is the
         # last.
         self._idle: list[tuple[str, Decoder]] = []
+        self._reviewing: asyncio.TimerHandle | None = None
         # If decoders are used up, the next one is made while others work.
         self._wears_out = reuse == "object"
         self._spare: Fork | None = None
@@ -416,6 +458,8 @@ class Pool(Places):
                 if decoder.is_idle and self._reuse != "object":
                     self._idle.append((of, decoder))
                     self._make_room()
+                    if self._reviewing is None:
+                        self._review()
                 else:
                     decoder.close()
 
@@ -423,6 +467,8 @@ class Pool(Places):
         for _, decoder in self._idle:
             decoder.close()
         self._idle.clear()
+        if self._reviewing is not None:
+            self._reviewing.cancel()
         self._drop_spare()
         if self._zygote is not None:
             self._zygote.close()
@@ -443,7 +489,6 @@ class Pool(Places):
         """End idle decoders that hold too much memory together. Which of them is left to chance:
         streams take turns, so the one that was idle longest is mostly the one that is needed next.
         """
-        self._idle[-1][1].weigh()
         if self._has_room:
             return
         for _, decoder in self._idle:  # by now, they may have given memory back
@@ -452,6 +497,13 @@ class Pool(Places):
             place = random.randrange(len(self._idle) - 1)
             self._idle.pop(place)[1].close()
             self._wears_out = True
+
+    def _review(self) -> None:
+        """Look at the idle decoders now and then."""
+        for _, decoder in self._idle:
+            if decoder.is_idle:
+                decoder.review()
+        self._reviewing = asyncio.get_running_loop().call_later(REVIEW_S, self._review)
 
     @property
     def _has_room(self) -> bool:

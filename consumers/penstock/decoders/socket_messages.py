@@ -1,40 +1,40 @@
 """How messages between a worker and its decoder are carried: by one socket, which keeps the
 messages apart.
 
-Rule: short data is part of the message. Long data to the worker is in memory that the decoder seals
-and hands over, so that the decoder cannot change it later. Long data to the decoder goes piece by
-piece through the inbox, which is memory that both processes have mapped. Owner: the two ends of one
-decoder's socket.
+Rule: short data is part of the message. Long data goes piece by piece through boxes: memory of one
+size that both processes have mapped, and that only the writer's next piece changes. A decoder that
+was taken over does not keep to that, so the worker copies a piece before it looks at it. Owner: the
+two ends of one decoder's socket.
 """
 
 import fcntl
 import mmap
 import os
-import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from penstock.errors import ErrorCode
 
-TASK, DATA, MORE = b"T", b"B", b"M"  # sent to the decoder; MORE: another piece follows
-NEED, ROWS, ENDED, TAKEN = b"N", b"R", b"E", b"K"  # sent from the decoder
+TASK, DATA = b"T", b"B"  # sent to the decoder
+MORE, TAKEN = b"M", b"K"  # sent by both; MORE: another piece follows; TAKEN: it may come
+NEED, ROWS, ENDED = b"N", b"R", b"E"  # sent from the decoder
 # Sent from a decoder that ends, with the error: the system refused what the decoder needs.
 FAILED = b"F"
 
 INBOX_BYTES: Final = 1 << 20
-# Up to this size copying the data costs less than mapping memory, and the socket takes a message at
-# once.
+# Most pieces of rows have 2 MiB and a run.
+OUTBOX_BYTES: Final = 4 << 20
+# Up to this size the socket takes a message at once.
 SHORT_BYTES: Final = 32 << 10
 # The largest message: several times as much as the largest row together with the bytes that are
 # read ahead.
 MOST_BYTES: Final = 512 << 20
-# The inbox keeps its size: the kernel would end a worker that writes where memory was cut off.
-_SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_SEALS: Final = _SIZE_SEALS | fcntl.F_SEAL_WRITE
-_BLOCK_BYTES: Final = 512  # as stat(2) counts
-# One call writes at most this many parts. Linux takes 1,024 (IOV_MAX).
+# The size of the boxes is fixed: the kernel would end a worker that writes where memory was cut
+# off.
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+# One call takes at most this many parts. Linux takes 1,024 (IOV_MAX).
 _PARTS: Final = 512
 
 
@@ -63,109 +63,76 @@ class End(msgspec.Struct):
 
 class Message(NamedTuple):
     letter: bytes
-    body: memoryview
+    body: bytes | bytearray
 
 
-def send(end: socket.socket, letter: bytes, parts: Sequence[bytes | memoryview] = ()) -> None:
-    """Send a message from the decoder."""
-    nbytes = sum(map(len, parts))
-    if nbytes <= SHORT_BYTES:
-        end.sendmsg([letter, *_joined(parts)])
-        return
-    memory = os.memfd_create("rows", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        _write(memory, parts)
-        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
-        socket.send_fds(end, [letter], [memory])
-    finally:
-        os.close(memory)
+class Box:
+    """Memory for bytes on their way to the other process."""
 
+    def __init__(self, memory: int, start: int, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._map = mmap.mmap(memory, nbytes, offset=start)
 
-def _joined(parts: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-    return parts if len(parts) < _PARTS else [b"".join(parts)]
-
-
-def _write(memory: int, parts: Sequence[bytes | memoryview]) -> None:
-    waiting = [memoryview(part) for part in parts if len(part)][::-1]
-    while waiting:
-        batch = waiting[: -_PARTS - 1 : -1]
-        written = os.writev(memory, batch)
-        while waiting and written >= len(waiting[-1]):
-            written -= len(waiting.pop())
-        if written:
-            waiting[-1] = waiting[-1][written:]
-
-
-def receive(end: socket.socket) -> Message:
-    """Receive a message in the worker. Raises `EOFError` if the decoder is gone, `ValueError` for a
-    malformed message.
-    """
-    data, received, _, _ = socket.recv_fds(end, SHORT_BYTES + 1, 1)
-    try:
-        if not data:
-            raise EOFError
-        if not received:
-            return Message(data[:1], memoryview(data)[1:])
-        return Message(data[:1], _mapped(received[0]))
-    finally:
-        for memory in received:
-            os.close(memory)
-
-
-def _mapped(memory: int) -> memoryview:
-    try:
-        seals = fcntl.fcntl(memory, fcntl.F_GET_SEALS)
-    except OSError as error:
-        raise ValueError(f"no memory: {error}") from error
-    if seals & _SEALS != _SEALS:
-        raise ValueError("memory that may change")
-    state = os.fstat(memory)  # behind the seals, or the size could still change
-    nbytes = state.st_size
-    if not 0 < nbytes <= MOST_BYTES:
-        raise ValueError(f"a message of {nbytes} bytes")
-    if state.st_blocks * _BLOCK_BYTES < nbytes:  # to read the rest would take our memory
-        raise ValueError("memory that was not written")
-    return memoryview(mmap.mmap(memory, nbytes, prot=mmap.PROT_READ))
-
-
-def new_inbox() -> int:
-    """Memory of the inbox of one decoder."""
-    memory = os.memfd_create("inbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(memory, INBOX_BYTES)
-    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SIZE_SEALS | fcntl.F_SEAL_SEAL)
-    return memory
-
-
-class Inbox:
-    """Memory for bytes on their way to one decoder. The worker writes a piece by `put`, and the
-    decoder reads it by `take`.
-    """
-
-    def __init__(self, memory: int) -> None:
-        self._map = mmap.mmap(memory, INBOX_BYTES)
-
-    def put(self, piece: memoryview) -> None:
-        self._map[: len(piece)] = piece
+    def filled(self, parts: Iterable[bytes | memoryview]) -> Iterator[int]:
+        """Write the parts, one behind the other. Each time the box is full, and at the end, this
+        gives the number of bytes in it, which the other process must then take.
+        """
+        at = 0
+        for part in parts:
+            view = memoryview(part)
+            while view.nbytes:
+                piece = view[: self.nbytes - at]
+                self._map[at : at + len(piece)] = piece
+                at, view = at + len(piece), view[len(piece) :]
+                if at == self.nbytes:
+                    yield at
+                    at = 0
+        if at:
+            yield at
 
     def take(self, nbytes: int) -> bytes:
+        if nbytes > self.nbytes:
+            raise ValueError(f"a piece of {nbytes} bytes")
         return self._map[:nbytes]
+
+    def empty(self) -> None:
+        """Give its memory back to the system. Nobody may be about to take a piece."""
+        self._map.madvise(mmap.MADV_REMOVE)
 
     def close(self) -> None:
         self._map.close()
 
 
-def said(letter: bytes, data: bytes) -> bytes:
-    """A message to the decoder that carries its bytes itself."""
-    return letter + b"=" + data
+def new_boxes() -> int:
+    """Memory for the boxes of one decoder."""
+    memory = os.memfd_create("boxes", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, INBOX_BYTES + OUTBOX_BYTES)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+    return memory
+
+
+def boxes(memory: int) -> tuple[Box, Box]:
+    """The inbox and the outbox of a decoder; closes the descriptor."""
+    inbox, outbox = Box(memory, 0, INBOX_BYTES), Box(memory, INBOX_BYTES, OUTBOX_BYTES)
+    os.close(memory)
+    return inbox, outbox
+
+
+def said(letter: bytes, parts: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """The parts of a message that carries its bytes itself."""
+    return [letter + b"=", *(parts if len(parts) < _PARTS else [b"".join(parts)])]
 
 
 def placed(letter: bytes, nbytes: int) -> bytes:
-    """A message to the decoder whose bytes are in its inbox."""
+    """A message whose bytes are in a box."""
     return letter + b"@" + nbytes.to_bytes(4, "little")
 
 
-def heard(message: bytes, inbox: Inbox) -> tuple[bytes, bytes]:
-    """Receive a message in the decoder. Returns its letter and its bytes."""
-    if message[1:2] == b"=":
-        return message[:1], message[2:]
-    return message[:1], inbox.take(int.from_bytes(message[2:], "little"))
+def heard(message: bytes, box: Box) -> Message:
+    """Raises `ValueError` for a malformed message."""
+    letter, how, body = message[:1], message[1:2], message[2:]
+    if how == b"=":
+        return Message(letter, body)
+    if how == b"@" and len(body) == 4:
+        return Message(letter, box.take(int.from_bytes(body, "little")))
+    raise ValueError("a message of another kind")

@@ -5,7 +5,8 @@ could also do harm, only with harmless arguments. What a library may try, and ca
 write a cache, to ask a name service), is refused by an error. All else no library has a reason for:
 the kernel stops the decoder in the call and tells the zygote, which ends the decoder. Calls that
 are newer than the lists do not exist for a decoder, so the C library uses the older ones, as on an
-older kernel. Owner: the decoder, before its first task; the zygote.
+older kernel. A thread is made when the zygote allows it, so that a decoder has few. Owner: the
+decoder, before its first task; the zygote.
 
 The numbers are those of Linux: of x86_64 in `asm/unistd_64.h`, of aarch64 in
 `asm-generic/unistd.h`. The lists were made by recording what the libraries call for the objects of
@@ -18,16 +19,19 @@ import errno
 import fcntl
 import os
 import platform
+import re
+import select
 import signal
 import struct
 from functools import cache
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 # Names, each with its number on x86_64 and on aarch64; "-": the machine has no such call.
 _ALLOWED: Final = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
 pwritev 296 70, preadv2 327 286, pwritev2 328 287, lseek 8 62, close 3 57, close_range 436 436,
-dup 32 23, dup2 33 -, dup3 292 24, pipe 22 -, pipe2 293 59, ftruncate 77 46,
+dup 32 23, dup2 33 -, dup3 292 24, pipe 22 -, pipe2 293 59,
 
 recvfrom 45 207, recvmsg 47 212, sendto 44 206, sendmsg 46 211, getsockname 51 204,
 getpeername 52 205, getsockopt 55 209, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72,
@@ -66,7 +70,7 @@ fchmodat 268 53, chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54, utime 1
 utimes 235 -, utimensat 280 88, futimesat 261 -, flock 73 32, fsync 74 82, fdatasync 75 83,
 umask 95 166, chdir 80 49, fchdir 81 50, sendfile 40 71, copy_file_range 326 285, splice 275 76,
 getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10, listxattr 194 11, llistxattr 195 12,
-flistxattr 196 13,
+flistxattr 196 13, ftruncate 77 46, memfd_create 319 279,
 
 socket 41 198, socketpair 53 199, connect 42 203, bind 49 200, listen 50 201, accept 43 202,
 accept4 288 242, setsockopt 54 208, shutdown 48 210,
@@ -82,7 +86,7 @@ alarm 37 -, setitimer 38 103, getitimer 36 102, timer_create 222 107, timerfd_cr
 # The calls whose arguments are looked at, in the order of `_checks`.
 _CHECKED: Final = """
 open 2 -, openat 257 56, clone 56 220, kill 62 129, tgkill 234 131, prctl 157 167, fcntl 72 25,
-ioctl 16 29, memfd_create 319 279, prlimit64 302 261
+ioctl 16 29, prlimit64 302 261
 """
 # From this number on, calls are younger than Linux 5.1, and numbered alike on all machines.
 _NEWER: Final = 424
@@ -95,9 +99,12 @@ _X32: Final = 0x40000000
 _LOAD, _EQUAL, _ANY_OF, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06  # bpf_common.h
 _ALLOW, _ERRNO, _NOTIFY, _KILL = 0x7FFF0000, 0x00050000, 0x7FC00000, 0x80000000  # linux/seccomp.h
 _PR_SET_SECCOMP, _MODE_FILTER, _SET_FILTER, _NEW_LISTENER = 22, 2, 1, 8
-# The request to take a notice, SECCOMP_IOCTL_NOTIF_RECV; a notice has the call's number behind 16
-# of its bytes.
-_TAKE_NOTICE, _NOTICE_BYTES, _NUMBER = 0xC0502100, 80, struct.Struct("=16xi")
+# The requests to take a notice and to answer it (SECCOMP_IOCTL_NOTIF_RECV and _SEND). A notice
+# begins with its id, and has the call's number behind 16 bytes. This answer lets the call go on; it
+# is known since Linux 5.5.
+_TAKE_NOTICE, _NOTICE_BYTES, _NOTICE = 0xC0502100, 80, struct.Struct("=Q8xi")
+_ANSWER_NOTICE, _ANSWER, _GO_ON = 0xC0182101, struct.Struct("=QqiI"), 1
+_GO_ON_SINCE: Final = (5, 5)
 
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # CLONE_THREAD makes a thread; without it, a process is made. All flags with which glibc and musl
@@ -107,10 +114,12 @@ _CLONE_THREAD, _OF_THREADS = 0x10000, 0x7D0F00
 _PRCTLS: Final = (15, 16, 0x53564D41)
 _FCNTLS: Final = (
     *(fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL),
-    *(fcntl.F_SETFL, fcntl.F_ADD_SEALS, fcntl.F_GET_SEALS),
+    fcntl.F_SETFL,
 )
 _IOCTLS: Final = (0x5421, 0x541B, 0x5451, 0x5450)  # FIONBIO, FIONREAD, FIOCLEX, FIONCLEX
-_MEMFD: Final = 0xFFFFFFFF ^ (os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | 8)  # 8: MFD_NOEXEC_SEAL
+
+# The libraries are told to make no threads; those of users' packages may make some.
+MOST_THREADS: Final = 16
 
 _ITSELF: Final = 0x7FFFFFF1  # above the largest number of a process, 1 << 22
 _OWN: Final = struct.Struct("=I")
@@ -144,14 +153,42 @@ def filter_calls(libc: ctypes.CDLL) -> int | None:
     raise OSError(ctypes.get_errno(), "seccomp refused")
 
 
-def call_told(notices: int) -> int | None:
-    """The number of the call that the descriptor tells of. None: the process has ended."""
+class Call(NamedTuple):
+    """A call that the kernel holds until it is answered, or the decoder has ended."""
+
+    notice: int
+    number: int
+
+
+def call_told(notices: int) -> Call | None:
+    """The call that the descriptor tells of. None: the decoder has ended, or its call was broken
+    off.
+    """
+    waiting = select.poll()
+    waiting.register(notices, select.POLLIN)
+    if not any(event & select.POLLIN for _, event in waiting.poll(0)):
+        return None  # older kernels would wait
     notice = bytearray(_NOTICE_BYTES)
     try:
         fcntl.ioctl(notices, _TAKE_NOTICE, notice)
     except FileNotFoundError:
         return None
-    return int(_NUMBER.unpack_from(notice)[0])
+    return Call(*_NOTICE.unpack_from(notice))
+
+
+def may_go_on(call: Call, decoder: int) -> bool:
+    """True if the decoder asks for a thread, and has few."""
+    if not _makes_thread(call.number):
+        return False
+    return sum(1 for _ in Path(f"/proc/{decoder}/task").iterdir()) < MOST_THREADS
+
+
+def go_on(call: Call, notices: int) -> None:
+    fcntl.ioctl(notices, _ANSWER_NOTICE, _ANSWER.pack(call.notice, 0, 0, _GO_ON))
+
+
+def _makes_thread(number: int) -> bool:
+    return number == _numbers("clone 56 220", platform.machine())[0]
 
 
 def prepare() -> None:
@@ -164,6 +201,8 @@ def how_ended(code: int, call: int | None) -> str | None:
     """Says that a decoder was ended for a call; None: it was not."""
     if call is None and code != -signal.SIGSYS:
         return None
+    if call is not None and _makes_thread(call):
+        return f"asked for more than {MOST_THREADS} threads"
     which = "a system call" if call is None else f"the system call {call} of {platform.machine()}"
     return f"asked for {which}, which no decoder may make"
 
@@ -189,7 +228,8 @@ def _program(machine: str, otherwise: int) -> bytes:
         (_RETURN, 0, 0, otherwise),
     ]
     answers = [(number, [(_RETURN, 0, 0, _ALLOW)]) for number in _numbers(_ALLOWED, machine)]
-    answers += zip(_numbers(_CHECKED, machine), _checks(), strict=True)
+    thread = otherwise if otherwise == _NOTIFY and _kernel() >= _GO_ON_SINCE else _ALLOW
+    answers += zip(_numbers(_CHECKED, machine), _checks(thread), strict=True)
     answers += [(number, [(_RETURN, 0, 0, no_right)]) for number in _numbers(_REFUSED, machine)]
     for number, answer in answers:
         if number is not None:
@@ -198,8 +238,12 @@ def _program(machine: str, otherwise: int) -> bytes:
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 
-def _checks() -> list[list[_Line]]:
-    """What becomes of each call of `_CHECKED`."""
+def _kernel() -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
+
+
+def _checks(thread: int) -> list[list[_Line]]:
+    """What becomes of each call of `_CHECKED`. `thread`: of a call that makes a thread."""
     allowed, refused = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 
     def with_any(argument: int, *values: int, error: int = errno.EPERM) -> list[_Line]:
@@ -216,14 +260,14 @@ def _checks() -> list[list[_Line]]:
         without(2, _WRITES),
         [
             *(_argument(0), (_ANY_OF, 1, 0, _CLONE_THREAD), refused),
-            *without(0, 0xFFFFFFFF ^ _OF_THREADS),
+            *((_ANY_OF, 0, 1, 0xFFFFFFFF ^ _OF_THREADS), refused),
+            (_RETURN, 0, 0, thread),
         ],
         with_any(0, _ITSELF),  # C's `abort` sends a signal to its own process
         with_any(0, _ITSELF),
         with_any(0, *_PRCTLS),
         with_any(1, *_FCNTLS),
         with_any(1, *_IOCTLS, error=errno.ENOTTY),  # as a file that is no terminal answers
-        without(1, _MEMFD),
         # The third argument of `prlimit64` is where new limits are, an address of two words.
         [
             *(_argument(2), (_EQUAL, 1, 0, 0), refused),

@@ -22,7 +22,7 @@ from penstock.decoders.decoder_process import (
     MESSAGE_BYTES,
     REFUSED,
 )
-from penstock.decoders.socket_messages import new_inbox
+from penstock.decoders.socket_messages import new_boxes
 from penstock.errors import Transient
 
 _MAIN: Final = "penstock.decoders.decoder_process"
@@ -44,7 +44,7 @@ class Exit(NamedTuple):
 
 class Fork:
     """A decoder that is being made. `number`: a future of its process id. `end` and `memory`: our
-    end of its socket, and its inbox.
+    end of its socket, and the memory of its boxes.
     """
 
     def __init__(self, end: socket.socket, memory: int) -> None:
@@ -85,7 +85,7 @@ class Zygote:
     def fork(self, libraries: Iterable[str]) -> Fork:
         """Start a decoder that has these late libraries."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fork = Fork(ours, new_inbox())
+        fork = Fork(ours, new_boxes())
         try:
             message = FORK + " ".join(libraries).encode()
             socket.send_fds(self._end, [message], [theirs.fileno(), fork.memory])
