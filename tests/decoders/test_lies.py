@@ -2,6 +2,7 @@
 
 import os
 import struct
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +25,7 @@ from penstock.formats.base.runs import Pieces, Run
 # Any `ValueError` makes an end of the decoder; what it says is for the log.
 REFUSED = "."
 MOST_ROWS = 2**63
+MOST_ROW_BYTES = 1 << 30
 
 
 def heard(*runs: Run) -> list[Run]:
@@ -31,7 +33,7 @@ def heard(*runs: Run) -> list[Run]:
 
 
 def said(message: bytes) -> list[Run]:
-    return unpacked(memoryview(message), MOST_ROWS)
+    return [run for run in unpacked(memoryview(message), MOST_ROWS, MOST_ROW_BYTES) if run]
 
 
 def texts(body: bytes, *ends: int) -> JsonRows:
@@ -251,6 +253,13 @@ def test_a_reason_is_cut() -> None:
     assert run.error == "E" * 4_096
 
 
+def test_a_long_name_of_a_member_is_refused() -> None:
+    (run,) = heard(Run(1, None, member="m" * (1 << 18)))
+    assert run.member == "m" * (1 << 18)
+    with pytest.raises(ValueError, match="length <= 262144"):
+        heard(run._replace(member="m" * (1 << 18) + "m"))
+
+
 def test_a_header_is_bounded() -> None:
     with pytest.raises(ValueError, match="a header of"):
         said(b"".join(packed([Run(1, None, "E" * (64 << 20))])))
@@ -286,7 +295,7 @@ def test_rows_are_counted_before_a_run_is_made(more: list[int]) -> None:
     """The runs are of one value that is missing: to make them would fail otherwise."""
     heads = [_Head(rows, "matrix", 1, None, None, False, False, False, [4]) for rows in (9, *more)]
     with pytest.raises(ValueError, match=r"rows in place of 9 at most|>= 1"):
-        unpacked(memoryview(header_of(*heads)), 9)
+        next(unpacked(memoryview(header_of(*heads)), 9, MOST_ROW_BYTES))
 
 
 @pytest.mark.parametrize("columns", [b"1", b"[2]", b'"x"', b"null"])
@@ -295,3 +304,41 @@ def test_kept_columns_that_are_no_objects_are_refused(columns: bytes) -> None:
         matrix = Matrix(np.ones((len(texts_), 1), np.float32))
         with pytest.raises(ValueError, match="no objects"):
             heard(Run(len(texts_), matrix, kept=Kept(JsonRows.of(texts_), None)))
+
+
+def test_rows_that_are_longer_than_a_row_may_be_are_refused() -> None:
+    message = memoryview(b"".join(packed([Run(2, texts(b'"' + bytes(60) + b'",1', 62, 64))])))
+    with pytest.raises(ValueError, match="2 rows of 80 bytes"):
+        next(unpacked(message, 9, 39))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_text_of_many_values_is_refused_before_they_are_made(rows: int) -> None:
+    """Of the values of 16 MiB, 8 million would be made."""
+    body = b",".join([b"1"] * (8 << 20))
+    message = b"".join(packed([Run(rows, texts(body, *range(1, 2 * rows - 2, 2), len(body)))]))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=REFUSED):
+        said(message)
+    assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("length", [1, 7, 4_000, 300_000])
+def test_texts_that_are_checked_in_steps_are_those_of_the_message(length: int) -> None:
+    body = b",".join([b'"%s"' % (b"a," * (length // 2))] * (600_000 // length))
+    ends = np.arange(1, 600_000 // length + 1) * (2 * (length // 2) + 3) - 1
+    message = memoryview(b"".join(packed([Run(len(ends), texts(body, *ends))])))
+    *pauses, run = unpacked(message, MOST_ROWS, MOST_ROW_BYTES)
+    assert pauses
+    assert set(pauses) == {None}
+    assert run is not None
+    assert isinstance(run.payload, JsonRows)
+    assert bytes(run.payload.body) == body
+    assert np.array_equal(run.payload.ends, ends)
+    for at in (0, 1):  # between the first texts, and between the last
+        forged = bytes(message)
+        place = (forged.find, forged.rfind)[at](b'","')
+        forged = forged[: place + 1] + b" " + forged[place + 2 :]
+        with pytest.raises(ValueError, match=REFUSED):
+            said(forged)

@@ -188,6 +188,29 @@ async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_take
         assert not DEATHS
 
 
+async def test_time_is_bought_by_bytes_of_the_object_and_some_by_its_rows() -> None:
+    async with pool(most=1) as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        ((_, decoder),) = decoders._idle
+        decoder._least_s, mib = 10.0, 1 << 20
+        decoder._begin(Task(RowOptions(), claim_of("a.csv"), mib, 0, None))
+        assert decoder._left_s == 10
+        for _ in range(9):  # it asks again and again
+            decoder._buy(mib)
+        assert decoder._left_s == 14
+        decoder._buy_by_rows(mib << 9)
+        assert decoder._left_s == 14  # no time is saved up
+        decoder._left_s = 1
+        decoder._buy_by_rows(mib)
+        assert decoder._left_s == 1.25
+        spent_s = 0.25
+        for _ in range(99):
+            decoder._left_s = 0
+            decoder._buy_by_rows(mib << 9)
+            spent_s += decoder._left_s
+        assert spent_s == 64 * 14
+
+
 @pytest.mark.usefixtures("planted")
 async def test_beside_one_that_hangs_another_object_is_read() -> None:
     async with pool(most=2) as decoders:

@@ -7,7 +7,7 @@ objects in the same batch would get their neighbours' answers, or the worker wou
 of the worker are views of the message, not copies. Owner: the two ends of one decoder's socket.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -43,6 +43,10 @@ _MOST_ARRAYS: Final = 6
 MOST_RUNS: Final = PIECE_BYTES // BLOCK_COST_BYTES + 1
 
 
+# A name in a zip has at most 65,535 bytes; a member of a member has the names of both.
+_MOST_MEMBER_CHARS: Final = 1 << 18
+
+
 class _Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """One run in the header. `kind`: the kind of its payload; `width`: the number of columns of a
     matrix; `lengths`: the lengths of the run's arrays, in the order in which they follow the
@@ -53,7 +57,7 @@ class _Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     kind: Literal["matrix", "json", "bytes", "columns", "none"]
     width: int
     error: str | None
-    member: str | None
+    member: Annotated[str, msgspec.Meta(max_length=_MOST_MEMBER_CHARS)] | None
     has_columns: bool
     has_times: bool
     has_since: bool
@@ -65,8 +69,14 @@ _DECODER: Final = msgspec.msgpack.Decoder(
     Annotated[list[_Head], msgspec.Meta(max_length=MOST_RUNS)]
 )
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_VALUE: Final = msgspec.json.Decoder(msgspec.Raw)
+# So many bytes of texts are checked at a time. Texts that lie have a value every two bytes, which
+# take 15 ms and 8 MB.
+_STEP_BYTES: Final = 256 << 10
+# A text of more than 1,000 levels is decoded, to 20 to 30 times its size.
+_MOST_DEEP_BYTES: Final = 8 << 20
 _BLANKS: Final = b" \t\r\n"
-_OBJECT: Final = ord("{")
+_OBJECT, _COMMA = ord("{"), ord(",")
 # A piece of rows has some thousand runs; the longest name of a member has 16 kB.
 _MOST_HEADER_BYTES: Final = 64 << 20
 MOST_ERROR_CHARS: Final = 4_096
@@ -129,10 +139,12 @@ def _raw(values: npt.NDArray[Any]) -> memoryview:
     return memoryview(np.ascontiguousarray(values).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
-def unpacked(message: memoryview, most_rows: int) -> list[Run]:
-    """The runs of a message. Raises `ValueError` if its lengths do not add up, or if it has more
-    than `most_rows` rows or more runs than a piece. These are counted before any run is made, since
-    to make a million runs holds up the event loop for seconds.
+def unpacked(message: memoryview, most_rows: int, most_row_bytes: int) -> Iterator[Run | None]:
+    """The runs of a message. Between two steps of long work this gives None: others should have a
+    turn. Raises `ValueError` if its lengths do not add up, if the rows of a run are longer than
+    `most_row_bytes` on average, or if it has more than `most_rows` rows or more runs than a piece.
+    These are counted before any run is made, since to make a million runs holds up the event loop
+    for seconds.
     """
     header_bytes = int.from_bytes(message[:_LENGTH_BYTES], "little")
     if header_bytes > _MOST_HEADER_BYTES:
@@ -155,22 +167,26 @@ def unpacked(message: memoryview, most_rows: int) -> list[Run]:
         at += nbytes + -nbytes % _ALIGNED_BYTES
         return found
 
-    runs = [_run(head, take) for head in heads]
+    for head in heads:
+        yield (yield from _run(head, take, head.rows * most_row_bytes))
     if at != len(message):
         raise ValueError("bytes that belong to no row")
-    return runs
 
 
-def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
+def _run(
+    head: _Head, take: Callable[[int], memoryview], most_bytes: int
+) -> Generator[None, None, Run]:
     arrays = 2 * (head.kind in ("json", "bytes")) + (head.kind in ("matrix", "columns"))
     arrays += 2 * head.has_columns + head.has_times + head.has_since
     if len(head.lengths) != arrays:
         raise ValueError(f"{len(head.lengths)} arrays in place of {arrays}")
+    if sum(head.lengths) > most_bytes:
+        raise ValueError(f"{head.rows} rows of {sum(head.lengths)} bytes")
     buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so `pop` takes the first
     if (head.width < 1) is (head.kind == "matrix"):
         raise ValueError(f"rows of {head.width} columns")
-    payload = _payload(head, buffers)
-    columns = _objects(head.rows, buffers) if head.has_columns else None
+    payload = yield from _payload(head, buffers)
+    columns = (yield from _objects(head.rows, buffers)) if head.has_columns else None
     times = _numbers(head.rows, buffers) if head.has_times else None
     since_ms = _numbers(head.rows, buffers) if head.has_since else None
     kept = Kept(columns, times) if head.has_columns or head.has_times else None
@@ -178,7 +194,7 @@ def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
     return Run(head.rows, payload, error, head.member, kept, since_ms)
 
 
-def _payload(head: _Head, buffers: list[memoryview]) -> Payload | None:
+def _payload(head: _Head, buffers: list[memoryview]) -> Generator[None, None, Payload | None]:
     if head.kind == "none":
         return None
     if head.error is not None:
@@ -187,7 +203,7 @@ def _payload(head: _Head, buffers: list[memoryview]) -> Payload | None:
         values = np.frombuffer(buffers.pop(), "<f4")
         return Matrix(values.reshape(head.rows, head.width))
     if head.kind == "json":
-        return _json(head.rows, buffers)
+        return (yield from _json(head.rows, buffers))
     if head.kind == "bytes":
         return _opaque(head.rows, buffers)
     batch = _batch(pa.py_buffer(buffers.pop()))
@@ -196,33 +212,52 @@ def _payload(head: _Head, buffers: list[memoryview]) -> Payload | None:
     return Columns(batch, str(batch.schema))
 
 
-def _json(rows: int, buffers: list[memoryview]) -> JsonRows:
-    """Texts of which each is one JSON value. Together in brackets, they must be as many elements,
-    each as long as its text. (Then no text can end elsewhere than its element: the first that did
-    would have another length.)
+def _json(rows: int, buffers: list[memoryview]) -> Generator[None, None, JsonRows]:
+    """Texts of which each is one JSON value. They are checked some at a time: what is in the texts
+    may be anything, and a long text must not hold up the event loop by what it says.
     """
     body, ends = _texts(rows, buffers)
-    array = b"".join((b"[", body, b"]"))
+    first = start = 0
+    while first < rows:
+        stop = max(first + 1, int(np.searchsorted(ends, start + _STEP_BYTES, "right")))
+        end = int(ends[stop - 1])
+        if first:
+            yield
+        if first and body[start - 1] != _COMMA:
+            raise ValueError("rows that no comma parts")
+        _check_values(body[start:end], ends[first:stop] - start)
+        first, start = stop, end + 1
+    return JsonRows(body, ends)
+
+
+def _check_values(body: memoryview, ends: npt.NDArray[np.int64]) -> None:
+    """Together in brackets, the texts must be as many elements, each as long as its text. (Then no
+    text can end elsewhere than its element: the first that did would have another length.)
+    """
     str(body, "utf-8")  # msgspec does not look into texts that it does not decode
     try:
-        elements = _ELEMENTS.decode(array)
+        if len(ends) == 1:  # it may be long, and made of more values than fit our memory
+            _VALUE.decode(body)
+            return
+        elements = _ELEMENTS.decode(b"".join((b"[", body, b"]")))
     except RecursionError:  # from some 1,000 levels on; formats take a few more
         for start, end in _places(ends):
+            if end - start > _MOST_DEEP_BYTES:
+                raise ValueError("a long text of many levels") from None
             orjson.loads(body[start:end])
-        return JsonRows(body, ends)
-    if len(elements) != rows:
-        raise ValueError(f"{len(elements)} JSON values in {rows} rows")
-    lengths = np.fromiter(map(len, elements), np.int64, rows)
+        return
+    if len(elements) != len(ends):
+        raise ValueError(f"{len(elements)} JSON values in {len(ends)} rows")
+    lengths = np.fromiter(map(len, elements), np.int64, len(ends))
     if not np.array_equal(np.cumsum(lengths + 1) - 1, ends):
         stripped = [len(bytes(body[start:end]).strip(_BLANKS)) for start, end in _places(ends)]
         if stripped != lengths.tolist():
             raise ValueError("rows that are no JSON values")
-    return JsonRows(body, ends)
 
 
-def _objects(rows: int, buffers: list[memoryview]) -> JsonRows:
+def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, JsonRows]:
     """The kept columns of rows, which records repeat."""
-    found = _json(rows, buffers)
+    found = yield from _json(rows, buffers)
     if any(found.body[start] != _OBJECT for start, _ in _places(found.ends)):
         raise ValueError("columns that are no objects")
     return found

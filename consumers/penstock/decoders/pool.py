@@ -32,7 +32,6 @@ from penstock.decoders.socket_messages import (
     ENDED,
     FAILED,
     MORE,
-    MOST_BYTES,
     NEED,
     ROWS,
     SHORT_BYTES,
@@ -68,6 +67,15 @@ _LATE_S: Final = 0.5
 # Each turn counts as this long, because it takes time of our event loop, too. So a decoder that
 # asks for next to nothing, again and again, comes to its end.
 _LEAST_TURN_S: Final = 0.001
+# So many bytes of rows buy as much time as one byte of the object; and by rows, an object may take
+# so many times as long as by its bytes: some ten minutes for a small film of 4,096 frames.
+_BYTES_OF_ROWS: Final = 16
+_MOST_BY_ROWS: Final = 64
+# A row that `limits.row_bytes` allows may have so many bytes in another form: numbers of a digit.
+_MOST_ROW_TIMES: Final = 8
+_LEAST_ROW_BYTES: Final = 64 << 10
+# The largest message, beside one row of the largest size. Most have 2 MiB and a run.
+_MOST_BYTES: Final = 256 << 20
 # A process that was killed, or that has closed its socket, ends at once, unless it waits for a
 # device. The worker does not wait longer for it.
 KILLED_S: Final = 5.0
@@ -113,7 +121,7 @@ class Decoder:
         self._end = end
         self._inbox, self._outbox = boxes(memory)
         self._s_per_byte, self._least_s = s_per_mib / _MIB, least_s
-        self._left_s = 0.0
+        self._left_s = self._by_rows_s = 0.0
         self._overran = False
         self._options, self._size, self._rows = RowOptions(), -1, 0
         self._wants: Wanted = lambda start, stop: False
@@ -136,7 +144,7 @@ class Decoder:
                 if self._is_asked_size:
                     self._size = int.from_bytes(what[:SIZE_BYTES], "little")
                 message = await self._say(DATA, what)
-            return self._understood(message)
+            return await self._understood(message)
         except (ValueError, msgspec.DecodeError) as error:
             raise self._died(f"says nonsense: {error}", "bad_format") from error
 
@@ -180,9 +188,9 @@ class Decoder:
         self._wants = task.wants_any
         self._held_bytes = self._idle_ticks = None
         self._given_bytes = self._asked_bytes = 0
-        self._left_s = self._least_s
+        self._left_s, self._by_rows_s = self._least_s, 0.0
 
-    def _understood(self, message: Message) -> Said:
+    async def _understood(self, message: Message) -> Said:
         letter, body = message
         self._is_asked_size = False
         if letter == NEED:
@@ -192,9 +200,14 @@ class Decoder:
                 self._check_part(need)
             return need
         if letter == ROWS:
-            runs = unpacked(memoryview(body), self._most_rows() - self._rows)
-            for run in runs:
-                self._check_run(run)
+            runs: list[Run] = []
+            most_rows, most_row_bytes = self._most_rows() - self._rows, self._most_row_bytes()
+            for run in unpacked(memoryview(body), most_rows, most_row_bytes):
+                if run is None:
+                    await asyncio.sleep(0)
+                else:
+                    self._check_run(run)
+                    runs.append(run)
             return runs
         if letter == FAILED:
             how = f"failed: {shown(bytes(body))!r}"
@@ -238,6 +251,10 @@ class Decoder:
         most = self._options.rows
         return most if self._size < 0 else min(most, most_rows(self._size, self._options))
 
+    def _most_row_bytes(self) -> int:
+        """What a row has beside its values, its kept columns too, is counted with it."""
+        return _LEAST_ROW_BYTES + _MOST_ROW_TIMES * self._options.row_bytes
+
     def _note(self, notes: list[Note]) -> None:
         for note in notes[:_MOST_NOTES]:
             if note.about:
@@ -248,18 +265,29 @@ class Decoder:
             log.warning("%d more lines about the same object", len(notes) - _MOST_NOTES)
 
     def _buy(self, nbytes: int) -> None:
-        """Time for bytes, up to the time that all bytes of the object buy: a decoder must not save
-        up time by what it gives or asks for again.
+        """Time for bytes of the object that it is given for the first time."""
+        before = self._given_bytes
+        self._given_bytes += nbytes if self._size < 0 else min(nbytes, self._size - before)
+        self._left_s += (self._given_bytes - before) * self._s_per_byte
+
+    def _buy_by_rows(self, nbytes: int) -> None:
+        """Less time for what it makes of the object, and only so much in sum: a decoder must not
+        live for ever by what it gives. It cannot save up time: it never has more than all bytes of
+        the object buy.
         """
         most_s = self._least_s + self._given_bytes * self._s_per_byte
-        self._left_s = min(self._left_s + nbytes * self._s_per_byte, max(most_s, self._left_s))
+        more_s = min(
+            nbytes * self._s_per_byte / _BYTES_OF_ROWS,
+            most_s - self._left_s,
+            most_s * _MOST_BY_ROWS - self._by_rows_s,
+        )
+        if more_s > 0:
+            self._left_s += more_s
+            self._by_rows_s += more_s
 
     async def _say(self, letter: bytes, data: bytes) -> Message:
         if letter == DATA:
-            self._given_bytes += len(data)
-            if self._size >= 0:
-                self._given_bytes = min(self._given_bytes, self._size)
-        self._buy(len(data))
+            self._buy(len(data))
         if len(data) <= SHORT_BYTES:
             message = await self._exchange(b"".join(said(letter, [data])))
         else:
@@ -276,8 +304,8 @@ class Decoder:
         whole = bytearray()
         while message.letter == MORE:
             whole += message.body
-            if len(whole) > MOST_BYTES:
-                raise ValueError(f"a message of more than {MOST_BYTES} bytes")
+            if len(whole) > _MOST_BYTES + self._most_row_bytes():
+                raise ValueError(f"a message of more than {len(whole)} bytes")
             message = await self._exchange(b"".join(said(TAKEN, [])))
         whole += message.body
         return Message(message.letter, whole)
@@ -305,7 +333,7 @@ class Decoder:
         # our event loop was blocked.
         is_late = spent_s > left_s
         self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
-        self._buy(len(found.body))
+        self._buy_by_rows(len(found.body))
         return found
 
     def _hear(self) -> None:

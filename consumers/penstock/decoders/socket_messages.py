@@ -28,9 +28,6 @@ INBOX_BYTES: Final = 1 << 20
 OUTBOX_BYTES: Final = 4 << 20
 # Up to this size the socket takes a message at once.
 SHORT_BYTES: Final = 32 << 10
-# The largest message: several times as much as the largest row together with the bytes that are
-# read ahead.
-MOST_BYTES: Final = 512 << 20
 # The size of the boxes is fixed: the kernel would end a worker that writes where memory was cut
 # off.
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

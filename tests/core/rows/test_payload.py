@@ -58,3 +58,21 @@ def _held(payload: Payload) -> int:
         case JsonRows() | BytesRows():
             return len(bytes(memoryview(payload.body).obj))
     raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["x" * 20, "a", "b", "y"], pa.string_view()),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 4], pa.int32()), pa.array(["a", "b"])),
+        pa.array(["x", "a", "b", "a"]).dictionary_encode(),
+        pa.array([[1], [2, 3], [], [4]]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_rows_of_columns_are_copied_whatever_their_type_and_no_others(column: pa.Array) -> None:
+    batch = pa.record_batch([column], names=["a"])
+    part = Columns(batch, "").cut(1, 3).owned()
+    assert part.batch.to_pylist() == batch.to_pylist()[1:3]
+    much = pa.record_batch([pa.array([b"x" * (1 << 20), b"a"])], names=["a"])
+    assert Columns(much, "").cut(1, 2).owned().batch.get_total_buffer_size() < 1 << 10

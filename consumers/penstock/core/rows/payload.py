@@ -189,7 +189,14 @@ class Columns:
         return Columns(self.batch.slice(start, stop - start), self.schema)
 
     def owned(self) -> "Columns":
-        return Columns(self.batch.take(np.arange(self.rows)), self.schema)
+        # `take` would do as well, but knows no views, which polars writes, and no runs.
+        import pyarrow as pa  # noqa: PLC0415 (large, and most rows have no columns)
+
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, self.batch.schema) as writer:
+            writer.write_batch(self.batch)
+        with pa.ipc.open_stream(out.getvalue()) as reader:
+            return Columns(reader.read_next_batch(), self.schema)
 
 
 # What rows and blocks cost in the byte budget, besides their payload, for as long as they are held.
