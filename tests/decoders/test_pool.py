@@ -327,7 +327,7 @@ async def test_a_decoder_that_asks_for_more_than_an_object_has_is_ended(asked: s
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("end", "of 16777217 bytes"),
+        ("end", "of 4194305 bytes"),
         ("texts", "of the form"),
         ("opaque", "of the form"),
         ("columns", "than was asked"),
@@ -339,6 +339,26 @@ async def test_rows_that_are_not_those_of_the_task_end_the_decoder(given: str, w
     async with pool(most=1) as decoders:
         with pytest.raises(Died, match=f"says nonsense: .*{why}"):
             await read(decoders, f"give {given}".encode(), "a.deadly")
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("said", ["notes", "text", "about", "message", "trace"])
+async def test_a_decoder_that_says_too_much_at_the_end_is_ended(said: str) -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match=r"says nonsense: .*length <= (20|16384)"):
+            await read(decoders, f"end {said}".encode(), "a.deadly")
+
+
+@pytest.mark.usefixtures("planted")
+async def test_of_many_long_lines_about_an_object_the_first_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Poison, match="xxx"):
+            await read(decoders, b"chatter", "a.deadly")
+    lines = [record.getMessage() for record in caplog.records if record.name.endswith("pool")]
+    assert [line.split()[0] for line in lines] == [str(number) for number in range(20)]
+    assert {len(line) for line in lines} == {16_384}
 
 
 @pytest.mark.usefixtures("planted")

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import platform
 import pwd
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Kept, Matrix
@@ -24,6 +26,7 @@ from penstock.decoders import socket_messages
 from penstock.decoders.decoder_process import _Line
 from penstock.decoders.packing import packed
 from penstock.decoders.protocol import TAIL
+from penstock.decoders.socket_messages import End, Note
 from penstock.decoders.system_calls import MOST_THREADS
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.format import Format, makes
@@ -72,6 +75,10 @@ def _do(word: str) -> None:
         np.ones(1 << 40, np.uint8)
     elif word == "raise":
         raise KeyError("nobody foresaw this")
+    elif word == "chatter":
+        for number in range(100):
+            logging.getLogger("chatter").error("%d %s", number, LONG_TEXT)
+        raise Poison("bad_format", LONG_TEXT)
     elif word == "busy":
         _line()._end = _Busy()  # type: ignore[assignment]
     elif word.startswith("ask "):
@@ -80,7 +87,10 @@ def _do(word: str) -> None:
         for need in [TAIL, *[Need(start, stop)] * times]:
             line.ask(need)
     elif word == "give end":
-        _line().say(socket_messages.ENDED, [bytes((16 << 20) + 1)])
+        _line().say(socket_messages.ENDED, [bytes((4 << 20) + 1)])
+    elif word.startswith("end "):
+        end = msgspec.msgpack.encode(ENDS[word.removeprefix("end ")])
+        _line().say(socket_messages.ENDED, [end])
     elif word.startswith("give "):
         _line().say(socket_messages.ROWS, packed([GIVEN[word.removeprefix("give ")]]))
     elif word.startswith("call "):
@@ -96,6 +106,17 @@ GIVEN = {
     "nothing": Run(1, None),
     "columns": Run(2, Matrix(ROWS), kept=Kept(JsonRows.of([b"{}", b"{}"]), None)),
     "times": Run(2, Matrix(ROWS), kept=Kept(None, np.zeros(2, "<i8"))),
+}
+
+
+LONG_TEXT = "x" * (socket_messages.MOST_CHARS + 1)
+# What a decoder must not say at the end of an object.
+ENDS = {
+    "notes": End([Note(40, "x")] * 21),
+    "text": End([Note(40, LONG_TEXT)]),
+    "about": End([Note(40, "x", LONG_TEXT)]),
+    "message": End([], "bad_format", LONG_TEXT, "trace"),
+    "trace": End([], "bad_format", "x", LONG_TEXT),
 }
 
 

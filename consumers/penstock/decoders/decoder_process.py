@@ -42,6 +42,8 @@ from penstock.decoders.socket_messages import (
     ENDED,
     FAILED,
     MORE,
+    MOST_CHARS,
+    MOST_NOTES,
     NEED,
     ROWS,
     SHORT_BYTES,
@@ -86,7 +88,7 @@ class _Failed(BaseException):
 
 
 class _Notes(logging.Handler):
-    """Holds log lines until they are sent to the worker."""
+    """Holds log lines until they are sent to the worker, and of many about one object the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,10 +98,14 @@ class _Notes(logging.Handler):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += "\n" + "".join(traceback.format_exception(record.exc_info[1]))
-        self._notes.append(Note(record.levelno, text))
+        self._add(Note(record.levelno, text[:MOST_CHARS]))
 
     def once(self, text: str, about: str) -> None:
-        self._notes.append(Note(logging.WARNING, text, about))
+        self._add(Note(logging.WARNING, text[:MOST_CHARS], about[:MOST_CHARS]))
+
+    def _add(self, note: Note) -> None:
+        if len(self._notes) < MOST_NOTES:
+            self._notes.append(note)
 
     def taken(self) -> list[Note]:
         notes, self._notes = self._notes, []
@@ -207,7 +213,7 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
             return End(notes.taken(), "too_large", f"it needs more than {most}")
         if isinstance(poison, Unforeseen):
             trace = "".join(traceback.format_exception(poison.__cause__ or poison))
-        return End(notes.taken(), poison.code, str(poison), trace)
+        return End(notes.taken(), poison.code, str(poison)[:MOST_CHARS], trace[-MOST_CHARS:])
     return End(notes.taken())
 
 

@@ -79,9 +79,7 @@ _MOST_BYTES: Final = 256 << 20
 # A process that was killed, or that has closed its socket, ends at once, unless it waits for a
 # device. The worker does not wait longer for it.
 KILLED_S: Final = 5.0
-# An honest object causes a few lines in the log.
-_MOST_NOTES: Final = 20
-_MOST_END_BYTES: Final = 16 << 20
+_MOST_END_BYTES: Final = 4 << 20
 _MIB: Final = 1 << 20
 # Idle decoders may hold this much together: those of some 80 streams, if they read small objects.
 IDLE_BYTES: Final = 512 * _MIB
@@ -256,13 +254,11 @@ class Decoder:
         return _LEAST_ROW_BYTES + _MOST_ROW_TIMES * self._options.row_bytes
 
     def _note(self, notes: list[Note]) -> None:
-        for note in notes[:_MOST_NOTES]:
+        for note in notes:
             if note.about:
                 self._options.notices.once(note.text, about=note.about)
             else:
                 log.log(min(note.level, logging.ERROR), "%s", note.text)
-        if len(notes) > _MOST_NOTES:
-            log.warning("%d more lines about the same object", len(notes) - _MOST_NOTES)
 
     def _buy(self, nbytes: int) -> None:
         """Time for bytes of the object that it is given for the first time."""

@@ -11,7 +11,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -35,14 +35,19 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PARTS: Final = 512
 
 
+# An honest object causes a few lines in the log. Decoders send no more than these.
+MOST_NOTES: Final = 20
+MOST_CHARS: Final = 16 << 10
+
+
 class Note(msgspec.Struct, frozen=True):
     """A line for the worker's log. `about`: if it is not empty, only the first line about the same
     thing is logged, and not one for each object.
     """
 
     level: int
-    text: str
-    about: str = ""
+    text: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)]
+    about: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
 
 
 class End(msgspec.Struct):
@@ -51,10 +56,10 @@ class End(msgspec.Struct):
     the late libraries that the decoder has loaded.
     """
 
-    notes: list[Note]
+    notes: Annotated[list[Note], msgspec.Meta(max_length=MOST_NOTES)]
     code: ErrorCode | None = None
-    message: str = ""
-    trace: str = ""
+    message: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
+    trace: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
     libraries: list[str] = []
 
 
