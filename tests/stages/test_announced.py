@@ -1,5 +1,4 @@
-from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.ticket_origin import FirstAnswer
+from penstock.core.rows.blocks import FirstAnswer, Ticket
 from penstock.lane.dedupe import Announced
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Record

@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
-from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.ticket_origin import FirstAnswer, Owner
+from penstock.core.rows.blocks import FirstAnswer, Owner, Ticket
 from penstock.messages.reference import RowRange
 
-_Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
+_Object = tuple[Owner, str, str, str, tuple[RowRange, ...] | None, str | None]
 
 # Each version takes about 400 bytes, so those of a partition take 4 MB. At 20 announcements a
 # second these are the versions of 8 minutes, several times as long as a store takes to repeat a
@@ -34,7 +33,7 @@ class Dedupe:
     """
 
     def __init__(self) -> None:
-        self._announced: WeakKeyDictionary[Owner[Ticket], Announced] = WeakKeyDictionary()
+        self._announced: WeakKeyDictionary[Owner, Announced] = WeakKeyDictionary()
         self._reading: dict[_Object, asyncio.Event] = {}
 
     @asynccontextmanager

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineLimits, LineStop, Passing
 from penstock.core.order.releases import PartitionOrder, Release, Room
-from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.ticket_origin import StoppedOwner
+from penstock.core.rows.blocks import StoppedOwner, Ticket
 from penstock.lane.budget import Budget
 from penstock.lane.receiving import Decode, Fetchers, ReceivingLane
 from penstock.ports import Commit, Where

@@ -16,15 +16,14 @@ from penstock.core.order.fetch_queue import (
     StreamShare,
 )
 from penstock.core.order.line_stop import LineLimits, Passing
-from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.ticket_origin import Owner
+from penstock.core.rows.blocks import Owner, Ticket
 from penstock.lane.account import LaneAccount
 from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost
 from penstock.ports import Commit, Record, Where
 
 
 class Decode(Protocol):
-    def tickets(self, lane: Owner[Ticket], record: Record) -> Sequence[Ticket]:
+    def tickets(self, lane: Owner, record: Record) -> Sequence[Ticket]:
         """Returns a ticket for each object that the record names, in the record's order. Never
         raises.
         """

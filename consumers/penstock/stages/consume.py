@@ -20,10 +20,9 @@ from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.routing.store_choice import StoreChoice, compiled
 from penstock.core.routing.stream_keys import StreamNames, fallback, streams_of
-from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.blocks import Owner, Ticket
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.rejections import Rejection
-from penstock.core.rows.ticket_origin import Owner
 from penstock.core.window.pace import Gather
 from penstock.errors import Poison, Unforeseen
 from penstock.lane.lane import Lane
@@ -132,7 +131,7 @@ class Intake:
         self._places = terms.places
         self._telemetry = telemetry
 
-    def tickets(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
+    def tickets(self, lane: Owner, record: Record) -> list[Ticket]:
         """The tickets of the objects that the record names, in the record's order."""
         tickets = self._guarded(lane, record)
         if not self._takes_all:
@@ -144,7 +143,7 @@ class Intake:
             self._tracer.begin(record, tickets)
         return tickets
 
-    def _guarded(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
+    def _guarded(self, lane: Owner, record: Record) -> list[Ticket]:
         works_on(partial(of_place, lane.topic, lane.partition, record.offset))
         # If an unforeseen exception comes, the record gets a second try. If that fails as well,
         # only this record is answered by an error.
@@ -164,7 +163,7 @@ class Intake:
         self.skipped += len(tickets) - len(chosen)
         return chosen
 
-    def _tickets(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
+    def _tickets(self, lane: Owner, record: Record) -> list[Ticket]:
         try:
             message = decode(record.value)
         except SchemaError as error:
@@ -200,7 +199,7 @@ class Intake:
 
     def _routed(
         self,
-        lane: Owner[Ticket],
+        lane: Owner,
         record: Record,
         index: int,
         stream: str,
@@ -287,7 +286,7 @@ class Intake:
             ticket.close(Rejection("bad_reference", message, "consume"))
         return False
 
-    def _refused(self, lane: Owner[Ticket], record: Record, why: Rejection) -> Ticket:
+    def _refused(self, lane: Owner, record: Record, why: Rejection) -> Ticket:
         """A closed ticket for a message that could not be decoded, so that its objects are not
         known.
         """

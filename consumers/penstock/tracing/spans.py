@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock.core.order.releases import Release
-from penstock.core.rows.ticket_origin import Trace
+from penstock.core.rows.blocks import Trace
 from penstock.ports import Attribute, Span, SpanIdentity
 
 # At most this many characters of an error's text are sent. A library's text may be longer, and

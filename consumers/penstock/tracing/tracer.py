@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.order.releases import Release
-from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.rows.ticket_origin import Trace, Why
+from penstock.core.rows.blocks import Block, Ticket, Trace, Why
 from penstock.messages.traceparent import HEADER, Caller, in_cloud_event, read, written
 from penstock.ports import Clock, Record, SpanIdentity, Spans, outgoing_traceparent
 from penstock.tracing.spans import Names, batch_span, object_spans

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from penstock.core.records.result_names import ResultNames
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_keys import StreamNames
-from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.ticket_origin import StoppedOwner
+from penstock.core.rows.blocks import StoppedOwner, Ticket
 from penstock.errors import Poison
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Record, Results

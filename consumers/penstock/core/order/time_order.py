@@ -14,7 +14,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
-from penstock.core.rows.ticket_origin import Origin
+from penstock.core.rows.blocks import Origin
 
 # This many records and bytes of one partition may wait; then the partition is not read until the
 # others have caught up. One read may exceed these limits.

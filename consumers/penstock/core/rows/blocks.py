@@ -1,19 +1,150 @@
 """Tickets, and the blocks of rows that travel between the stages.
 
+    its rows    |0 delivered |512 with the broker |1024 answered |1536 with the model |2000
+    the ticket                ^ cursor             ^ head         ^ head.next          ^ next_row
+
 Rule: a ticket is the duty to answer one object of one record. Its blocks form a chain in row order,
-so that a block can be cut in two without moving the others. Stages change a ticket only from the
-event loop. Owner: the ticket's lane.
+so that a block can be cut in two without moving the others. Rows that a former assignment delivered
+are skipped only if the same version is read by the same rules. Stages change a ticket only from the
+event loop. The core sees record and lane only by the protocols `Origin` and `Owner`, so it does not
+depend on the lane.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
+from penstock.core.progress import cursor
+from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import ANSWER_BYTES, BLOCK_COST_BYTES, Kept, Payload, Shape
 from penstock.core.rows.rejections import Reasons, Rejection
-from penstock.core.rows.ticket_origin import FirstAnswer, Origin, Owner, SourceObject, Trace
 from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import Inline, Reference
+
+
+class Origin(Protocol):
+    """The fields of a ticket's record that the ticket keeps."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def timestamp_ms(self) -> int: ...
+
+
+class Owner(Protocol):
+    """The part of a lane that the stages see when they work on the lane's tickets."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def topic_id(self) -> str | None:
+        """The id of the topic; None: the broker does not tell it."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """True while the lane's assignment lasts. Once it is over, all work for the lane is
+        dropped.
+        """
+        ...
+
+    def may_overdraw(self, ticket: "Ticket") -> bool:
+        """Must this ticket's object be read on although the byte budget is spent?"""
+        ...
+
+    def fetched(self, ticket: "Ticket") -> None:
+        """The ticket's object was read to its end or given up, so its fetcher is free."""
+        ...
+
+    def hold(self, nbytes: int) -> None:
+        """Charge this many more bytes to the lane's part of the byte budget."""
+        ...
+
+    def wake(self) -> None:
+        """A block was answered or a ticket was closed, so answers may be able to leave now."""
+        ...
+
+
+class StoppedOwner(NamedTuple):
+    """The owner of a ticket whose stream was stopped. All work for the ticket is dropped, as if its
+    lane were closed.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None = None
+    alive: bool = False
+
+    def may_overdraw(self, ticket: object) -> bool:
+        """True, so that the reader does not wait for room, but comes to its check of `alive`."""
+        return True
+
+    def fetched(self, ticket: object) -> None:
+        return
+
+    def hold(self, nbytes: int) -> None:
+        return
+
+    def wake(self) -> None:
+        return
+
+
+class FirstAnswer(NamedTuple):
+    """Which record of this partition has the first answer to an object. `row`: the row that the
+    record answers; None: the object has no rows, and the record is its marker.
+    """
+
+    offset: int
+    object_index: int
+    row: int | None
+
+
+# Why the spans of an object are sent to the collector.
+Why = Literal["caller", "ratio", "error", "slow"]
+
+
+class Trace:
+    """The trace of one object. It is made when the object's record is decoded, if traces are
+    configured; its spans are made when the object is delivered. `why`: why the spans are to be
+    sent; None: they are not to be sent so far. `parent_id`: the caller's span; 0: no caller sent
+    one. `given`: the caller's own `traceparent`. `batch`: trace and span of the last request to the
+    model that carried rows of the object.
+    """
+
+    __slots__ = ("batch", "code", "given", "message", "parent_id", "span_id", "trace_id", "why")
+
+    def __init__(
+        self, trace_id: int, parent_id: int, span_id: int, why: Why | None, given: bytes | None
+    ) -> None:
+        self.given = given
+        self.trace_id = trace_id
+        self.parent_id = parent_id
+        self.span_id = span_id
+        self.why = why
+        self.batch: tuple[int, int] | None = None
+        # The object's first error.
+        self.code: str | None = None
+        self.message = ""
+
+    @property
+    def hex_id(self) -> str:
+        """The trace id, as people and other tools write it."""
+        return f"{self.trace_id:032x}"
+
+    def failed(self, code: str, message: str) -> None:
+        if self.code is None:
+            self.code, self.message = code, message
 
 
 class ModelRequest(NamedTuple):
@@ -188,9 +319,9 @@ class Block:
             yield rows, self.rejection._replace(message=text)
 
 
-class Ticket(SourceObject):
+class Ticket:
     """The duty to answer one object of one record: its chain of blocks, and how the reading of the
-    object ended.
+    object ended. If it has neither a reference nor inline rows, its record names no object.
     """
 
     __slots__ = (
@@ -205,11 +336,24 @@ class Ticket(SourceObject):
         "has_errors",
         "head",
         "index",
+        "inline",
         "model",
+        "next_row",
+        "object_index",
         "owner",
+        "pin",
+        "published_rows",
         "queue",
+        "read_bytes",
         "received_s",
+        "record",
+        "reference",
+        "resume",
+        "row_rules",
         "rows",
+        "started",
+        "store",
+        "stream",
         "tail",
         "trace",
         "value_kept",
@@ -217,7 +361,7 @@ class Ticket(SourceObject):
 
     def __init__(
         self,
-        owner: Owner["Ticket"],
+        owner: Owner,
         record: Origin,
         index: int,
         stream: str,
@@ -225,8 +369,13 @@ class Ticket(SourceObject):
         inline: Inline | None = None,
         store: str = DEFAULT,
     ) -> None:
-        super().__init__(record, index, stream, reference, inline, store)
-        # The ticket's lane; once the ticket's stream was stopped, a stand-in that drops all work.
+        self.record = record
+        self.object_index = index  # the object's number in the message
+        self.stream = stream
+        self.reference = reference  # None for inline rows
+        self.inline = inline
+        self.store = store  # the name of the store that has the object
+        # The lane; once the ticket's stream was stopped, a stand-in that drops all work.
         self.owner = owner
         # The number by which the ledger knows the ticket. The tickets of several models for one
         # object have the same `object_index`, and each has an `index` of its own.
@@ -242,6 +391,16 @@ class Ticket(SourceObject):
         self.head: Block | None = None
         self.tail: Block | None = None
         self.cost_bytes = 0
+
+        # How far the object is read.
+        self.started = False  # a fetcher has taken the ticket
+        self.pin: tuple[str | None, str | None] | None = None  # the version id and tag read
+        self.row_rules = ""  # the settings by which bytes become rows
+        self.next_row = 0  # the first row that is not read yet
+        self.read_bytes = 0  # by all tries together; the watchdog sees from it that reading goes on
+        self.resume = START  # up to which row a former assignment delivered the object
+        # Rows that are on the output topic already, but are answered again for the result object.
+        self.published_rows = 0
 
         # How the reading of the object ended.
         self.closed = False  # no more blocks will come
@@ -261,6 +420,41 @@ class Ticket(SourceObject):
         """
         owner = self.owner
         return f"{owner.topic}/{owner.partition}/{self.record.offset}/{self.object_index}"
+
+    @property
+    def version(self) -> str | None:
+        """The version that is read: its id, else its entity tag; None before the first read."""
+        version_id, etag = self.pin or (None, None)
+        return version_id or etag
+
+    @property
+    def digest(self) -> str:
+        """The digest of the object's name, its version and the rules by which its bytes become
+        rows. A cursor with another digest is not valid for this object.
+        """
+        if self.reference is None:
+            return cursor.digest("inline", str(self.record.offset), self.row_rules)
+        name = f"{self.reference.bucket}/{self.reference.key}"
+        if self.store != DEFAULT:
+            name = f"{self.store}:{name}"
+        return cursor.digest(name, self.version, self.row_rules)
+
+    def resumes(self, *, from_first_row: bool) -> bool:
+        """Skip the rows that a former assignment delivered. Returns True if reading may go on
+        behind these rows, and False if the former assignment read another version. With
+        `from_first_row` (for a result object) all rows are answered again, but the delivered rows
+        get no second record.
+        """
+        if self.next_row or not self.resume.row:
+            return True
+        if self.resume.version != self.digest:
+            self.published_rows = 0
+            return False
+        if from_first_row:
+            self.published_rows = self.resume.row
+        else:
+            self.next_row = self.resume.row
+        return True
 
     def add(self, block: Block) -> None:
         """Append to the chain. Blocks come in row order."""
