@@ -69,7 +69,7 @@ async def test_offsets_behind_the_last_record_are_nothing_to_wait_for() -> None:
     async with running(world) as pipeline:
         await until(lambda: world.next_offset() == 2)
         ends = await world.source.end_offsets()
-        assert pipeline.wiring.lanes[0].committed.next_offset == ends[0]
+        assert pipeline.wiring.lanes[0].account.committed.next_offset == ends[0]
         world.source.append(b"{}", offset=2)
         await until(lambda: world.next_offset() == 3)
     assert [record["source"]["offset"] for record in world.records()] == [0, 0, 0, 2]

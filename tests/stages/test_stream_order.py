@@ -231,7 +231,7 @@ async def test_what_was_not_committed_is_repeated_and_nothing_else() -> None:
         world.announce(f"{number}.csv", csv(1), stream="b")
     async with running(world) as pipeline:
         await until(lambda: len(offsets(world)) == 5)
-        committed = pipeline.wiring.lanes[0].progress
+        committed = pipeline.wiring.lanes[0].account.progress
         for number in range(5, 10):
             world.announce(f"{number}.csv", csv(1), stream="b")
         await until(lambda: len(offsets(world)) == 10)

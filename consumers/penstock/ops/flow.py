@@ -165,7 +165,7 @@ class Flow:
             dict(telemetry.spent_s),
             dict(telemetry.batches),
             self._cpu(),
-            {number: lane.committed.next_offset for number, lane in wiring.lanes.items()},
+            {number: lane.account.committed.next_offset for number, lane in wiring.lanes.items()},
             {model: track.microbatch.used.share_s(now_s) for model, track in wiring.tracks.items()},
             {store: reads.used.share_s(now_s) for store, reads in wiring.reads.items()},
             min(1.0, wiring.budget.spent_bytes / wiring.budget.limit_bytes),

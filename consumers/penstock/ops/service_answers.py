@@ -104,7 +104,7 @@ class ServiceAnswers:
         """
         lanes, ends = self._pipeline.wiring.lanes, self._ends
         return {
-            number: max(0, ends[number] - lane.committed.next_offset)
+            number: max(0, ends[number] - lane.account.committed.next_offset)
             for number, lane in lanes.items()
             if number in ends
         }

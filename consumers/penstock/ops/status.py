@@ -271,7 +271,7 @@ def _assignment(lane: Lane, lag: int | None, committed_per_s: float | None) -> d
         "partition": lane.partition,
         "generation": lane.generation,
         "next_offset": lane.ledger.next_offset,
-        "committed": lane.committed.next_offset,
+        "committed": lane.account.committed.next_offset,
         "committed_per_s": committed_per_s,
         "lag": lag,
         "owed": lane.ledger.owed,

@@ -145,7 +145,7 @@ class Assignments:
         that the lane had reached.
         """
         lane = self._lanes.get(partition)
-        return lane is not None and lane.suspended and lane.was_left_at(start)
+        return lane is not None and lane.suspended and lane.account.was_left_at(start)
 
     def _work(self, partition: int, start: Commit) -> Coroutine[Any, Any, None]:
         if self._takeover is None:

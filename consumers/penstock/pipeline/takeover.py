@@ -70,10 +70,10 @@ class Takeover:
             try:
                 if lane is None and (lane := await self._begun(partition)) is None:
                     return None
-                began_at = lane.committed
+                began_at = lane.account.committed
                 return await self._work(lane)
             except Transient as error:
-                if lane is not None and lane.committed != began_at:
+                if lane is not None and lane.account.committed != began_at:
                     retry.went_through()
                 where = self._positions.where(partition)
                 log.warning("%s: %s", where, error, extra=of_place(*where))

@@ -94,7 +94,7 @@ class Wiring:
             for store in settings.objects.stores
         }
         self.tracks = self._tracks(decoders, dedupe)
-        self._fetchers = {model: track.download for model, track in self.tracks.items()}
+        self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
         self.publish = Publish(
             adapters.sink,
@@ -141,8 +141,8 @@ class Wiring:
             start,
             topic_id=self.adapters.source.topic_id(partition),
             budget=self.budget,
-            decode=self.intake,
-            fetchers=self._fetchers,
+            decode=self.intake.tickets,
+            offers=self._offers,
             on_stopped=on_stopped,
             limits=lane,
             passing=passing,

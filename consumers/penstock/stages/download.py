@@ -23,7 +23,7 @@ from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.lane.dedupe import Dedupe
-from penstock.lane.receiving import ReceivingLane
+from penstock.lane.lane import Lane
 from penstock.ports import Clock
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.object_reader import Fetcher, ObjectReader, ObjectTerms
@@ -41,8 +41,8 @@ class _Pool:
     """
 
     def __init__(self, reads: StoreReads) -> None:
-        self.lanes: deque[ReceivingLane] = deque()
-        self.offered: set[ReceivingLane] = set()
+        self.lanes: deque[Lane] = deque()
+        self.offered: set[Lane] = set()
         self.idle: deque[asyncio.Future[None]] = deque()
         self.fetchers = 0
         self.begin: Callable[[], object] | None = None
@@ -104,7 +104,7 @@ class Download:
         self._wait_for_object_s = terms.wait_for_object_s
         self._pools = {store: _Pool(one) for store, one in reads.items()}
 
-    def offer(self, lane: ReceivingLane) -> None:
+    def offer(self, lane: Lane) -> None:
         """Queue a lane that has tickets, and wake idle fetchers. A lane that is in the queue
         already keeps its position there.
         """

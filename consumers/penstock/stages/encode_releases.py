@@ -123,7 +123,7 @@ class Encode:
                 if line in refused:
                     refused[line].releases.append(release)
                     continue
-                limit = lane.letters.refuses(
+                limit = lane.account.letters.refuses(
                     ticket.stream,
                     ticket.record.offset,
                     failed=bool(made.failed),

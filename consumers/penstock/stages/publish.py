@@ -224,10 +224,10 @@ class Publish:
         # The transaction carries the position after these releases, so the lane must account for
         # them before they are delivered. If the transaction fails, the lane is closed and its
         # account is dropped.
-        lane.account(releases, [one.stop for one in step.refused])
-        position = lane.progress
+        lane.advance(releases, [one.stop for one in step.refused])
+        position = lane.account.progress
         await transact(outgoing, position)
-        lane.committed = position
+        lane.account.committed = position
         self._telemetry.committed()
         if step.leaving or step.refused:
             lane.confirm(releases)

@@ -90,7 +90,7 @@ class Settle:
         await self._source.commit({lane.number: position for lane, position in due.items()})
         self._outage.answered()
         for lane, position in due.items():
-            lane.committed = position
+            lane.account.committed = position
         self._telemetry.committed()
 
 
