@@ -108,8 +108,7 @@ async def test_of_a_lane_that_is_over_nothing_more_is_decoded() -> None:
     async def next_step() -> None:
         lane.alive = decoded < 3
 
-    permit: Any = SimpleNamespace(next_step=next_step)
-    await InlineReading(endless(), rows, guard).read(permit)
+    await InlineReading(endless(), rows, guard).read(next_step)
     assert decoded <= 4
 
 
@@ -182,13 +181,12 @@ async def test_an_object_ends_where_its_records_would_repeat_too_much() -> None:
         reference = Reference(bucket="b", key="a.csv", **more)
         return Ticket(StubLane(), Record(0, 0, None, b"", 0), 0, "s", reference)
 
-    permit: Any = SimpleNamespace(next_step=next_step)
     # The second time it is a later try, which ends at the same row.
     for start in (0, most - 5):
         ticket = ticket_of(attributes=attributes)
         ticket.next_row = start
         with pytest.raises(Poison) as caught:
-            await reading(ticket, most + 9).read(permit)
+            await reading(ticket, most + 9).read(next_step)
         assert (caught.value.code, caught.value.stage) == ("too_large", "expand")
         assert ticket.next_row == most
         assert ticket.head is not None
@@ -200,7 +198,7 @@ async def test_an_object_ends_where_its_records_would_repeat_too_much() -> None:
         (ticket_of(), most + 9),
         (ticket_of(attributes=attributes, rows=((9, None),)), most + 9),
     ):
-        await reading(ticket, rows).read(permit)
+        await reading(ticket, rows).read(next_step)
         assert ticket.next_row == rows
 
 

@@ -25,12 +25,12 @@ from penstock.ports import Adapters, Model, Objects
 from penstock.stages.download import Download
 from penstock.stages.expand import Expand
 from penstock.stages.microbatch import Microbatch
-from penstock.stages.object_reader import ObjectReader, ObjectTerms
 from penstock.stages.predict import Predict
-from penstock.stages.reading_permits import Admission, Seats
+from penstock.stages.read_object import ObjectTerms, ReadObject
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.samples import Samples, Sampling
 from penstock.stages.shadow_asking import Shadow
+from penstock.stages.store_reads import StoreReads
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
@@ -60,7 +60,7 @@ class Shared:
     dedupe: Dedupe | None
     stores_away: Mapping[str, Outage]
     decoders: Decoders
-    seats: Seats
+    reads: Mapping[str, StoreReads]
     jitter: Callable[[], float]
     guards: Guards
     _: KW_ONLY
@@ -122,32 +122,19 @@ class Shared:
             else Sampling(self.samples, name, terms.rows.of(PictureOptions).image),
         )
         expand = Expand(terms.rows, microbatch, self.guards, self.terms.inline_bytes)
-        download = self._download(model, expand, microbatch)
-        return Track(name, pace, costs, microbatch, calls, predict, download)
-
-    def _download(self, model: str | None, expand: Expand, microbatch: Microbatch) -> Download:
-        clock = self.adapters.clock
-        reader = ObjectReader(
+        reader = ReadObject(
             self.objects,
             expand,
-            Admission(self.budget, microbatch, self.decoders, self.seats, clock),
-            clock,
-            self.telemetry,
+            self.budget,
+            microbatch,
+            self.decoders,
+            self.reads,
             self.stores_away,
             self.dedupe,
+            clock,
+            self.telemetry,
             self.terms,
             self.results,
         )
-        return Download(
-            model,
-            reader,
-            microbatch,
-            clock,
-            self.telemetry,
-            self.stores_away,
-            self.seats.reads,
-            self.dedupe,
-            self.jitter,
-            self.guards,
-            self.terms,
-        )
+        download = Download(model, reader, self.jitter, self.guards)
+        return Track(name, pace, costs, microbatch, calls, predict, download)

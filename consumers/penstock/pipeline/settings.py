@@ -17,8 +17,8 @@ from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
+from penstock.stages.read_object import ObjectTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow_asking import ShadowPlan
 from penstock.tracing.tracer import TraceTerms

@@ -33,7 +33,6 @@ from penstock.stages.hedged_reads import HedgedObjects
 from penstock.stages.help_regions import HelpRegions
 from penstock.stages.microbatch import Waiting
 from penstock.stages.publish import Publish
-from penstock.stages.reading_permits import Seats
 from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle
@@ -207,7 +206,7 @@ class Wiring:
             dedupe,
             self.store_outages,
             decoders,
-            Seats(self.reads),
+            self.reads,
             self.jitter,
             self._guards,
             is_alone=not settings.models,

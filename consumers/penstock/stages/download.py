@@ -2,7 +2,7 @@
 order.
 
 Rule: one fetcher reads an object from the first try to the last. `core.health.retry_and_failover`
-decides what is tried again and for how long; object_reader.py makes one try. There are as
+decides what is tried again and for how long; read_object.py makes one try. There are as
 many fetchers as the reads of the store allow now, but always one, so the oldest object of a lane is
 always fetched in the end. If the object of a fetcher needs a decoder, the fetcher reads that object
 to the end and then stops; a new fetcher takes the next object meanwhile. Each store has its own
@@ -12,23 +12,18 @@ pipeline, which runs `fetch_forever` for each store.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
-from penstock.calls.outage import Outage
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.health.retry_and_failover import Tries
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Transient, Unforeseen
-from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
-from penstock.ports import Clock
-from penstock.stages.microbatch import Microbatch
-from penstock.stages.object_reader import Fetcher, ObjectReader, ObjectTerms
-from penstock.stages.store_reads import StoreReads
-from penstock.telemetry.worker import Telemetry
+from penstock.stages.read_object import ReadObject
+from penstock.stages.store_reads import Fetcher, StoreReads
 
 # An error's message is cut at 1,000 characters and a key may have 1,024. So a long key is cut, to
 # leave room for the reason.
@@ -81,28 +76,17 @@ class Download:
     def __init__(
         self,
         model: str | None,
-        reader: ObjectReader,
-        microbatch: Microbatch,
-        clock: Clock,
-        telemetry: Telemetry,
-        outages: Mapping[str, Outage],
-        reads: Mapping[str, StoreReads],
-        dedupe: Dedupe | None,
+        reader: ReadObject,
         jitter: Callable[[], float],
         guards: Guards,
-        terms: ObjectTerms,
     ) -> None:
         self._model = model
         self._reader = reader
-        self._microbatch = microbatch
-        self._clock = clock
-        self._telemetry = telemetry
-        self._outages = outages
-        self._dedupe = dedupe
         self._jitter = jitter
         self._guard = guards.at("store")
-        self._wait_for_object_s = terms.wait_for_object_s
-        self._pools = {store: _Pool(one) for store, one in reads.items()}
+        self._clock = reader.clock
+        self._dedupe = reader.dedupe
+        self._pools = {store: _Pool(reads) for store, reads in reader.reads.items()}
 
     def offer(self, lane: Lane) -> None:
         """Queue a lane that has tickets, and wake idle fetchers. A lane that is in the queue
@@ -176,7 +160,7 @@ class Download:
         """Read the ticket's object to its end. If that fails for good, close the ticket with the
         reason.
         """
-        tries = Tries(self._clock.now())
+        tries, wait_s = Tries(self._clock.now()), self._reader.terms.wait_for_object_s
         works_on(partial(of_ticket, ticket))
         while ticket.owner.alive:
             tries.begin()
@@ -185,7 +169,7 @@ class Download:
                 with self._guard:
                     await self._reader.read(ticket, tries, fetcher)
             except Poison as error:
-                delay_s = tries.refused(error, self._clock.now(), self._wait_for_object_s)
+                delay_s = tries.refused(error, self._clock.now(), wait_s)
                 if delay_s is None:
                     stage = error.stage or "download"
                     said = str(error) if stage == "download" else f"{_name(ticket)}{error}"
@@ -203,7 +187,7 @@ class Download:
                 await asyncio.sleep(delay_s)
             else:
                 ticket.close()
-                self._microbatch.object_read(ticket)
+                self._reader.microbatch.object_read(ticket)
                 return
 
     async def _is_away(self, ticket: Ticket, error: Transient) -> bool:
@@ -219,9 +203,9 @@ class Download:
         """Returns the seconds until the next try, or None if no further try is made. The watchdog
         is told of tries at a store that is away, because such tries go on without end.
         """
-        self._telemetry.retried("download", is_away=is_away)
+        self._reader.telemetry.retried("download", is_away=is_away)
         if is_away:
-            self._outages[ticket.store].unreachable(error)
+            self._reader.outages[ticket.store].unreachable(error)
         return tries.failed(
             self._clock.now(), self._jitter(), error.retry_after_s, is_away=is_away, has_new=has_new
         )

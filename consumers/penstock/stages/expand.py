@@ -9,7 +9,7 @@ predicted again. Owner: the reader of objects.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from penstock.core.progress.ranges import selected
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Kept, Payload
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
-from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
+from penstock.decoders.protocol import Decoder, Need, Task
 from penstock.errors import Poison
 from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import FREE_BYTES, RowOptions, Run
@@ -31,8 +31,9 @@ from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.prediction import as_text
 from penstock.messages.times import LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
-from penstock.stages.object_bytes import Supply
-from penstock.stages.reading_permits import Permit
+
+# Returns when the next step of reading may be taken.
+NextStep = Callable[[], Awaitable[None]]
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
 
@@ -122,8 +123,12 @@ class DecoderReading:
         self._rows = rows
         self._guard = guard
 
-    async def read(self, decoder: Decoder, supply: Supply, permit: Permit) -> None:
-        """Read to the end, or until the lane is closed. Each turn needs a permit. Raises `Died`."""
+    async def read(
+        self, decoder: Decoder, needed: Callable[[Need], Awaitable[bytes]], next_step: NextStep
+    ) -> None:
+        """Read to the end, or until the lane is closed. `needed`: gets the bytes for which the
+        decoder asks. Raises `Died`.
+        """
         answer: Task | bytes = self._task
         while self._rows.alive:
             with self._guard:
@@ -133,13 +138,9 @@ class DecoderReading:
             if isinstance(said, list):
                 self._rows.emit(said)
                 answer = b""
-            elif said == NEXT:
-                answer = await supply.chunk()
-            elif said == TAIL:
-                answer = tail_of(*await supply.tail())
             else:
-                answer = await supply.part(*said)
-            await permit.next_step()
+                answer = await needed(said)
+            await next_step()
 
 
 class InlineReading:
@@ -150,11 +151,11 @@ class InlineReading:
         self._rows = rows
         self._guard = guard
 
-    async def read(self, permit: Permit) -> None:
-        """Read in turns, each of which needs a permit; a small object takes one turn."""
+    async def read(self, next_step: NextStep) -> None:
+        """Read in turns; a small object takes one."""
         # If the lane is closed, the remaining rows are not needed.
         while self._rows.alive:
-            await permit.next_step()
+            await next_step()
             with self._guard:
                 turn = next(self._turns)
             self._rows.emit(turn.runs)

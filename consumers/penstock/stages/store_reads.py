@@ -12,11 +12,13 @@ store.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from penstock.core.health.limiter import Limiter, Request
 from penstock.core.health.retry_and_failover import Tries
 from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
 from penstock.ports import Clock
+from penstock.process.asyncio_additions import Places
 from penstock.telemetry.metric_types import Used
 
 
@@ -24,6 +26,7 @@ class StoreReads:
     """Call `begin` before a request, and then exactly one of `answered`, `broke` and `dropped`.
     `used`: the share of the allowed reads that is in flight, over time. `is_answered`, where it is
     an argument: the store answered, but the time of this answer says nothing about others.
+    `seats`: an object of any model holds one while it has a decoder or waits for one.
     """
 
     def __init__(self, limiter: Limiter, clock: Clock) -> None:
@@ -33,6 +36,7 @@ class StoreReads:
         self.bucket: str | None = None
         self._clock = clock
         self._least = limiter.limit
+        self.seats = _Seats(self)
         self._waiting: deque[asyncio.Future[Request]] = deque()
 
     @property
@@ -96,3 +100,31 @@ class StoreReads:
 
     def _note_use(self, now_s: float) -> None:
         self.used.change(now_s, self.limiter.in_flight / self.limiter.limit)
+
+
+class _Seats(Places):
+    """As many as a model has fetchers for this store."""
+
+    def __init__(self, reads: StoreReads) -> None:
+        super().__init__()
+        self._reads = reads
+
+    @property
+    def most(self) -> int:
+        return self._reads.readers
+
+
+class Fetcher:
+    """One fetcher of a store. `let_another_in`: a function that is called when this one leaves. A
+    fetcher that has left reads its object to the end and then takes no other object. Each further
+    try at that object needs a seat.
+    """
+
+    def __init__(self, let_another_in: Callable[[], object]) -> None:
+        self.has_left = False
+        self._let_another_in = let_another_in
+
+    def leave(self) -> None:
+        if not self.has_left:
+            self.has_left = True
+            self._let_another_in()

@@ -32,7 +32,7 @@ from penstock.errors import (
     WorkerDied,
 )
 from penstock.ports import Answers, Body, Listed, Location, Part
-from penstock.stages.object_reader import PROBE_KEY
+from penstock.stages.read_object import PROBE_KEY
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 
 T = TypeVar("T")
