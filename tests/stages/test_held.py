@@ -9,7 +9,7 @@ import orjson
 
 from penstock.core.rows.payload import Payload
 from penstock.ports import Answers, Location
-from penstock.stages.encode_releases import RELEASE_BYTES
+from penstock.stages.encode import RELEASE_BYTES
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 

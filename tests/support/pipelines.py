@@ -32,7 +32,7 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Guest, Transactions, Where
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.publish import PublishTerms
+from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.result_objects import Offload
 from penstock.stages.shadow_asking import ShadowPlan

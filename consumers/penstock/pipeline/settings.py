@@ -17,7 +17,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.publish import PublishTerms
+from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow_asking import ShadowPlan

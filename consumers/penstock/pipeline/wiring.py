@@ -29,6 +29,7 @@ from penstock.ports import Adapters, Clock, Commit, Model, Objects
 from penstock.process.asyncio_additions import in_thread
 from penstock.stages.consume import Consume, Intake
 from penstock.stages.dead_letters import Reject
+from penstock.stages.encode import Encode
 from penstock.stages.hedged_reads import HedgedObjects
 from penstock.stages.help_regions import HelpRegions
 from penstock.stages.microbatch import Waiting
@@ -38,6 +39,7 @@ from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle
 from penstock.stages.shadow_asking import Shadow
 from penstock.stages.store_reads import StoreReads
+from penstock.telemetry.delivery_times import DeliveryTimes
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 
@@ -95,19 +97,22 @@ class Wiring:
         self.tracks = self._tracks(decoders, dedupe)
         self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
-        self.publish = Publish(
+        results = self._results(offload)
+        encode = Encode(
             adapters.sink,
             self.reject,
             settings.labels,
             settings.publish,
-            {model: track.pace for model, track in self.tracks.items() if track.pace is not None},
             dedupe,
             clock,
             telemetry,
             guards,
-            self._results(offload),
+            results,
             self._tracer,
         )
+        paces = {model: track.pace for model, track in self.tracks.items() if track.pace}
+        times = DeliveryTimes(paces, clock, telemetry, self._tracer)
+        self.publish = Publish(adapters.sink, encode, times, results, clock, telemetry)
         self.help_regions = self._help_regions()
         times = settings.times
         self.settle = Settle(

@@ -1,5 +1,4 @@
-"""Publishes a lane's answers in order, tells the lane what the broker has acknowledged, and
-measures how long each step of the way took.
+"""Publishes a lane's answers in order, and tells the lane what the broker has acknowledged.
 
 Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
 together in the next release. So releases grow with the load, and without load no answer waits for
@@ -14,43 +13,25 @@ each lane.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from penstock.calls.unexpected_errors import Guards
 from penstock.core.order.releases import Release, Room
-from penstock.core.records.output_records import Labels
-from penstock.core.records.partition_and_bundles import Blocks
-from penstock.core.rows.blocks import Ticket
-from penstock.core.window.pace import Pace
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, first_cause
-from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Outgoing, Sink
-from penstock.stages.dead_letters import Reject
-from penstock.stages.encode_releases import Encode, Leaving, Refused
+from penstock.stages.encode import Encode, Leaving, Refused
 from penstock.stages.result_objects import LaneResults, ObjectResults
-from penstock.telemetry.recent import TimeSpent, Way
+from penstock.telemetry.delivery_times import DeliveryTimes
 from penstock.telemetry.worker import Telemetry
-from penstock.tracing.tracer import Tracer
 
 T = TypeVar("T")
 
 # A function that publishes records and a lane's new position in one transaction.
 Transact = Callable[[Sequence[Outgoing], Commit], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class PublishTerms:
-    """`partition_of`: a function that returns the partition of the output topic for a ticket's
-    answers.
-    """
-
-    partition_of: Callable[[Ticket], int]
-    blocks: Blocks | None = None  # None: a Kafka record for each row
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,36 +67,19 @@ class Publish:
     def __init__(
         self,
         sink: Sink,
-        reject: Reject,
-        labels: Labels,
-        terms: PublishTerms,
-        paces: Mapping[str | None, Pace],
-        dedupe: Dedupe | None,
+        encode: Encode,
+        times: DeliveryTimes,
+        results: ObjectResults | None,
         clock: Clock,
         telemetry: Telemetry,
-        guards: Guards,
-        results: ObjectResults | None = None,
-        tracer: Tracer | None = None,
     ) -> None:
         """`results`: given if answers are also written as objects. These are written before any
         record about them is published.
         """
-        self._results = results
         self._sink = sink
-        self._encode = Encode(
-            sink,
-            reject,
-            labels,
-            terms.partition_of,
-            terms.blocks,
-            dedupe,
-            clock,
-            telemetry,
-            guards,
-            results,
-            tracer,
-        )
-        self._times = _DeliveryTimes(paces, clock, telemetry, tracer)
+        self._encode = encode
+        self._times = times
+        self._results = results
         self._clock = clock
         self._telemetry = telemetry
 
@@ -296,85 +260,3 @@ async def _room_is_left(under_way: deque[_UnderWay], whole: Room, *, needs_all: 
             return
         await asyncio.wait([under_way[0].task])
         under_way.popleft()
-
-
-class _DeliveryTimes:
-    """Measures where the time of delivered objects went. Rows are counted with each delivered
-    release. The times of an object are measured when its last release is delivered. They go to the
-    metrics, to the status page, to the object's trace, and to the pace of its model. `paces`: for
-    each model whose window is learned, its pace.
-    """
-
-    def __init__(
-        self,
-        paces: Mapping[str | None, Pace],
-        clock: Clock,
-        telemetry: Telemetry,
-        tracer: Tracer | None,
-    ) -> None:
-        self._paces = paces
-        self._clock = clock
-        self._telemetry = telemetry
-        self._tracer = tracer
-
-    def delivered(self, releases: Sequence[Release], released_s: float) -> None:
-        """Count these releases, which left their lane at `released_s` and are delivered now."""
-        streams, rows = self._telemetry.streams, 0
-        now_s, now_ms = self._clock.now(), self._clock.wall_ms()
-        latencies_s: list[float] = []
-        spent: list[TimeSpent] = []
-        finished: list[Release] = []
-        for release in releases:
-            ticket, latency_s = release.ticket, None
-            # The latency of an object is known only when its last release is delivered.
-            if release.finished:
-                finished.append(release)
-                latency_s = max(0, now_ms - ticket.record.timestamp_ms) / 1000
-                latencies_s.append(latency_s)
-                spent.append(_time_spent(release, latency_s, released_s, now_s))
-                way = _way(release, spent[-1], latency_s)
-                self._telemetry.ways.add(ticket.name, ticket.model, way)
-            its_rows = release.rows
-            rows += its_rows
-            streams.delivered(ticket.stream, ticket.owner.partition, its_rows, latency_s, now_s)
-        self._telemetry.rows_delivered(rows)
-        # No object ended with these releases.
-        if not spent:
-            return
-        self._telemetry.objects_delivered(latencies_s, spent)
-        if self._tracer is not None:
-            for latency_s, trace_id in self._tracer.delivered(
-                finished, latencies_s, released_s, now_s
-            ):
-                self._telemetry.latency_example(latency_s, trace_id)
-        # A model with fixed limits has no pace.
-        if self._paces:
-            for release, latency_s, one in zip(finished, latencies_s, spent, strict=True):
-                if (pace := self._paces.get(release.ticket.model)) is not None:
-                    pace.elsewhere(latency_s - one.wait - one.call)
-
-
-def _way(release: Release, spent: TimeSpent, latency_s: float) -> Way:
-    asked = release.blocks[-1].asked if release.blocks else None
-    return Way(spent, latency_s) if asked is None else Way(spent, latency_s, *asked)
-
-
-def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
-    """The time that each step took for the last rows of the object."""
-    ticket = release.ticket
-    # The record's timestamp comes from the clock of another machine. Only `kafka_in`, the time
-    # until we received the record, depends on it; all other steps are measured by our own clock.
-    here_s = now_s - ticket.received_s
-    if not release.blocks or release.blocks[-1].answers is None:
-        return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)
-    last = release.blocks[-1]
-    return TimeSpent(
-        kafka_in=latency_s - here_s,
-        queue=ticket.fetching_s - ticket.received_s,
-        fetch=ticket.fetched_s - ticket.fetching_s,
-        decode=max(0.0, last.arrived_s - ticket.fetched_s),
-        wait=last.called_s - last.arrived_s,
-        call=last.answered_s - last.called_s,
-        hold_back=released_s - last.answered_s,
-        publish=now_s - released_s,
-    )

@@ -6,10 +6,10 @@ metrics are made if there are several models, a shadow, or regions (`of_models`,
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from penstock.ports import Spans
 from penstock.telemetry.metric_types import (
     BATCH_BUCKETS,
     CALL_BUCKETS_S,
@@ -34,14 +34,6 @@ from penstock.telemetry.streams import Streams
 
 # More kinds than the stores together have for a bucket. All others are counted as "others".
 MOST_KINDS = 40
-
-
-class SpanCounts(Protocol):
-    @property
-    def exported(self) -> int: ...
-
-    @property
-    def dropped(self) -> int: ...
 
 
 class Telemetry:
@@ -287,7 +279,7 @@ class Telemetry:
         self.rekeying = RekeyTelemetry(self.registry)
         return self.rekeying
 
-    def of_traces(self, spans: SpanCounts) -> None:
+    def of_traces(self, spans: Spans) -> None:
         reg = self.registry
         TotalOf(
             "penstock_spans_exported",

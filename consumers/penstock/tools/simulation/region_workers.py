@@ -34,7 +34,7 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Objects, Where
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.publish import PublishTerms
+from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.telemetry.replicas_and_regions import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry

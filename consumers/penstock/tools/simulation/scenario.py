@@ -18,7 +18,7 @@ from penstock.lane.lane import LaneLimits
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.publish import PublishTerms
+from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.tools.simulation.checks.truth import Answer, MakeObject
 from penstock.tools.simulation.unreliable_services import echo

@@ -10,6 +10,7 @@ not left out. Owner: the publish stage.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
@@ -44,6 +45,16 @@ RELEASE_ROWS = 2_500
 RELEASE_BYTES = 2 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class PublishTerms:
+    """`partition_of`: a function that returns the partition of the output topic for a ticket's
+    answers.
+    """
+
+    partition_of: Callable[[Ticket], int]
+    blocks: Blocks | None = None  # None: a Kafka record for each row
+
+
 class Leaving(NamedTuple):
     """A release that leaves, with its records and dead letters."""
 
@@ -67,8 +78,7 @@ class Encode:
         sink: Sink,
         reject: Reject,
         labels: Labels,
-        partition_of: Callable[[Ticket], int],
-        blocks: Blocks | None,
+        terms: PublishTerms,
         dedupe: Dedupe | None,
         clock: Clock,
         telemetry: Telemetry,
@@ -79,12 +89,13 @@ class Encode:
         self._sink = sink
         self._reject = reject
         self._output_topic = labels.output_topic
-        self._partition_of = partition_of
+        self._partition_of = terms.partition_of
         self._dedupe = dedupe
         self._clock = clock
         self._telemetry = telemetry
         self._guard = guards.at("record")
         self._tracer = tracer
+        blocks = terms.blocks
         # Without result objects the records of rows are the only answers, so they are always on.
         of_rows = results is None or results.of_rows
         self._of_objects = of_objects = results is not None and results.of_objects
