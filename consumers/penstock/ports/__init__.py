@@ -5,6 +5,7 @@ has one contract suite in `tests/adapters/`, and all its adapters pass that suit
 and the errors of `penstock.errors` cross a port.
 """
 
+from penstock.core.rows.origin import Record, Where
 from penstock.ports.adapters import (
     Adapters,
     Answers,
@@ -35,9 +36,7 @@ from penstock.ports.source import (
     Followed,
     Neighbours,
     Rebalance,
-    Record,
     Source,
-    Where,
 )
 
 __all__ = [

@@ -10,32 +10,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.core.health.other_groups import RegionState
 from penstock.core.order.line_stop import Word
-
-
-class Record(NamedTuple):
-    """A Kafka message of an input topic. `partition`: the source's number of the partition.
-    `timestamp_ms`: epoch milliseconds, set by the broker or the producer. `traceparent`: the header
-    of this name, unchecked. `headers`: all headers, but only if the source does not decode headers
-    into the value.
-    """
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    traceparent: bytes | None = None
-    headers: Sequence[tuple[str, bytes]] = ()
-
-
-class Where(NamedTuple):
-    """A partition of an input topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}"
+from penstock.core.rows.origin import Record, Where
 
 
 class Commit(NamedTuple):

@@ -178,7 +178,7 @@ class TopicLoop:
         self._under_way: asyncio.Queue[tuple[Mapping[int, Commit], Awaitable[object]]]
         self._under_way = asyncio.Queue(UNDER_WAY)
         self._safe: dict[int, Commit] = {}
-        self._merge: Merge[Record] = Merge(PATIENCE_S)
+        self._merge = Merge(PATIENCE_S)
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         self._ours = frozenset(starts)  # records may come before `taken` returns

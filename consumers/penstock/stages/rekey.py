@@ -107,7 +107,7 @@ class Rekeyer:
         self._telemetry = telemetry
         self._guard = Guards(telemetry, clock).at("message")
         self._naming = StreamNames(terms.stream_from)
-        self._merge: Merge[Record] = Merge(terms.wait_s)
+        self._merge = Merge(terms.wait_s)
         self._latest = Latest()
         self._retry = TransactionRetry(terms.patience_s, clock, jitter)
         self._ours: frozenset[int] = frozenset()

@@ -24,7 +24,7 @@ def times(records: list[Record]) -> list[int]:
 
 
 def test_a_backlog_is_passed_on_in_the_order_of_time() -> None:
-    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge = Merge(PATIENCE_S)
     merge.add([Record(0, n, 10 * n) for n in range(4)])
     assert merge.take({0: 4, 1: 0}, {0: 4, 1: 9}, 0.0) == [], "the other one has older ones yet"
     merge.add([Record(1, n, 5 + 10 * n) for n in range(2)])
@@ -35,7 +35,7 @@ def test_a_backlog_is_passed_on_in_the_order_of_time() -> None:
 
 
 def test_what_was_read_after_the_ends_were_told_waits_for_the_next_ends() -> None:
-    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge = Merge(PATIENCE_S)
     merge.add([Record(0, 0, 10), Record(0, 1, 30)])
     assert times(merge.take({0: 2, 1: 0}, {0: 1, 1: 0}, 0.0)) == [10]
     merge.add([Record(1, 0, 20)])
@@ -43,7 +43,7 @@ def test_what_was_read_after_the_ends_were_told_waits_for_the_next_ends() -> Non
 
 
 def test_a_partition_that_does_not_come_is_not_waited_for_for_ever() -> None:
-    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge = Merge(PATIENCE_S)
     merge.add([Record(0, 0, 0)])
     assert merge.take({0: 1, 1: 0}, {0: 1, 1: 9}, 0.0) == []
     assert len(merge.take({0: 1, 1: 0}, {0: 1, 1: 9}, PATIENCE_S)) == 1
@@ -52,7 +52,7 @@ def test_a_partition_that_does_not_come_is_not_waited_for_for_ever() -> None:
 
 
 def test_each_partition_that_falls_silent_is_waited_for_anew() -> None:
-    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge = Merge(PATIENCE_S)
     ends = {0: 9, 1: 9, 2: 9}
     merge.add([Record(0, 0, 0)])
     assert merge.take({0: 1, 1: 0, 2: 9}, ends, 0.0) == []
@@ -62,7 +62,7 @@ def test_each_partition_that_falls_silent_is_waited_for_anew() -> None:
 
 
 def test_without_a_backlog_no_record_waits_and_a_partition_that_is_ahead_is_not_read() -> None:
-    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge = Merge(PATIENCE_S)
     merge.add([Record(1, 0, 50), Record(0, 0, 40)])
     assert [each.partition for each in merge.take({0: 1, 1: 1}, {0: 1, 1: 1}, 0.0)] == [0, 1]
     merge.add([Record(0, n, n) for n in range(MOST_WAITING)])
@@ -83,7 +83,7 @@ def test_all_records_leave_once_and_by_time_in_any_order_of_reads(seed: int) -> 
     partitions = random.randint(1, 6)
     logs: list[list[Record]] = [[] for _ in range(partitions)]
     reached = dict.fromkeys(range(partitions), 0)
-    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge = Merge(PATIENCE_S)
     left: list[Record] = []
     written, now_s = 0, 0.0
     while written < 300 or len(left) < written:

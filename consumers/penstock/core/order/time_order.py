@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from heapq import merge
 from itertools import takewhile
 from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
 
-from penstock.core.rows.blocks import Origin
+from penstock.core.rows.origin import Record
 
 # This many records and bytes of one partition may wait; then the partition is not read until the
 # others have caught up. One read may exceed these limits.
@@ -22,25 +21,17 @@ MOST_WAITING = 1_000
 MOST_BYTES = 4 << 20
 
 
-class Timed(Origin, Protocol):
-    """The fields of a record that decide its place in the order of time."""
-
-    @property
-    def partition(self) -> int: ...
-
-
-R = TypeVar("R", bound=Timed)
 _time = attrgetter("timestamp_ms")
 
 
-class Merge(Generic[R]):
+class Merge:
     """`patience_s`: how long records wait for a partition that has more records but does not
     deliver them.
     """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._waiting: dict[int, deque[R]] = {}
+        self._waiting: dict[int, deque[Record]] = {}
         self._bytes: dict[int, int] = {}
         # For each partition that has more records but none waiting here: since when none waits.
         self._silent_s: dict[int, float] = {}
@@ -62,7 +53,7 @@ class Merge(Generic[R]):
             and self._bytes.get(each, 0) < MOST_BYTES
         ]
 
-    def add(self, records: Iterable[R]) -> None:
+    def add(self, records: Iterable[Record]) -> None:
         for record in records:
             number = record.partition
             self._waiting.setdefault(number, deque()).append(record)
@@ -71,7 +62,9 @@ class Merge(Generic[R]):
     def is_empty(self, partition: int) -> bool:
         return not self._waiting.get(partition)
 
-    def take(self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float) -> list[R]:
+    def take(
+        self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float
+    ) -> list[Record]:
         """Take the records whose place in the order is certain by now. `reached`: for each
         partition, the next offset to read; `ends`: for each partition, the offset after its last
         record, if it is known. All `ends` are of one moment: records from these offsets on were
@@ -95,18 +88,18 @@ class Merge(Generic[R]):
         return taken
 
 
-def _before(queue: deque[R], end: int) -> Collection[R]:
+def _before(queue: deque[Record], end: int) -> Collection[Record]:
     if not queue or queue[-1].offset < end:
         return queue
     return list(takewhile(lambda record: record.offset < end, queue))
 
 
-def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:
+def _in_order(queues: Mapping[int, Collection[Record]], more: Collection[int]) -> list[Record]:
     """The waiting records in order. They end where a partition has no more records waiting although
     more are known to come. At most as many records are returned as one partition may have waiting.
     """
     left = {each: len(queue) for each, queue in queues.items()}
-    taken: list[R] = []
+    taken: list[Record] = []
     nbytes = 0
     for record in merge(*queues.values(), key=_time):
         taken.append(record)

@@ -6,8 +6,7 @@
 Rule: a ticket is the duty to answer one object of one record. Its blocks form a chain in row order,
 so that a block can be cut in two without moving the others. Rows that a former assignment delivered
 are skipped only if the same version is read by the same rules. Stages change a ticket only from the
-event loop. The core sees record and lane only by the protocols `Origin` and `Owner`, so it does not
-depend on the lane.
+event loop. The core sees the lane only by the protocol `Owner`, so it does not depend on the lane.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,26 +15,11 @@ from typing import Literal, NamedTuple, Protocol
 from penstock.core.progress import cursor
 from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
+from penstock.core.rows.origin import Record
 from penstock.core.rows.payload import ANSWER_BYTES, BLOCK_COST_BYTES, Kept, Payload, Shape
 from penstock.core.rows.rejections import Reasons, Rejection
 from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import Inline, Reference
-
-
-class Origin(Protocol):
-    """The fields of a ticket's record that the ticket keeps."""
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def timestamp_ms(self) -> int: ...
 
 
 class Owner(Protocol):
@@ -362,7 +346,7 @@ class Ticket:
     def __init__(
         self,
         owner: Owner,
-        record: Origin,
+        record: Record,
         index: int,
         stream: str,
         reference: Reference | None,
