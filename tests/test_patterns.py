@@ -53,7 +53,7 @@ CONFIGURED = {
     "consumers/penstock/tools/replay/worker_settings.py",
     "consumers/penstock/scenes/settings.py",
     "consumers/penstock/scenes/core/rules.py",
-    "consumers/penstock/stages/consume.py",
+    "consumers/penstock/stages/intake.py",
     "consumers/penstock/tools/verify/answers/watch.py",
 }
 WAYS = {"match": "match", "fullmatch": "fullmatch"}

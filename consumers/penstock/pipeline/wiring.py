@@ -27,11 +27,12 @@ from penstock.pipeline.owed_answers import Watchdog
 from penstock.pipeline.settings import Settings
 from penstock.ports import Adapters, Clock, Commit, Model, Objects
 from penstock.process.asyncio_additions import in_thread
-from penstock.stages.consume import Consume, Intake
+from penstock.stages.consume import Consume
 from penstock.stages.dead_letters import Reject
 from penstock.stages.encode import Encode
 from penstock.stages.hedged_reads import HedgedObjects
 from penstock.stages.help_regions import HelpRegions
+from penstock.stages.intake import Intake
 from penstock.stages.microbatch import Waiting
 from penstock.stages.publish import Publish
 from penstock.stages.result_objects import ObjectResults, Offload

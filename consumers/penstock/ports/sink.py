@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.ports.source import Commit, Where
+from penstock.core.rows.origin import Where
+from penstock.ports.source import Commit
 
 Headers = list[tuple[str, bytes]]
 
