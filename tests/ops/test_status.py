@@ -42,7 +42,7 @@ from penstock.ops.service_answers import (
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers, Location
-from penstock.stages.dead_letters import RECENT
+from penstock.stages.reject import RECENT
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.memory import MemorySource
 from tests.support.pipelines import World, csv, running, until

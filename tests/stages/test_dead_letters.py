@@ -157,7 +157,7 @@ class Noted(logging.Handler):
 @pytest.mark.parametrize("streams", [1, 10, 1_000])
 @virtual_time
 async def test_however_many_rows_are_bad_a_minute_has_at_most_60_lines(streams: int) -> None:
-    noted, stage = Noted(), logging.getLogger("penstock.stages.dead_letters")
+    noted, stage = Noted(), logging.getLogger("penstock.stages.reject")
     stage.addHandler(noted)
     world = World().with_settings(line=NO_LIMITS)
     async with running(world):

@@ -24,7 +24,7 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Transactions
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.stages.dead_letters import LetterTerms
+from penstock.stages.reject import LetterTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.virtual_time import inline
 from tests.support.kafka_proxy import KafkaProxy, proxy_before

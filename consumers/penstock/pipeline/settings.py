@@ -15,10 +15,10 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
-from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
+from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow_asking import ShadowPlan
 from penstock.tracing.tracer import TraceTerms

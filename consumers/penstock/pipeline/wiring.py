@@ -1,9 +1,7 @@
 """Makes the stages of a pipeline and joins them in the order of the flow.
 
 Rule: every stage is made here, once, from plain values, and is given the stages that it may call.
-No task is started here. Owner: the pipeline, which starts and ends the tasks of the stages.
-
-    consume → download → expand → microbatch → predict → publish → settle
+No task is started here.
 """
 
 import random
@@ -28,13 +26,13 @@ from penstock.pipeline.settings import Settings
 from penstock.ports import Adapters, Clock, Commit, Model, Objects
 from penstock.process.asyncio_additions import in_thread
 from penstock.stages.consume import Consume
-from penstock.stages.dead_letters import Reject
 from penstock.stages.encode import Encode
 from penstock.stages.hedged_reads import HedgedObjects
 from penstock.stages.help_regions import HelpRegions
 from penstock.stages.intake import Intake
 from penstock.stages.microbatch import Waiting
 from penstock.stages.publish import Publish
+from penstock.stages.reject import Reject
 from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle

@@ -1,6 +1,9 @@
 """The stages wait, and move data from one decision to the next.
 
-The stages in the order of the flow: consume, download, expand, microbatch, predict, publish,
-dead_letters, settle. Each of the other files helps one stage. For example, `read_object` makes one
-try of a fetcher.
+    consume → download → expand → microbatch → predict → publish → reject → settle
+     intake   read_object                       failed_calls  encode
+              store_reads
+
+A file in the second line is used by the stage above it. The others stand beside the flow: results
+as objects, samples, a shadow model, regions that help each other, records by another key.
 """

@@ -32,7 +32,7 @@ from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.messages.prediction import Result
 from penstock.ports import Clock, Outgoing, Sink
-from penstock.stages.dead_letters import Reject
+from penstock.stages.reject import Reject
 from penstock.stages.result_objects import ObjectResults
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer

@@ -32,10 +32,10 @@ from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Objects, Where
-from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
+from penstock.stages.reject import LetterTerms
 from penstock.telemetry.replicas_and_regions import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.checks.history import History

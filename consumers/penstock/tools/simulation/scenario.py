@@ -16,10 +16,10 @@ from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
-from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
+from penstock.stages.reject import LetterTerms
 from penstock.tools.simulation.checks.truth import Answer, MakeObject
 from penstock.tools.simulation.unreliable_services import echo
 
