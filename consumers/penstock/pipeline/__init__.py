@@ -19,7 +19,7 @@ With exactly once a lane's task is `Takeover.live`: the transaction that has the
 position, and `Settle` does not run. All tasks are in one TaskGroup (life.py); each stage is made
 once (wiring.py).
 
-Beside the flow: life.py (start, stop, stopped lines), assignments.py (partitions come and go),
-open_lanes.py (lanes suspend, drain, close), owed_answers.py (backlog, watchdog), model_track.py (a
+Beside the flow: life.py (start, stop, stopped lines), assignments.py (partitions come and go;
+lanes suspend, drain, close), owed_answers.py (backlog, watchdog), model_track.py (a
 model's fetchers, window and calls).
 """
