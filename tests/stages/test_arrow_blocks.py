@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from penstock.core.records.partition_and_bundles import Blocks
+from penstock.core.records.output_records import Blocks
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.encodings.arrow_blocks import HEAD, RECORD

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.records.partition_and_bundles import Blocks, bundled
+from penstock.core.records.output_records import Blocks, bundled
 from penstock.tools.simulation.virtual_time import virtual_time
 from penstock.tools.verify.records_and_open_objects import each_record
 from tests.support.pipelines import World, csv, run_to_end

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.records.partition_and_bundles import Blocks
+from penstock.core.records.output_records import Blocks
 from penstock.encodings.output_values import records_of
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end

@@ -10,7 +10,7 @@ from functools import partial
 from glob import has_magic
 
 from penstock import config
-from penstock.core.records.partition_and_bundles import Blocks
+from penstock.core.records.output_records import Blocks
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.core.records.result_template import parsed
 from penstock.encodings import result_formats

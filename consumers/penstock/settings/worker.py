@@ -18,8 +18,7 @@ from penstock.config.open_files import most_open_files
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retry_and_failover import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
-from penstock.core.records.output_records import Labels
-from penstock.core.records.partition_and_bundles import by_stream, same_partition
+from penstock.core.records.output_records import Labels, by_stream, same_partition
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage

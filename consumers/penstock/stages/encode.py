@@ -20,8 +20,15 @@ from penstock.core.bad_rows.suspects_and_cuts import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
 from penstock.core.records.failed_rows import Failed
-from penstock.core.records.output_records import Encoded, Labels, Records, ends_alone
-from penstock.core.records.partition_and_bundles import FRAME_BYTES, Blocks, bundled
+from penstock.core.records.output_records import (
+    FRAME_BYTES,
+    Blocks,
+    Encoded,
+    Labels,
+    Records,
+    bundled,
+    ends_alone,
+)
 from penstock.core.records.refused_records import OF_ARRAYS, OF_ROWS
 from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket

@@ -3,12 +3,13 @@
 Rule: records are encoded in bulk. The part that all records of an object have in common is encoded
 once for each object. An error is encoded once for neighbouring rows that failed for one reason. No
 record is larger than the topic takes: a larger record is replaced by an error, and an error that is
-still too large is shortened. Owner: the publish stage.
+still too large is shortened. All answers of a stream are in one partition, so their order can be
+seen. A bundle is a JSON array of records of one object; a record has the same bytes in it as alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from penstock.core.order.releases import Release
 from penstock.core.records.failed_rows import (
@@ -18,6 +19,7 @@ from penstock.core.records.failed_rows import (
     too_large_rows,
     unpublished,
 )
+from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.messages.prediction import RecordFrame, Result, as_json
@@ -280,3 +282,49 @@ def ends_alone(release: Release) -> bool:
     """
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)
+
+
+def same_partition(ticket: Ticket) -> int:
+    """The partition with the number of the input partition. Both topics have the same number of
+    partitions.
+    """
+    return ticket.owner.partition
+
+
+def by_stream(partition_of: Callable[[bytes], int]) -> Callable[[Ticket], int]:
+    """Returns a function from a ticket to its partition: the one that a producer would choose by
+    the key of the answers. So all answers of one stream share a partition.
+    """
+
+    def of_ticket(ticket: Ticket) -> int:
+        return partition_of(key_of(ticket.stream, ticket.record.key))
+
+    return of_ticket
+
+
+# The bytes of the array's two brackets.
+FRAME_BYTES = 2
+
+
+class Blocks(NamedTuple):
+    """In which form rows are put together into one Kafka record. `rows`: the most rows of such a
+    record.
+    """
+
+    rows: int
+    form: Literal["json", "arrow"] = "json"
+
+
+def bundled(values: Sequence[bytes], most: int, fits: Callable[[int], bool]) -> Iterator[bytes]:
+    """Join the records into bundles. `fits`: does the topic take a value of this many bytes? Each
+    record alone is known to fit.
+    """
+    start = 0
+    while start < len(values):
+        stop = min(start + most, len(values))
+        value = b"[%b]" % b",".join(values[start:stop])
+        while stop > start + 1 and not fits(len(value)):
+            stop = start + (stop - start) // 2
+            value = b"[%b]" % b",".join(values[start:stop])
+        yield value
+        start = stop

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.core.order.line_stop import NO_LIMITS
-from penstock.core.records.output_records import Labels
-from penstock.core.records.partition_and_bundles import same_partition
+from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.window import WindowLimits
