@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.pipeline.model_track import Track
 from penstock.pipeline.settings import ModelTerms
+from penstock.pipeline.wiring import Track
 
 
 class ModelCosts:

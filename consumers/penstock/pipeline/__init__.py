@@ -17,9 +17,8 @@ them is done by the event loop, in the task that hands over:
 
 With exactly once a lane's task is `Takeover.live`: the transaction that has the records commits the
 position, and `Settle` does not run. All tasks are in one TaskGroup (life.py); each stage is made
-once (wiring.py).
+once (wiring.py), fetchers, window and callers once for each model.
 
 Beside the flow: life.py (start, stop, stopped lines), assignments.py (partitions come and go;
-lanes suspend, drain, close), owed_answers.py (backlog, watchdog), model_track.py (a
-model's fetchers, window and calls).
+lanes suspend, drain, close), owed_answers.py (backlog, watchdog).
 """

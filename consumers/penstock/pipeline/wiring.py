@@ -1,12 +1,17 @@
 """Makes the stages of a pipeline and joins them in the order of the flow.
 
 Rule: every stage is made here, once, from plain values, and is given the stages that it may call.
-No task is started here.
+A model that fails or is slow holds up only its own track: its objects have fetchers of their own,
+and its rows a window and a breaker. The models share only the lanes, the byte budget and the
+publishing. No task is started here.
 """
 
 import random
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
 
+from penstock.calls.model_calls import ModelCalls
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.health.hedging import Hedging
@@ -16,31 +21,52 @@ from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop, Passing
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
+from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.stream_costs import StreamCosts
+from penstock.core.window.window import Window
 from penstock.decoders.protocol import Decoders
-from penstock.lane.budget import Budget
+from penstock.formats.pictures.pixels import PictureOptions
+from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
-from penstock.pipeline.model_track import Shared, Track
 from penstock.pipeline.owed_answers import Watchdog
-from penstock.pipeline.settings import Settings
+from penstock.pipeline.settings import ModelTerms, Settings
 from penstock.ports import Adapters, Clock, Commit, Model, Objects
 from penstock.process.asyncio_additions import in_thread
 from penstock.stages.consume import Consume
+from penstock.stages.download import Download
 from penstock.stages.encode import Encode
+from penstock.stages.expand import Expand
 from penstock.stages.hedged_reads import HedgedObjects
 from penstock.stages.help_regions import HelpRegions
 from penstock.stages.intake import Intake
-from penstock.stages.microbatch import Waiting
+from penstock.stages.microbatch import Microbatch, Waiting
+from penstock.stages.predict import Predict
 from penstock.stages.publish import Publish
+from penstock.stages.read_object import ReadObject
 from penstock.stages.reject import Reject
 from penstock.stages.result_objects import ObjectResults, Offload
-from penstock.stages.samples import Samples
+from penstock.stages.samples import Samples, Sampling
 from penstock.stages.settle import Settle
 from penstock.stages.shadow_asking import Shadow
 from penstock.stages.store_reads import StoreReads
 from penstock.telemetry.delivery_times import DeliveryTimes
+from penstock.telemetry.models_and_shadow import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The part of the pipeline that belongs to one model. `name`: the model's name in records."""
+
+    name: str
+    pace: Pace | None
+    costs: StreamCosts
+    microbatch: Microbatch
+    calls: ModelCalls
+    predict: Predict
+    download: Download
 
 
 class Wiring:
@@ -70,7 +96,7 @@ class Wiring:
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
         self._neighbour: Neighbour = "quiet"
-        dedupe = Dedupe() if settings.dedupe else None
+        self._dedupe = Dedupe() if settings.dedupe else None
         self._guards = guards = Guards(telemetry, clock, raises=raises)
         self._tracer = self._trace()
 
@@ -93,7 +119,8 @@ class Wiring:
             store: self._outage(_service(store), clock, settings.times.patience_s)
             for store in settings.objects.stores
         }
-        self.tracks = self._tracks(decoders, dedupe)
+        self._objects = self._hedged()
+        self.tracks = self._tracks()
         self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
         results = self._results(offload)
@@ -102,7 +129,7 @@ class Wiring:
             self.reject,
             settings.labels,
             settings.publish,
-            dedupe,
+            self._dedupe,
             clock,
             telemetry,
             guards,
@@ -193,44 +220,89 @@ class Wiring:
             for track in self.tracks.values():
                 track.microbatch.give_way(neighbour)
 
-    def _tracks(self, decoders: Decoders, dedupe: Dedupe | None) -> dict[str | None, Track]:
+    def _tracks(self) -> dict[str | None, Track]:
         """For each model, its track. The key of the default model is None."""
         settings, adapters = self.settings, self.adapters
-        patience_s, clock = settings.times.patience_s, adapters.clock
         names = [settings.labels.model, *settings.models]
         # If there is only one model, the worker's own metrics say all about that model.
         per_model = self.telemetry.of_models(names) if settings.models else {}
         servers: dict[str | None, Model] = {None: adapters.model}
         servers.update(adapters.models)
-        shared = Shared(
-            adapters,
-            self._hedged(),
-            self.budget,
+        tracks: dict[str | None, Track] = {}
+        for name, (model, terms) in zip(names, settings.terms.items(), strict=True):
+            telemetry = per_model.get(name, self.telemetry)
+            service = f"{MODEL} of {name}" if per_model else MODEL
+            away = self._outage(service, adapters.clock, settings.times.patience_s)
+            tracks[model] = self._track(model, name, servers[model], terms, telemetry, away)
+        return tracks
+
+    def _track(
+        self,
+        model: str | None,
+        name: str,
+        server: Model,
+        terms: ModelTerms,
+        telemetry: CallsTelemetry,
+        away: Outage,
+    ) -> Track:
+        """`model`: the model's name, or None for the default model; `name`: its name in records,
+        which the default model has, too.
+        """
+        clock, window, is_alone = self.adapters.clock, terms.window, not self.settings.models
+        fixed = BatchPlan(window.max_rows, window.max_wait_s)
+        pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None
+        microbatch = Microbatch(
+            Window(window),
+            pace,
+            clock,
             self.telemetry,
-            dedupe,
-            self.store_outages,
-            decoders,
-            self.reads,
+            calls=terms.begin_calls or terms.callers,
+            share=None if is_alone else ModelShare(self.budget),
+        )
+        calls = ModelCalls(
+            server,
+            terms.canary,
+            Limiter(terms.callers, terms.begin_calls),
+            clock,
+            telemetry,
+            away,
             self.jitter,
             self._guards,
-            is_alone=not settings.models,
-            terms=settings.objects,
-            results=settings.results,
-            tracer=self._tracer,
-            samples=self.samples,
+            is_alone=is_alone,
+            size=pace.size if pace is not None else None,
+            tracing=partial(self._tracer.call, name) if self._tracer is not None else None,
         )
-        return {
-            model: shared.track(
-                model,
-                name,
-                servers[model],
-                terms,
-                per_model.get(name, self.telemetry),
-                self._outage(f"{MODEL} of {name}" if per_model else MODEL, clock, patience_s),
-                self.shadow if model is None else None,
-            )
-            for name, (model, terms) in zip(names, settings.terms.items(), strict=True)
-        }
+        costs = StreamCosts()
+        predict = Predict(
+            calls,
+            microbatch,
+            fixed,
+            pace,
+            clock,
+            costs,
+            most_bytes=window.max_bytes,
+            shadow=self.shadow if model is None else None,
+            sampling=None
+            if self.samples is None
+            else Sampling(self.samples, name, terms.rows.of(PictureOptions).image),
+        )
+        expand = Expand(terms.rows, microbatch, self._guards, self.settings.objects.inline_bytes)
+        reader = ReadObject(
+            self._objects,
+            expand,
+            self.budget,
+            microbatch,
+            self.decoders,
+            self.reads,
+            self.store_outages,
+            self._dedupe,
+            clock,
+            self.telemetry,
+            self.settings.objects,
+            self.settings.results,
+        )
+        download = Download(model, reader, self.jitter, self._guards)
+        return Track(name, pace, costs, microbatch, calls, predict, download)
 
     def _hedged(self) -> Objects:
         if not self.hedgings:
