@@ -137,8 +137,8 @@ class Wiring:
             self._tracer,
         )
         paces = {model: track.pace for model, track in self.tracks.items() if track.pace}
-        times = DeliveryTimes(paces, clock, telemetry, self._tracer)
-        self.publish = Publish(adapters.sink, encode, times, results, clock, telemetry)
+        delivery_times = DeliveryTimes(paces, clock, telemetry, self._tracer)
+        self.publish = Publish(adapters.sink, encode, delivery_times, results, clock, telemetry)
         self.help_regions = self._help_regions()
         times = settings.times
         self.settle = Settle(
