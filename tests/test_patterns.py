@@ -42,7 +42,6 @@ CONFIGURED = {
     "consumers/penstock/adapters/confluent/member_options.py",
     "consumers/penstock/adapters/kafka/reader.py",
     "consumers/penstock/adapters/stores/names.py",
-    "consumers/penstock/core/routing/key_times.py",
     "consumers/penstock/core/routing/stream_keys.py",
     "consumers/penstock/core/routing/store_choice.py",
     "consumers/penstock/core/routing/model_routes.py",

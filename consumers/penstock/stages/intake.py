@@ -13,10 +13,9 @@ from functools import partial
 from typing import Final
 
 from penstock.calls.unexpected_errors import Guards, works_on
-from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.routing.store_choice import StoreChoice, compiled
-from penstock.core.routing.stream_keys import StreamNames, fallback, streams_of
+from penstock.core.routing.stream_keys import KeyTimes, StreamNames, fallback, streams_of
 from penstock.core.rows.blocks import Owner, Ticket
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.rejections import Rejection

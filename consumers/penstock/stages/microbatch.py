@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.window.batch import Batch, BulkPace
 from penstock.core.window.pace import BatchPlan, Pace
-from penstock.core.window.window import Window
+from penstock.core.window.window import Batch, BulkPace, Window
 from penstock.lane.budget import ModelShare
 from penstock.ports import Clock
 from penstock.telemetry.metric_types import Used

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from penstock.core.routing.key_times import KeyTimes
+from penstock.core.routing.stream_keys import KeyTimes
 from penstock.messages.reference import Reference
 
 NAME = KeyTimes("cam-[^/]+/(?P<time>[^/].*)[.]jpg$")

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from penstock.core.window.batch import (
+from penstock.core.window.window import (
     BULK_ROWS,
     EXPECT_S,
     FRESH_S,

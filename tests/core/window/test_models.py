@@ -11,8 +11,7 @@ from penstock.core.progress.cursor import Cursor, Progress, decode, encode
 from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
-from penstock.core.window.batch import Batch, Reason
-from penstock.core.window.window import Window, WindowLimits
+from penstock.core.window.window import Batch, Reason, Window, WindowLimits
 from tests.core.builders import StubLane, answered, block, space, ticket
 
 ROW_BYTES_PER_COLUMN = 4

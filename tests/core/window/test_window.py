@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.rows.blocks import Block
-from penstock.core.window.batch import BULK_ROWS, Batch
-from penstock.core.window.window import Window, WindowLimits
+from penstock.core.window.window import BULK_ROWS, Batch, Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
 
 

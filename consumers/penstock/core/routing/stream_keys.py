@@ -1,9 +1,12 @@
-"""Which stream does an object belong to? And how does a message get its stream as the key?
+"""Which stream does an object belong to, when was it captured, and how does a message get its
+stream as the key?
 
 Rule: an object belongs to the stream that its reference names; else to the one that `stream_from`
 finds in its key; else to the one named by the record's key; else to its folder; and at a bucket's
 root to its bucket. Owner: the intake. The rekeyer, `penstock produce` and the judge use the same
-rule, because they must find the same streams as the intake.
+rule, because they must find the same streams as the intake. Cameras write the time into the names
+of their files: where `kafka.time_from` finds a time, it is the reference's `event_time`, whatever
+the message says, because a notification tells when the object was uploaded.
 
 Rule of rekeying: a message is passed on unchanged, with its stream as the key. A message that names
 objects of several streams becomes one message for each stream, because a record has one key. A
@@ -22,6 +25,7 @@ from msgspec import structs
 from penstock.messages.cloud_events import Headers, is_part, structured
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.reference import MAX_NAME_CHARS, Reference
+from penstock.messages.times import NoTime, same_time, time_in_name
 from penstock.messages.traceparent import HEADER, in_cloud_event, in_headers
 
 
@@ -196,3 +200,20 @@ def _without_parts(whole: bytes | None, headers: Headers) -> Headers:
     kept = [(name, text) for name, text in headers if name == HEADER and not is_part(name)]
     traced = in_cloud_event(whole) if in_headers(headers) is None else None
     return kept if traced is None else [*kept, (HEADER, traced)]
+
+
+class KeyTimes:
+    """`pattern` is `kafka.time_from`."""
+
+    def __init__(self, pattern: str | None) -> None:
+        self._pattern = re.compile(pattern) if pattern else None
+
+    def timed(self, reference: Reference) -> Reference:
+        """The reference with the time in its key; unchanged if its key has none."""
+        found = self._pattern.search(reference.key) if self._pattern else None
+        if not found or not (text := found.group("time")):
+            return reference
+        try:
+            return structs.replace(reference, event_time=same_time(time_in_name(text)))
+        except NoTime:
+            return reference

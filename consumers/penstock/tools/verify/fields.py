@@ -14,8 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.core.routing.key_times import KeyTimes
-from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
+from penstock.core.routing.stream_keys import KeyTimes, StreamNames, fallback, key_text
 from penstock.messages.codec import Inline, References
 from penstock.messages.prediction import ObjectId, encodable
 from penstock.messages.reference import EventTime, output_time

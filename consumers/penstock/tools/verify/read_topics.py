@@ -16,9 +16,8 @@ from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
-from penstock.core.routing.key_times import KeyTimes
 from penstock.core.routing.store_choice import StoreChoice
-from penstock.core.routing.stream_keys import StreamNames
+from penstock.core.routing.stream_keys import KeyTimes, StreamNames
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.tools.verify.findings import Report, together

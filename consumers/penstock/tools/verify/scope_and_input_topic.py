@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.core.progress.ranges import Ranges
-from penstock.core.routing.key_times import KeyTimes
-from penstock.core.routing.stream_keys import StreamNames
+from penstock.core.routing.stream_keys import KeyTimes, StreamNames
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.prediction import Source
 from penstock.messages.reference import RowRange
