@@ -22,10 +22,11 @@ from penstock.core.progress.ranges import selected
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Kept, Payload
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
-from penstock.decoders.protocol import Decoder, Need, Task
+from penstock.decoders.protocol import Decoder, Task
 from penstock.errors import Poison
 from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import FREE_BYTES, RowOptions, Run
+from penstock.formats.base.source import Need
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.prediction import as_text

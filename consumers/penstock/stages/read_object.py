@@ -21,9 +21,9 @@ from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
-from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Need, tail_of
+from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, tail_of
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
-from penstock.formats.base.source import TAIL_BYTES
+from penstock.formats.base.source import TAIL_BYTES, Need
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe
 from penstock.ports import Body, Clock, Location, Objects, Part
