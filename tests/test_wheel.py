@@ -90,7 +90,7 @@ def test_folders_of_somebody_elses_do_not_stand_in_the_way(installed: Path, tmp_
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('this is mine')\n")
     (tmp_path / "rows.csv").write_text("1,2\n")
-    ours = "penstock.worker.run_worker, penstock.library.python_api"
+    ours = "penstock.worker.run_worker, penstock.plugins, penstock.testing"
     every = f"import {ours}; from penstock import predict_sync"
     for command in (["-c", every], ["-m", "penstock", "schema", "reference"]):
         done = subprocess.run(

@@ -7,6 +7,7 @@ Where to look. Each part rests on those below it:
 
     cli, commands/  the commands: parse, call one function, print
     worker/         `penstock run`: picks adapters, checks topics, turns signals into a drain
+    plugins, testing  all that other programs may import beside `penstock` itself
     library/        `predict` for Python programs: the pipeline without Kafka; results as tables
     settings/       translates the configuration into what each part needs
     config/         every key with its default (sections); TOML, the environment, secrets

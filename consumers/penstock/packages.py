@@ -34,7 +34,7 @@ def plugins(group: str, kind: type[T]) -> tuple[T, ...]:
         except Exception as error:
             raise _broken(group, entry.name, entry.value, repr(error)) from error
         if not isinstance(loaded, kind):
-            wanted = f"{kind.__module__}.{kind.__qualname__}"
+            wanted = f"penstock.plugins.{kind.__name__}"
             raise _broken(group, entry.name, entry.value, f"it is {loaded!r}, no {wanted}")
         found.append(loaded)
     return tuple(found)
