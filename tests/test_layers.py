@@ -32,21 +32,25 @@ MAY_IMPORT: dict[str, str] = {
     "tracing": "core messages ports",
     "telemetry": "core ports tracing",
     "decoders": "core errors formats process",
-    "calls": "core errors ports telemetry",
+    "failures": "core errors ports",
+    "asking": "core errors failures ports telemetry",
     "lane": "core messages ports",
     "adapters": "config core errors messages packages ports process requests",
     "plugins": "core errors formats requests",
     "stages": (
-        "calls core decoders encodings errors formats lane messages ports process telemetry tracing"
+        "asking core decoders encodings errors failures formats lane messages ports process "
+        "telemetry tracing"
     ),
     "tools/dlq": "adapters config terminal_text core errors messages ports process",
-    "pipeline": "calls core decoders errors formats lane ports process stages telemetry tracing",
+    "pipeline": (
+        "asking core decoders errors failures formats lane ports process stages telemetry tracing"
+    ),
     "ops": (
-        "adapters calls config terminal_text core errors lane messages packages pipeline ports "
-        "process requests telemetry"
+        "adapters asking config core errors failures lane messages packages pipeline ports "
+        "process requests telemetry terminal_text"
     ),
     "settings": (
-        "adapters calls config core encodings errors formats lane messages pipeline requests "
+        "adapters asking config core encodings errors formats lane messages pipeline requests "
         "stages tracing"
     ),
     "tools/simulation": (
@@ -57,29 +61,30 @@ MAY_IMPORT: dict[str, str] = {
     "scenes": "adapters config core errors messages ops packages ports process",
     "tools/bench": "adapters config core errors formats messages ports process requests settings",
     "library": (
-        "adapters calls config decoders errors messages packages pipeline ports process requests "
-        "settings stages telemetry terminal_text"
+        "adapters config decoders errors failures messages packages pipeline ports process "
+        "requests settings stages telemetry terminal_text"
     ),
     "tools/verify": "adapters config core encodings errors messages ports settings terminal_text",
     "worker": (
-        "adapters calls config decoders errors ops pipeline ports process settings stages telemetry"
+        "adapters config decoders errors failures ops pipeline ports process settings stages "
+        "telemetry"
     ),
     "__init__": "errors library messages",
     "tools/demo": (
         "adapters config errors formats messages ports process scenes terminal_text tools/verify"
     ),
     "tools/replay": (
-        "adapters calls config terminal_text core encodings errors library messages pipeline "
-        "ports process settings tools/verify worker"
+        "adapters config core encodings errors failures library messages pipeline ports process "
+        "settings terminal_text tools/verify worker"
     ),
     "tools/jobs": (
-        "adapters calls config core errors formats messages pipeline ports process tools/replay "
-        "settings worker"
+        "adapters config core errors failures formats messages pipeline ports process settings "
+        "tools/replay worker"
     ),
     "tools/lint": "adapters config errors scenes settings",
     "tools/doctor": (
-        "adapters calls config core decoders errors formats messages ops ports process requests "
-        "settings"
+        "adapters asking config core decoders errors failures formats messages ops ports "
+        "process requests settings"
     ),
     "commands": (
         "adapters tools/bench config tools/demo tools/dlq tools/doctor errors tools/jobs library "
@@ -225,7 +230,7 @@ def test_no_room_of_the_core_imports_itself_through_another() -> None:
 
 def test_no_part_of_the_pipeline_sees_the_configuration() -> None:
     """They get plain values, which `settings` makes of it."""
-    waiting, seen = ["pipeline", "lane", "stages", "calls", "formats", "decoders"], set[str]()
+    waiting, seen = ["pipeline", "lane", "stages", "asking", "formats", "decoders"], set[str]()
     while waiting:
         seen.add(name := waiting.pop())
         waiting += set(MAY_IMPORT[name].split()) - seen

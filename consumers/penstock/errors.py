@@ -17,7 +17,7 @@
     └── Fatal         going on would do harm or is pointless: stop the process
 
 Adapters and decoders translate every error of a library into one of these. Any other exception is
-a fault; `calls/unexpected_errors.py` says what happens then.
+a fault; `failures/unexpected_errors.py` says what happens then.
 """
 
 import re
@@ -157,7 +157,7 @@ class Doubtful(Rejected):
 
 class Unforeseen(Poison):
     """A bug came up while this record, object or row was handled: a bug of ours, of a library, or
-    of a plug-in. `place`: where the exception was reported (`calls/unexpected_errors.py`).
+    of a plug-in. `place`: where the exception was reported (`failures/unexpected_errors.py`).
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:

@@ -66,7 +66,7 @@ def known() -> Mapping[str, RequestForm]:
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
     """A function that calls the user's `encode`, and checks the body that it returns. If the user's
-    code raises, the rows of the batch fail (`calls/unexpected_errors.py`).
+    code raises, the rows of the batch fail (`failures/unexpected_errors.py`).
     """
 
     def encode(payloads: Sequence[Payload]) -> Body:

@@ -18,7 +18,6 @@ from aiohttp import web
 from penstock import config
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.calls.outage import FAILS_S
 from penstock.core.diagnosis.steady import HOLD_S
 from penstock.core.diagnosis.streams import NEWS_MS
 from penstock.core.order.line_stop import LineLimits
@@ -26,6 +25,7 @@ from penstock.core.routing.model_routes import Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import HungUp, Overloaded, Unreachable
+from penstock.failures.outage import FAILS_S
 from penstock.ops.flow import OVER_S, SAMPLE_S
 from penstock.ops.health_page import Readiness, serve_health
 from penstock.ops.http_server import serving

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.calls.unexpected_errors import Guards
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Poison
+from penstock.failures.unexpected_errors import Guards
 from penstock.formats.base.reading import Turn
 from penstock.formats.base.runs import RowOptions
 from penstock.messages.reference import Reference

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from penstock.calls.outage import until_one_answered
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+from penstock.failures.outage import until_one_answered
 from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import VirtualClock, run
 from tests.support.pipelines import World, csv, run_to_end, running, until

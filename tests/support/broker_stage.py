@@ -15,10 +15,10 @@ from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.calls.outage import until_answered
 from penstock.core.records.output_records import Labels
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal
+from penstock.failures.outage import until_answered
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Transactions

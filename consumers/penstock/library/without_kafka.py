@@ -25,9 +25,9 @@ from penstock.adapters.model_servers.protocols import fitted_to_server, open_mod
 from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
-from penstock.calls.outage import ask_store, until_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import first_cause, usage
+from penstock.failures.outage import ask_store, until_answered
 from penstock.library.model_and_shard import ALL, Share
 from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline

@@ -14,8 +14,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock import config
-from penstock.calls.outage import MODEL, STORE
 from penstock.core.order.stall import Stall, Stalled
+from penstock.failures.outage import MODEL, STORE
 from penstock.ops.http_server import (
     NO_PARTITION,
     as_json,

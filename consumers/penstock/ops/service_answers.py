@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Set
 from contextlib import AbstractAsyncContextManager
 
-from penstock.calls.model_calls import ModelCalls
+from penstock.asking.model_calls import ModelCalls
 from penstock.errors import NoAnswer, Transient, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Location, Model, Objects

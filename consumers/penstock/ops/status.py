@@ -15,10 +15,10 @@ from importlib.metadata import version
 from typing import Any
 
 from penstock.adapters.kafka.identity.identity import provider_away
-from penstock.calls.outage import KAFKA, TOKENS
 from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
 from penstock.core.diagnosis.steady import SteadyProblems
 from penstock.core.order.stall import holder
+from penstock.failures.outage import KAFKA, TOKENS
 from penstock.lane.lane import Lane
 from penstock.ops.cause_log import CauseLog
 from penstock.ops.flow import SAMPLE_S, Flow

@@ -11,9 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.calls.model_calls import ModelCalls
-from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
-from penstock.calls.unexpected_errors import Guards
+from penstock.asking.model_calls import ModelCalls
 from penstock.core.health.hedging import Hedging
 from penstock.core.health.limiter import Limiter
 from penstock.core.health.other_groups import Neighbour
@@ -25,6 +23,8 @@ from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.stream_costs import StreamCosts
 from penstock.core.window.window import Window
 from penstock.decoders.protocol import Decoders
+from penstock.failures.outage import KAFKA, MODEL, STORE, Outage
+from penstock.failures.unexpected_errors import Guards
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe

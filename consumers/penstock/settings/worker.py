@@ -13,7 +13,7 @@ from penstock import config, requests
 from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.names import folder_of
-from penstock.calls.model_calls import canary_of
+from penstock.asking.model_calls import canary_of
 from penstock.config.open_files import most_open_files
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retry_and_failover import GIVE_UP_S

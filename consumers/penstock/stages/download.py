@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.health.retry_and_failover import Tries
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Transient, Unforeseen
+from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.lane.lane import Lane
 from penstock.stages.read_object import ReadObject
 from penstock.stages.store_reads import Fetcher, StoreReads

@@ -15,7 +15,6 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from penstock.calls.unexpected_errors import Guard, Guards
 from penstock.core.bad_rows.suspects_and_cuts import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
@@ -35,6 +34,7 @@ from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings.arrow_blocks import OF_BLOCKS, ArrowRecords
 from penstock.errors import Unforeseen
+from penstock.failures.unexpected_errors import Guard, Guards
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.messages.prediction import Result

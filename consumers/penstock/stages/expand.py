@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.json import encode
 
-from penstock.calls.unexpected_errors import Guard, Guards
 from penstock.core.progress.ranges import selected
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Kept, Payload
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import Decoder, Task
 from penstock.errors import Poison
+from penstock.failures.unexpected_errors import Guard, Guards
 from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import FREE_BYTES, RowOptions, Run
 from penstock.formats.base.source import Need

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.routing.store_choice import StoreChoice, compiled
 from penstock.core.routing.stream_keys import KeyTimes, StreamNames, fallback, streams_of
@@ -20,6 +19,7 @@ from penstock.core.rows.blocks import Owner, Ticket
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Unforeseen
+from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.messages.codec import Ignored, Inline, SchemaError, decode
 from penstock.messages.prediction import printable
 from penstock.messages.reference import Reference

@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from penstock.calls.gate import Rank
-from penstock.calls.model_calls import PROBE_ROWS, ModelCalls
-from penstock.calls.unexpected_errors import works_on
+from penstock.asking.failed_calls import FailedCalls
+from penstock.asking.gate import Rank
+from penstock.asking.model_calls import PROBE_ROWS, ModelCalls
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.suspects_and_cuts import Suspicions
 from penstock.core.rows.blocks import Block, ModelRequest, Ticket
@@ -26,8 +26,8 @@ from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.stream_costs import StreamCosts
 from penstock.errors import NoAnswer, Overloaded, Poison, Transient, WorkerDied
+from penstock.failures.unexpected_errors import works_on
 from penstock.ports import Answers, Clock
-from penstock.stages.failed_calls import FailedCalls
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.samples import Sampling
 from penstock.stages.shadow_asking import Shadow

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.calls.outage import Outage
 from penstock.core.health.limiter import Request
 from penstock.core.health.retry_and_failover import Tries
 from penstock.core.progress.cursor import START
@@ -23,6 +22,7 @@ from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, tail_of
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
+from penstock.failures.outage import Outage
 from penstock.formats.base.source import TAIL_BYTES, Need
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe

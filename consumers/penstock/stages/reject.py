@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from penstock.calls.unexpected_errors import Guards
 from penstock.core.records.failed_rows import ROUND_S, Failed, LoggedRejections
 from penstock.core.records.output_records import Labels
 from penstock.core.routing.stream_keys import key_of
@@ -24,6 +23,7 @@ from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import Keys, of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Unforeseen
+from penstock.failures.unexpected_errors import Guards
 from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import Source, encodable, printable
 from penstock.messages.reference import RowRange, time_of

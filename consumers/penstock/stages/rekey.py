@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.order.time_order import Latest, Merge
 from penstock.core.routing.stream_keys import Keyed, StreamNames, keyed, unread
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Transient, Unforeseen
+from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.ports import (
     Clock,
     Commit,

@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.order.releases import Release
 from penstock.core.records.output_records import has_result
 from penstock.core.records.result_names import ResultNames
@@ -28,6 +27,7 @@ from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings.base import Encoding, rows_of
 from penstock.errors import Unforeseen, first_cause
+from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.messages.prediction import Result
 from penstock.ports import Location, Results
 from penstock.stages.store_reads import StoreReads

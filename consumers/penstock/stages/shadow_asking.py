@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.calls.outage import Outage
 from penstock.core.comparing.comparison import Agreement, Tally
 from penstock.core.comparing.shadow_copies import Copies, Copy, Run, requests, run_of
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable
+from penstock.failures.outage import Outage
 from penstock.ports import Answers, Clock, Guest
 from penstock.stages.shadow_topic import ShadowTerms, ShadowTopic
 from penstock.telemetry.models_and_shadow import ShadowTelemetry

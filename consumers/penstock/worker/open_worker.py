@@ -26,9 +26,9 @@ from penstock.adapters.model_servers.protocols import fitted_to_server, open_mod
 from penstock.adapters.otel import open_spans
 from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects
-from penstock.calls.outage import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import PenstockError
+from penstock.failures.outage import ask_store, until_answered, until_one_answered
 from penstock.ops.topic_checks import check_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings

@@ -24,8 +24,8 @@ from penstock.adapters.kafka.inside.refusals import times_mended
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
-from penstock.calls.outage import until_answered
 from penstock.errors import usage
+from penstock.failures.outage import until_answered
 from penstock.ops.http_server import serve_figures
 from penstock.ops.topic_checks import check_rekey, minding_credentials, warn_of_limits
 from penstock.process.asyncio_additions import stopped_after

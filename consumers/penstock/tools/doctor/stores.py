@@ -18,11 +18,11 @@ from penstock.adapters.result_stores.results import leftovers_of, open_results
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.refusals import NoBucket
-from penstock.calls.outage import PROBE, ask_store
 from penstock.core.diagnosis.diagnose import CLOCK_S
 from penstock.core.records.result_template import Template, parsed
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
+from penstock.failures.outage import PROBE, ask_store
 from penstock.messages.reference import SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Location

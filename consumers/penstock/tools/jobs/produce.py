@@ -24,11 +24,11 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.topics import no_topic
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
-from penstock.calls.outage import until_answered
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_keys import KeyTimes, StreamNames
 from penstock.errors import usage
+from penstock.failures.outage import until_answered
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Objects

@@ -14,8 +14,8 @@ from penstock import config
 from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
-from penstock.calls.outage import until_answered
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
+from penstock.failures.outage import until_answered
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock

@@ -12,8 +12,8 @@ from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.topics import create_topics, topic_shapes
-from penstock.calls.outage import until_answered
 from penstock.errors import usage
+from penstock.failures.outage import until_answered
 from penstock.messages.command_json import Replayed, ReplayedPartition
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source

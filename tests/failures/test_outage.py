@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from penstock.calls.outage import FAILS_S, Outage
 from penstock.errors import Fatal, Unreachable
+from penstock.failures.outage import FAILS_S, Outage
 
 
 class HandClock:

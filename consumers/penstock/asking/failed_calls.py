@@ -9,8 +9,8 @@ failed.
 import asyncio
 from collections.abc import Callable
 
-from penstock.calls.gate import Rank
-from penstock.calls.model_calls import ModelCalls
+from penstock.asking.gate import Rank
+from penstock.asking.model_calls import ModelCalls
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.lost_requests import KILL_PERIOD_S
 from penstock.core.rows.rejections import Rejection

@@ -16,10 +16,8 @@ from typing import Final
 import numpy as np
 import orjson
 
-from penstock.calls.gate import Gate, Rank
-from penstock.calls.outage import Outage, ask_model
-from penstock.calls.server_health import ServerHealth
-from penstock.calls.unexpected_errors import Guards
+from penstock.asking.gate import Gate, Rank
+from penstock.asking.server_health import ServerHealth
 from penstock.core.bad_rows.lost_requests import UNCONTROLLED_TRIES
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.limiter import Limiter
@@ -36,6 +34,8 @@ from penstock.errors import (
     Unreachable,
     usage,
 )
+from penstock.failures.outage import Outage, ask_model
+from penstock.failures.unexpected_errors import Guards
 from penstock.ports import Answers, Clock, Model
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 

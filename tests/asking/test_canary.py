@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.calls.model_calls import canary_of
+from penstock.asking.model_calls import canary_of
 from penstock.core.rows.payload import Form, JsonRows, Matrix
 from penstock.errors import EXIT_USAGE, Fatal
 

@@ -9,8 +9,7 @@ import logging
 import math
 from typing import Final
 
-from penstock.calls.gate import Gate
-from penstock.calls.outage import Outage
+from penstock.asking.gate import Gate
 from penstock.core.bad_rows.lost_requests import ChanceFailures, Odds, RowsUnanswered
 from penstock.core.health.breaker import Call
 from penstock.errors import (
@@ -25,6 +24,7 @@ from penstock.errors import (
     Unreachable,
     WorkerDied,
 )
+from penstock.failures.outage import Outage
 from penstock.ports import Clock
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 

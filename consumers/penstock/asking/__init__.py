@@ -1,0 +1,1 @@
+"""A model is asked for the answers to rows."""

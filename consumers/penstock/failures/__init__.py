@@ -1,0 +1,1 @@
+"""Failures that any stage may meet: services that are away, exceptions that nobody foresaw."""
