@@ -38,7 +38,7 @@ async def test_a_bomb_costs_its_neighbours_nothing_and_less_than_50_mb(case: Sto
     assert peak_bytes < PEAK_BYTES
 
 
-class Counting:
+class Counting(Parser):
     """Takes bytes and makes no rows of them."""
 
     step_bytes = 1 << 20

@@ -9,6 +9,7 @@ import pytest
 from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
 from penstock.errors import ErrorCode, Fatal, Poison
 from penstock.formats.base.format import Format, makes
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand
 from penstock.formats.plugins_checked import checked, guarded
@@ -96,7 +97,7 @@ def test_rows_that_end_elsewhere_than_their_bytes_are_refused() -> None:
         checked(Run(1, JsonRows(b"[1,2]", np.array([3]))), "json")
 
 
-class Wide:
+class Wide(Parser):
     """A parser of a package that gives numbers of twice the width."""
 
     step_bytes = 100
@@ -125,7 +126,7 @@ def test_all_that_a_guarded_format_gives_is_looked_at() -> None:
     assert parser is not None
     for runs in (
         parser.feed(b"x"),
-        parser.whole(b"x"),  # type: ignore[attr-defined]
+        parser.whole(b"x"),
         parser.close(),
         wide.ranged(AtHand(b"x", 1), options, lambda _start, _stop: True),
     ):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import ErrorCode, Transient, Unforeseen
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.reading import ObjectEnd, turns
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand, Source, Wanted
@@ -19,7 +19,7 @@ ERRORS: list[Exception] = [
 every_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 
 
-class FallingParser:
+class FallingParser(Parser):
     step_bytes = PLAIN_STEP_BYTES
     damage: ErrorCode = "bad_format"
 

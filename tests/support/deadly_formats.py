@@ -30,7 +30,7 @@ from penstock.decoders.socket_messages import End, Note
 from penstock.decoders.system_calls import MOST_THREADS
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.format import Format, makes
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Need
 from penstock.formats.registry import _claimed, formats, known_formats
@@ -43,7 +43,7 @@ ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
 LONG = np.ones((20_000, 2), np.float32)
 
 
-class _Parser:
+class _Parser(Parser):
     step_bytes = PLAIN_STEP_BYTES
     damage: ErrorCode = "bad_format"
 

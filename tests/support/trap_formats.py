@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.rows.payload import Matrix
 from penstock.errors import ErrorCode
 from penstock.formats.base.format import Format, makes
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 
@@ -24,7 +24,7 @@ class Trap(Exception):
     """Of no family of ours."""
 
 
-class _Parser:
+class _Parser(Parser):
     step_bytes = PLAIN_STEP_BYTES
     damage: ErrorCode = "bad_format"
 

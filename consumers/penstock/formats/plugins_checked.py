@@ -15,7 +15,7 @@ import numpy as np
 from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
 from penstock.errors import Poison, usage
 from penstock.formats.base.format import Format
-from penstock.formats.base.parser_chain import Parser, feed_whole
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 
@@ -70,8 +70,10 @@ def _flaw(format: Format) -> str | None:
     return None
 
 
-class _Guarded:
-    """A parser that a package wrote."""
+class _Guarded(Parser):
+    """A parser that a package wrote, perhaps without our base class: it needs `feed`, `close`,
+    `step_bytes` and `damage`.
+    """
 
     def __init__(self, parser: Parser, form: Form) -> None:
         self._parser = parser
@@ -81,9 +83,6 @@ class _Guarded:
 
     def feed(self, data: bytes) -> Iterator[Run]:
         return _checked(self._parser.feed(data), self._form)
-
-    def whole(self, data: bytes) -> Iterator[Run]:
-        return _checked(feed_whole(self._parser, data), self._form)
 
     def close(self) -> Iterator[Run]:
         return _checked(self._parser.close(), self._form)

@@ -25,7 +25,6 @@ from penstock.formats.base.parser_chain import (
     PLAIN_STEP_BYTES,
     Members,
     Parser,
-    feed_whole,
 )
 from penstock.formats.base.runs import RowOptions, Run, shown
 from penstock.formats.base.source import Source, Wanted
@@ -226,7 +225,8 @@ class _Opening(Parser):
 
     def whole(self, data: bytes) -> Iterator[Run]:
         if data:
-            yield from feed_whole(*self._settle(data))
+            parser, data = self._settle(data)
+            yield from parser.whole(data)
 
     def close(self) -> Iterator[Run]:
         parser = self._parser

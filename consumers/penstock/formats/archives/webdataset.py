@@ -91,7 +91,7 @@ class Samples:
         )
 
 
-class _RowsParser:
+class _RowsParser(Parser):
     """A member with rows, which are held back until the sample is complete."""
 
     def __init__(self, samples: Samples, name: str, path: str, parser: Parser) -> None:

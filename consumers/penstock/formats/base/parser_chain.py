@@ -36,17 +36,15 @@ class Parser(Protocol):
         """Take the next bytes; yield the rows that are complete now."""
         ...
 
+    def whole(self, data: bytes) -> Iterator[Run]:
+        """Take all bytes of the object at once; `close` follows. A parser of text reads the last
+        row together with the others, even if no newline ends it.
+        """
+        return self.feed(data)
+
     def close(self) -> Iterator[Run]:
         """There are no more bytes: yield the remaining rows."""
         ...
-
-
-def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
-    """Feed the parser all bytes of an object at once. A parser of text may have a method `whole`;
-    this method reads the last row together with the others, even if no newline ends the last row.
-    """
-    feed: Callable[[bytes], Iterator[Run]] = getattr(parser, "whole", parser.feed)
-    return feed(data)
 
 
 class Members(Protocol):

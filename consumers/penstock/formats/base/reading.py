@@ -18,7 +18,7 @@ from penstock.core.rows.payload import BLOCK_COST_BYTES
 from penstock.errors import PenstockError, Poison, Unforeseen
 from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS, codec_of
 from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.parser_chain import Parser, feed_whole
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import (
     FREE_BYTES,
     PIECE_ROWS,
@@ -226,7 +226,7 @@ def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Itera
 
 
 def _fed(parser: Parser, piece: bytes, *, is_whole: bool, is_last: bool) -> Iterator[Run]:
-    yield from feed_whole(parser, piece) if is_whole else parser.feed(piece)
+    yield from parser.whole(piece) if is_whole else parser.feed(piece)
     if is_last:
         yield from parser.close()
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import orjson
 
 from penstock.errors import Poison
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser, feed_whole
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 from penstock.formats.text.json_rows import JsonRowReader, is_json, open_ndjson
@@ -293,7 +293,7 @@ class JsonParser(Parser):
 
     def whole(self, data: bytes) -> Iterator[Run]:
         parser = self._settled(data, is_end=True)
-        return iter(()) if parser is None else feed_whole(parser, bytes(self._held))
+        return iter(()) if parser is None else parser.whole(bytes(self._held))
 
     def close(self) -> Iterator[Run]:
         parser = self._parser
