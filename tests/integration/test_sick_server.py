@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.bad_rows.lost_requests import LONE_DEATHS
+from penstock.core.bad_rows.verdicts import LONE_DEATHS
 from tests.support.deployed_model import deployed
 from tests.support.loads import csv
 from tests.support.reference_model import Rows

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from penstock.asking.gate import Rank
 from penstock.asking.model_calls import ModelCalls
-from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.lost_requests import KILL_PERIOD_S
+from penstock.core.bad_rows.search import Search
+from penstock.core.bad_rows.verdicts import KILL_PERIOD_S
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Doubtful, HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 

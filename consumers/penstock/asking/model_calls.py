@@ -18,7 +18,7 @@ import orjson
 
 from penstock.asking.gate import Gate, Rank
 from penstock.asking.server_health import ServerHealth
-from penstock.core.bad_rows.lost_requests import UNCONTROLLED_TRIES
+from penstock.core.bad_rows.verdicts import UNCONTROLLED_TRIES
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.limiter import Limiter
 from penstock.core.health.retry_and_failover import Backoff

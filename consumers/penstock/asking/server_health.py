@@ -10,8 +10,9 @@ import math
 from typing import Final
 
 from penstock.asking.gate import Gate
-from penstock.core.bad_rows.lost_requests import ChanceFailures, Odds, RowsUnanswered
+from penstock.core.bad_rows.verdicts import ChanceFailures, Odds
 from penstock.core.health.breaker import Call
+from penstock.core.health.rows_unanswered import RowsUnanswered
 from penstock.errors import (
     EXIT_FATAL,
     Doubtful,

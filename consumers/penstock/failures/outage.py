@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from penstock.core.bad_rows.lost_requests import UNCONTROLLED_TRIES
+from penstock.core.bad_rows.verdicts import UNCONTROLLED_TRIES
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.payload import Payload
 from penstock.errors import EXIT_UNREACHABLE, Doubtful, Fatal, Poison, Transient, Unreachable, usage

@@ -15,7 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from penstock.core.bad_rows.suspects_and_cuts import leading
+from penstock.core.bad_rows.cuts import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
 from penstock.core.records.failed_rows import Failed

@@ -18,8 +18,8 @@ from typing import Final
 from penstock.asking.failed_calls import FailedCalls
 from penstock.asking.gate import Rank
 from penstock.asking.model_calls import PROBE_ROWS, ModelCalls
-from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.suspects_and_cuts import Suspicions
+from penstock.core.bad_rows.search import Search
+from penstock.core.bad_rows.suspicions import Suspicions
 from penstock.core.rows.blocks import Block, ModelRequest, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection

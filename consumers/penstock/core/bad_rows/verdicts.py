@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from penstock.core.rows.rejections import Rejection
-from penstock.errors import HungUp, NoAnswer, Poison, WorkerDied
+from penstock.errors import HungUp, NoAnswer, WorkerDied
 
 # Any cause, such as another request, may kill a worker process once. So several rows are split only
 # after this many deaths, one after the other.
@@ -248,84 +248,3 @@ class ChanceFailures:
         if it had broken, so that a new server is not trusted too much.
         """
         return (self._count + 1) / (heard - self._since + self._count + 1)
-
-
-# After this many losses one after the other, over at least this time, the server itself fails
-# whenever it gets rows. A search for one bad row may lose as many requests, but it finds good rows
-# in less time.
-TELL_AFTER = 3
-TELL_AFTER_S = 1.0
-
-
-class RowsUnanswered:
-    """Two questions about a server. Does it answer questions without rows, but no requests with
-    rows? Or does it answer rows with something that is not an answer of a model? Report how each
-    request ended. `why`: a sentence for people; None if there is nothing to tell. A server that
-    does not even answer a question without rows is away, and while it is away, lost rows say
-    nothing.
-    """
-
-    __slots__ = ("_error", "_is_idle_answered", "_lost", "_lost_alone", "_odd", "_since_s")
-
-    def __init__(self) -> None:
-        self._odd = 0
-        self.answered()
-
-    def answered(self) -> None:
-        """Rows got an answer or a refusal."""
-        self._lost = self._lost_alone = 0
-        self._since_s = 0.0
-        self._error: NoAnswer | None = None
-        self._is_idle_answered = False
-
-    def idle_answered(self) -> None:
-        """A question without rows got an answer."""
-        self._is_idle_answered = self._lost > 0
-
-    def away(self) -> None:
-        """A question without rows got no answer, or no connection could be made."""
-        self._is_idle_answered = False
-
-    def lost(self, error: NoAnswer, now_s: float, rows: int) -> None:
-        """So many rows of one request got no answer."""
-        if not self._lost:
-            self._since_s = now_s
-        self._lost += 1
-        self._lost_alone += rows == 1
-        self._error = error
-
-    @property
-    def is_certain(self) -> bool:
-        """Were rows lost that were sent alone? Before that, one bad row may be the cause."""
-        return self._lost_alone >= TELL_AFTER
-
-    def why(self, now_s: float) -> str | None:
-        error = self._error
-        if error is None or not self._is_idle_answered:
-            return None
-        if self._lost < TELL_AFTER or now_s - self._since_s < TELL_AFTER_S:
-            return None
-        does = (
-            "closes the connection when it gets rows"
-            if isinstance(error, HungUp)
-            else "leaves rows without an answer"
-        )
-        sent = f" Sent were {error.sent}." if error.sent else ""
-        return (
-            f"it answers a question without rows (OPTIONS, health or an empty batch), and {does}: "
-            f"{self._lost} times in a row.{sent} What came: {error}. Does the model's own code "
-            "fail at such rows? See the server's log; penstock doctor OBJECT tries one row"
-        )
-
-    def odd(self, error: Poison | None) -> str | None:
-        """Call this for each answer to rows. `error`: None, or the error of an answer with status
-        200 that is not the answer of a model. After every `TELL_AFTER` such errors in a row this
-        returns a sentence for people, otherwise None.
-        """
-        self._odd = self._odd + 1 if error is not None and error.sent else 0
-        if error is None or not self._odd or self._odd % TELL_AFTER:
-            return None
-        return (
-            f"it answers 200 with something else, {self._odd} times in a row. Sent were "
-            f"{error.sent}. What came: {error}"
-        )

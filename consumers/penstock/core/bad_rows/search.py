@@ -12,10 +12,7 @@ their first request.
 from collections.abc import Sequence
 from itertools import takewhile
 
-from penstock.core.bad_rows.lost_requests import LostRequests, Odds
-from penstock.core.bad_rows.suspects_and_cuts import (
-    LOT,
-    Suspicions,
+from penstock.core.bad_rows.cuts import (
     border_of_sizes,
     first_half,
     fitting,
@@ -24,6 +21,8 @@ from penstock.core.bad_rows.suspects_and_cuts import (
     rows_of,
     smallest_first,
 )
+from penstock.core.bad_rows.suspicions import LOT, Suspicions
+from penstock.core.bad_rows.verdicts import LostRequests, Odds
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.suspects_and_cuts import Suspicions, fitting, leading
+from penstock.core.bad_rows.cuts import fitting, leading
+from penstock.core.bad_rows.search import Search
+from penstock.core.bad_rows.suspicions import Suspicions
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import JsonRows
 from penstock.core.rows.rejections import Rejection

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.suspects_and_cuts import LOT, SENTENCE, Suspicions, rows_of
+from penstock.core.bad_rows.cuts import rows_of
+from penstock.core.bad_rows.search import Search
+from penstock.core.bad_rows.suspicions import LOT, SENTENCE, Suspicions
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.rejections import Rejection
 from tests.core.builders import StubLane, block, ticket

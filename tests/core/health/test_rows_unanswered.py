@@ -1,6 +1,6 @@
 """What is told of a server that answers questions, but no rows, or rows by something else."""
 
-from penstock.core.bad_rows.lost_requests import TELL_AFTER, TELL_AFTER_S, RowsUnanswered
+from penstock.core.health.rows_unanswered import TELL_AFTER, TELL_AFTER_S, RowsUnanswered
 from penstock.errors import HungUp, NoAnswer, Poison
 
 
