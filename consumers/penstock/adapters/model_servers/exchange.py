@@ -12,7 +12,6 @@ server; the caller limits how many requests are open at a time.
 
 import asyncio
 import codecs
-import math
 import re
 import ssl
 import struct
@@ -140,9 +139,13 @@ class Exchange:
         connection = self._host.take()
         if connection is None:
             return await self._ask_anew(head, body, timeout_s, most_bytes)
-        reader, heard_s = _reader(most_bytes), connection.heard_s
+        reader, heard_s, silence_s = _reader(most_bytes), connection.heard_s, self._host.silence_s
         try:
-            return await self._ask(connection, reader, head, body, timeout_s, self._host.silence_s)
+            answer = await connection.ask(
+                head, reader, body=body, most_s=timeout_s, silence_s=silence_s
+            )
+            self._host.give(connection)
+            return answer
         except (ConnectionError, TimeoutError) as lost:
             self._host.condemn(connection)
             left_s = timeout_s - (connection.loop.time() - connection.asked_s)
@@ -171,18 +174,7 @@ class Exchange:
         began_s = loop.time()
         connection = await self._connect(min(CONNECT_S, timeout_s))
         left_s = timeout_s - (loop.time() - began_s)
-        return await self._ask(connection, _reader(most_bytes), head, body, left_s)
-
-    async def _ask(
-        self,
-        connection: Connection,
-        reader: AnswerReader,
-        head: bytes,
-        body: bytes,
-        most_s: float,
-        silence_s: float = math.inf,
-    ) -> Answer:
-        answer = await connection.ask(head, reader, body=body, most_s=most_s, silence_s=silence_s)
+        answer = await connection.ask(head, _reader(most_bytes), body=body, most_s=left_s)
         self._host.give(connection)
         return answer
 

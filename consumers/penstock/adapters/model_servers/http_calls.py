@@ -120,41 +120,45 @@ class ModelHttp:
         )
         self._start_of = lru_cache(_MOST_ADDRESSES)(self._make_start)
 
-    async def post(self, url: URL, request: Request, rows: int) -> Reply:
-        """Returns the answer, whatever its status. Raises `Poison` if the rows or the answer are
-        too large, and `Unreachable` if no answer comes.
+    async def post(
+        self,
+        url: URL,
+        request: Request,
+        rows: int,
+        *,
+        method: str = "POST",
+        within_s: float | None = None,
+    ) -> Reply:
+        """Returns the answer, whatever its status. `within_s`: if it is shorter than
+        `model.timeout_ms`. Raises `Poison` if the rows or the answer are too large, and
+        `Unreachable` if no answer comes.
         """
         sent_bytes = len(request.body)
         self._limit.check(rows, sent_bytes)
-        try:
-            most_bytes = self._most_bytes(rows)
-            reply = await self._with_good_token("POST", url, request, self._timeout_s, most_bytes)
-        except NoAnswer as error:
-            error.sent = request.shown(rows)
-            raise
+        timeout_s = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
+        most_bytes = min(MOST_ANSWER_BYTES, max(1, rows) * self._answer_bytes_per_row)
+        is_again = False
+        while True:
+            head = self._start_of(method, url) + rest_of_head(method, request)
+            try:
+                answer = await self._exchange.ask(head, request.body, timeout_s, most_bytes)
+                reply = reply_of(answer, most_bytes)
+            except (NotConnected, Packed, TooLong, Unusable, OSError) as error:
+                raise self._failure(error, url, request, rows, timeout_s, most_bytes) from None
+            if is_again or not self._is_denied(reply) or not await self._token.read_again():
+                break
+            is_again = True
+            self._start_of.cache_clear()
         if self._is_too_large(reply):
             self._limit.refused(rows, sent_bytes)
-        return reply
+        return reply if reply.is_answer else self._told(url, reply)
 
     async def look(self, url: URL, method: str = "GET", request: Request = _NOTHING) -> Reply:
         """Ask a question without rows, within `LOOK_S` (or a shorter `model.timeout_ms`)."""
-        within_s, most_bytes = min(LOOK_S, self._timeout_s), self._most_bytes(1)
-        return await self._with_good_token(method, url, request, within_s, most_bytes)
+        return await self.post(url, request, 0, method=method, within_s=LOOK_S)
 
     async def aclose(self) -> None:
         await self._exchange.aclose()
-
-    def _most_bytes(self, rows: int) -> int:
-        return min(MOST_ANSWER_BYTES, max(1, rows) * self._answer_bytes_per_row)
-
-    async def _with_good_token(
-        self, method: str, url: URL, request: Request, timeout_s: float, most_bytes: int
-    ) -> Reply:
-        reply = await self._send(method, url, request, timeout_s, most_bytes)
-        if self._is_denied(reply) and await self._token.read_again():
-            self._start_of.cache_clear()
-            reply = await self._send(method, url, request, timeout_s, most_bytes)
-        return reply if reply.is_answer else self._told(url, reply)
 
     def _told(self, url: URL, reply: Reply) -> Reply:
         """The refusal as errors may show it: a redirect's target as a whole address, no secrets."""
@@ -165,40 +169,44 @@ class ModelHttp:
             headers["Location"] = self._masked(config.shown_url(location).encode()).decode()
         return reply._replace(headers=headers, body=self._masked(reply.body))
 
-    async def _send(
-        self, method: str, url: URL, request: Request, timeout_s: float, most_bytes: int
-    ) -> Reply:
-        head = self._start_of(method, url) + rest_of_head(method, request)
-        try:
-            answer = await self._exchange.ask(head, request.body, timeout_s, most_bytes)
-            return reply_of(answer, most_bytes)
-        except NotConnected as error:
-            raise Unreachable(self._said(url, str(error))) from None
-        except Packed as error:
-            raise usage(
+    def _failure(
+        self,
+        error: Exception,
+        url: URL,
+        request: Request,
+        rows: int,
+        timeout_s: float,
+        most_bytes: int,
+    ) -> PenstockError:
+        """What it means that no answer came, or none that can be read."""
+        if isinstance(error, NotConnected):
+            return Unreachable(self._said(url, str(error)))
+        if isinstance(error, Packed):
+            return usage(
                 f"{config.shown_url(str(url))} packs its answers (Content-Encoding: {error}), "
                 "which the requests do not allow; switch that off at the server, or at the proxy "
                 "before it"
-            ) from None
-        except TooLong:
-            raise Poison(
+            )
+        if isinstance(error, TooLong):
+            return Poison(
                 "result_too_large",
                 f"the model's answer has more than {most_bytes} bytes "
                 "(model.answer_bytes_per_row, at most 64 MiB in all); answer less for each row, "
                 "raise the limit, or lower window.max_rows",
-            ) from None
-        except TimeoutError:
+            )
+        if isinstance(error, TimeoutError):
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
-            raise NoAnswer(self._said(url, reason)) from None
-        except (Unusable, OSError) as error:
-            said = self._masked(str(error).encode()).decode()
-            reason = f"{type(error).__name__}: {said}"
-        # The server may have hung up because the request is too large for it, or because the server
-        # died. After an oversize request the caller tries smaller requests first.
-        is_oversize = len(request.body) > self._limit.most_bytes
-        if is_oversize:
-            reason = f"{reason} under a request of {len(request.body)} bytes"
-        raise HungUp(self._said(url, reason), is_oversize=is_oversize)
+            lost = NoAnswer(self._said(url, reason))
+        else:
+            reason = f"{type(error).__name__}: {self._masked(str(error).encode()).decode()}"
+            # The server may have hung up because the request is too large for it, or because the
+            # server died. After an oversize request the caller tries smaller requests first.
+            is_oversize = len(request.body) > self._limit.most_bytes
+            if is_oversize:
+                reason = f"{reason} under a request of {len(request.body)} bytes"
+            lost = HungUp(self._said(url, reason), is_oversize=is_oversize)
+        lost.sent = request.shown(rows)
+        return lost
 
     def _make_start(self, method: str, url: URL) -> bytes:
         """The beginning of a request's head, which is the same for all requests to this address."""
