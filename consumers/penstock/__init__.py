@@ -14,7 +14,7 @@ Where to look. Each part rests on those below it:
     pipeline/       a worker's life: start, rebalance, drain, stop; begin reading here
     stages/         a file for each step of the flow, and files that help one step
     lane/           one assignment of one partition: which answers it owes, which may be published
-    asking/         a model is asked for answers: gate, probes, health, the search for bad rows
+    asking/         the model behind one door, `Asker.answer`: gate, probes, health, bad rows
     failures/       what any stage may meet: services that are away, exceptions nobody foresaw
     formats/        bytes to rows
       base/         what all formats share: runs, members, reading by parts

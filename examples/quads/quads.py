@@ -2,16 +2,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.plugins import PLAIN_STEP_BYTES, Format, Matrix, Poison, RowOptions, Run, makes
+from penstock.plugins import Format, Matrix, Parser, Poison, RowOptions, Run, makes
 
 MAGIC = b"QUADS\0\0\1"
 RECORD_BYTES = 32
 
 
-class QuadsParser:
+class QuadsParser(Parser):
     """Fed pieces cut anywhere; holds what is not yet a whole record, and nothing else."""
 
-    step_bytes = PLAIN_STEP_BYTES  # the most that is fed at once
     damage = "bad_format"  # what it is called if the bytes break off
 
     def __init__(self, options: RowOptions) -> None:

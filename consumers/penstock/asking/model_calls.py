@@ -8,7 +8,7 @@ runs. Owner: the predict stage.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
@@ -28,13 +28,14 @@ from penstock.errors import (
     Doubtful,
     Fatal,
     HungUp,
+    PenstockError,
     Poison,
     Transient,
     Unforeseen,
     Unreachable,
     usage,
 )
-from penstock.failures.outage import Outage, ask_model
+from penstock.failures.outage import Outage
 from penstock.failures.unexpected_errors import Guards
 from penstock.ports import Answers, Clock, Model
 from penstock.telemetry.models_and_shadow import CallsTelemetry
@@ -46,6 +47,12 @@ Tracing = Callable[[Sequence[Block]], AbstractContextManager[None]]
 # The pauses before the same rows are sent again. They hold only while the breaker is closed; once
 # it is open, the breaker itself paces all requests.
 RETRY: Final = Backoff(first_s=0.05, most_s=5.0)
+# A starting worker waits this long for the model's answer. Even an empty batch may take long while
+# the server is busy loading the model; otherwise it takes milliseconds.
+MODEL_S = 5.0
+# If the server refuses the canary without a reason, maybe it is only busy. So the canary is sent
+# again after this pause.
+CANARY_PAUSE_S = 0.2
 # A request that is a probe has at most this many rows. They cost a recovering server little more
 # than one row.
 PROBE_ROWS: Final = 32
@@ -162,7 +169,7 @@ class ModelCalls:
             return False
         except Doubtful:
             # The rows of probes are good, so this is chance.
-            self.health.refusals_were_chance(1)
+            self.health.refusals.explains(1)
             return False
         except Poison:
             # The handler refused the probe, so its worker process lives.
@@ -202,73 +209,102 @@ class ModelCalls:
         """Ask the model when the worker starts. Raises `Transient` if the server is unavailable,
         and `Fatal` if a setting is wrong.
         """
-        await ask_model(self._guarded, self._canary)
+
+        async def predict(payloads: Sequence[Payload]) -> Answers:
+            with self._guard:
+                return _checked(await self._model.predict(payloads), _rows_of(payloads))
+
+        await ask_model(predict, self._canary)
         self.health.was_answered = True
 
     async def _request(
         self, call: Call, payloads: Sequence[Payload], *, is_canary: bool = False
     ) -> Answers:
-        """Send one request, and report to `health` how it ended. If its end tells nothing about the
-        server, the call is only given back to the gate.
-        """
-        has_rows, rows = bool(payloads), sum(payload.rows for payload in payloads)
+        """Send one request, and report how it ended."""
+        rows = _rows_of(payloads)
         try:
-            answers = await self._ask(payloads, is_canary=is_canary)
-        except Transient as error:
-            self._wants_witness = self._wants_witness or isinstance(error, HungUp)
-            self.health.lost(call, error, rows)
-            raise
-        except Unforeseen:
-            # The exception tells nothing about the server: perhaps the server was not even asked.
-            self._gate.dropped(call)
-            raise
-        except Poison as error:
-            self._wants_witness = self._wants_witness or isinstance(error, Doubtful)
-            self.health.answered(call, has_rows=has_rows, refusal=error)
-            raise
-        except Fatal as error:
-            self._gate.dropped(call)
-            raise self.health.stopping(error) from None
+            with self._guard:
+                answers = _checked(await self._model.predict(payloads), rows)
+            if is_canary:
+                for message in answers.errors.values():
+                    raise _canary_refused(message)
+                self._canary_doubts = 0
+        except PenstockError as error:
+            meaning = self._meaning(error, is_canary=is_canary)
+            self._report(call, meaning, rows)
+            if meaning is error:
+                raise
+            raise meaning from error
         except BaseException:
             self._gate.dropped(call)
             raise
-        self.health.answered(call, has_rows=has_rows)
+        self.health.answered(call, has_rows=rows > 0)
         return answers
 
-    async def _predict(self, payloads: Sequence[Payload]) -> Answers:
-        try:
-            return await self._guarded(payloads)
-        except Fatal as error:
-            if self.health.may_be_loading:
-                raise Transient(f"{error} (it may be loading)") from error
-            if self._is_alone:
-                raise
-            raise Unreachable(str(error)) from error
-
-    async def _guarded(self, payloads: Sequence[Payload]) -> Answers:
-        with self._guard:
-            answers = await self._model.predict(payloads)
-            rows = sum(payload.rows for payload in payloads)
-            if rows and len(answers.values) != rows:
-                raise ValueError(f"{len(answers.values)} answers came for {rows} rows")
-            if answers.nbytes is None:
-                answers = answers._replace(nbytes=sum(map(len, answers.values)))
-            return answers
-
-    async def _ask(self, payloads: Sequence[Payload], *, is_canary: bool) -> Answers:
-        if not is_canary:
-            return await self._predict(payloads)
-        try:
-            answers = await self._predict(payloads)
-        except Poison as error:
+    def _meaning(self, error: PenstockError, *, is_canary: bool) -> PenstockError:
+        """The error as it concerns this server, of which something is known already."""
+        if is_canary and isinstance(error, Poison):
             self._canary_doubts += 1
-            if isinstance(error, Doubtful) and self._canary_doubts < UNCONTROLLED_TRIES:
-                raise
-            raise Transient(f"the row of model.canary is refused: {error}") from None
-        for message in answers.errors.values():
-            raise Transient(f"the row of model.canary is refused: {message}")
-        self._canary_doubts = 0
-        return answers
+            is_busy = isinstance(error, Doubtful) and self._canary_doubts < UNCONTROLLED_TRIES
+            return error if is_busy else _canary_refused(str(error))
+        if not isinstance(error, Fatal):
+            return error
+        if self.health.may_be_loading:
+            return Transient(f"{error} (it may be loading)")
+        return self.health.stopping(error) if self._is_alone else Unreachable(str(error))
+
+    def _report(self, call: Call, error: PenstockError, rows: int) -> None:
+        self._wants_witness = self._wants_witness or isinstance(error, HungUp | Doubtful)
+        match error:
+            case Transient():
+                self.health.lost(call, error, rows)
+            case Poison() if not isinstance(error, Unforeseen):
+                self.health.answered(call, has_rows=rows > 0, refusal=error)
+            case _:
+                # This tells nothing about the server: perhaps it was not even asked.
+                self._gate.dropped(call)
+
+
+def _checked(answers: Answers, rows: int) -> Answers:
+    if rows and len(answers.values) != rows:
+        raise ValueError(f"{len(answers.values)} answers came for {rows} rows")
+    if answers.nbytes is None:
+        return answers._replace(nbytes=sum(map(len, answers.values)))
+    return answers
+
+
+def _canary_refused(message: str) -> Transient:
+    return Transient(f"the row of model.canary is refused: {message}")
+
+
+def _rows_of(payloads: Sequence[Payload]) -> int:
+    return sum(payload.rows for payload in payloads)
+
+
+async def ask_model(
+    predict: Callable[[Sequence[Payload]], Awaitable[Answers]], canary: Sequence[Payload]
+) -> None:
+    """Return if the model answers. If `model.canary` is set, the model must answer that row. Raises
+    `Transient` if the server is unavailable, and `Fatal` if a setting is wrong.
+    """
+    for tries_left in reversed(range(UNCONTROLLED_TRIES)):
+        try:
+            async with asyncio.timeout(MODEL_S):
+                answers = await predict(canary)
+            complaint = next(iter(answers.errors.values()), None)
+        except TimeoutError:
+            raise Unreachable(f"no answer within {MODEL_S:.0f} s; check model.url") from None
+        except Poison as error:
+            complaint = str(error)
+            if canary and isinstance(error, Doubtful) and tries_left:
+                await asyncio.sleep(CANARY_PAUSE_S)
+                continue
+        break
+    if canary and complaint:
+        raise usage(
+            f"the model refuses the row of model.canary: {complaint}; give it a row that the "
+            "model is known to take"
+        )
 
 
 def canary_of(text: str | None, form: Form) -> Payload | None:

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from penstock.asking.gate import Gate
-from penstock.core.bad_rows.verdicts import ChanceFailures, Odds
+from penstock.core.bad_rows.chance import Chance
 from penstock.core.health.breaker import Call
 from penstock.core.health.rows_unanswered import RowsUnanswered
 from penstock.errors import (
@@ -67,17 +67,10 @@ class ServerHealth:
         self.was_answered = self._answered_rows = False
         self.allowed = gate.allowed
         self.heard = 0
-        self._chance_hang_ups = ChanceFailures()
-        self._chance_refusals = ChanceFailures()
-        # How many requests ended in a way that chance does not explain: answers, refusals that gave
-        # a reason, and refusals that were repeated often enough.
-        self._explained = 0
+        # How often connections of good requests break, and good rows are refused without a reason.
+        self.hang_ups, self.refusals = Chance(), Chance()
         self._rows = RowsUnanswered()
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
-        # True if the last series of hang-ups, with no answer between them, was so long that the
-        # server counted as gone. Such hang-ups do not tell how often a healthy server breaks
-        # connections.
-        self.was_silenced = False
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
         self._lost_s = -math.inf
@@ -102,32 +95,11 @@ class ServerHealth:
         """True if the server gives no answers and this cannot be chance (`GONE_HANG_UPS`)."""
         return self._is_away or self._hang_ups_in_a_row >= GONE_HANG_UPS
 
-    @property
-    def odds_of_hang_up(self) -> Odds:
-        """How likely it is that the server breaks connections of good requests."""
-        return self._chance_hang_ups.odds(self.heard)
-
-    @property
-    def odds_of_refusal(self) -> Odds:
-        """How likely it is that the server refuses good rows, as a busy server may do."""
-        return self._chance_refusals.odds(self._explained)
-
-    def refusals_were_chance(self, times: int) -> None:
-        self._chance_refusals.happened(times, self._explained)
-
-    def refusals_were_earned(self, times: int) -> None:
-        """The server refused a row this many times, and the row is to blame."""
-        self._explained += times
-
     def probe_hung_up(self) -> None:
         """The server hung up on a probe. This counts as chance, unless the server turns out to be
         gone.
         """
         self._probe_hang_ups += 1
-
-    def hang_ups_were_chance(self, times: int) -> None:
-        """The server hung up this many times, and no bad row was the cause."""
-        self._chance_hang_ups.happened(times, self.heard)
 
     @property
     def may_be_loading(self) -> bool:
@@ -140,16 +112,16 @@ class ServerHealth:
         self.was_answered = True
         self._lost_s = -math.inf
         self.heard += 1
-        if self._hang_ups_in_a_row:
-            self.was_silenced = self._hang_ups_in_a_row >= GONE_HANG_UPS
-        if self._probe_hang_ups and not self.was_silenced:
-            self.hang_ups_were_chance(self._probe_hang_ups)
+        self.hang_ups.succeeded()
+        # While a server is gone, its hang-ups do not tell how often it breaks connections.
+        if self._probe_hang_ups and self._hang_ups_in_a_row < GONE_HANG_UPS:
+            self.hang_ups.explains(self._probe_hang_ups)
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
         self._is_away = False
         if isinstance(refusal, Doubtful):
-            self._chance_refusals.seen(self._explained)
+            self.refusals.failed()
         else:
-            self._explained += 1
+            self.refusals.succeeded()
         if has_rows:
             self._answered_rows = True
             self._rows.answered()
@@ -175,7 +147,7 @@ class ServerHealth:
         elif isinstance(error, Unreachable):
             self._rows.away()
         if isinstance(error, HungUp):
-            self._chance_hang_ups.seen(self.heard)
+            self.hang_ups.failed()
             self._hang_ups_in_a_row += 1
             if self._hang_ups_in_a_row < GONE_HANG_UPS:
                 # The rows that were sent may be the cause, so the server is not blamed yet.

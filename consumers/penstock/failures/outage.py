@@ -14,15 +14,13 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from penstock.core.bad_rows.verdicts import UNCONTROLLED_TRIES
 from penstock.core.health.retry_and_failover import Backoff
-from penstock.core.rows.payload import Payload
-from penstock.errors import EXIT_UNREACHABLE, Doubtful, Fatal, Poison, Transient, Unreachable, usage
-from penstock.ports import Answers, Clock, Location, Objects
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Poison, Transient, usage
+from penstock.ports import Clock, Location, Objects
 
 log = logging.getLogger(__name__)
 
@@ -123,18 +121,11 @@ class Outage:
 
 
 Ask = Callable[[], Awaitable[object]]
-Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
 # If a starting worker asks several services, it waits this long for those that are silent. A
 # running server answers within milliseconds, and a server that is loading its models within
 # seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
-# A starting worker waits this long for the model's answer. Even an empty batch may take long while
-# the server is busy loading the model; otherwise it takes milliseconds.
-MODEL_S = 5.0
-# If the server refuses the canary without a reason, maybe it is only busy. So the canary is sent
-# again after this pause.
-CANARY_PAUSE_S = 0.2
 # Any answer about this object shows that the store can be reached. Errors quote the key, so it says
 # what it is for.
 PROBE = Location("penstock", "probe-that-need-not-exist")
@@ -192,27 +183,3 @@ async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
             raise usage(str(error)) from None
         return
     await body.aclose()
-
-
-async def ask_model(predict: Predict, canary: Sequence[Payload]) -> None:
-    """Return if the model answers. If `model.canary` is set, the model must answer that row. Raises
-    `Transient` if the server is unavailable, and `Fatal` if a setting is wrong.
-    """
-    for tries_left in reversed(range(UNCONTROLLED_TRIES)):
-        try:
-            async with asyncio.timeout(MODEL_S):
-                answers = await predict(canary)
-            complaint = next(iter(answers.errors.values()), None)
-        except TimeoutError:
-            raise Unreachable(f"no answer within {MODEL_S:.0f} s; check model.url") from None
-        except Poison as error:
-            complaint = str(error)
-            if canary and isinstance(error, Doubtful) and tries_left:
-                await asyncio.sleep(CANARY_PAUSE_S)
-                continue
-        break
-    if canary and complaint:
-        raise usage(
-            f"the model refuses the row of model.canary: {complaint}; give it a row that the "
-            "model is known to take"
-        )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
+from penstock.asking.asker import Asker
 from penstock.asking.model_calls import ModelCalls
 from penstock.core.health.hedging import Hedging
 from penstock.core.health.limiter import Limiter
@@ -274,13 +275,13 @@ class Wiring:
         )
         costs = StreamCosts()
         predict = Predict(
+            Asker(calls, clock, window.max_rows, window.max_bytes),
             calls,
             microbatch,
             fixed,
             pace,
             clock,
             costs,
-            most_bytes=window.max_bytes,
             shadow=self.shadow if model is None else None,
             sampling=None
             if self.samples is None

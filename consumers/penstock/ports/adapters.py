@@ -69,7 +69,7 @@ class Model(Protocol):
 Attribute = str | int | float | bool
 
 # The `traceparent` header of the request that this task makes; clients of model servers send it
-# along. It is a context variable, because the five functions between the stage and the connection
+# along. It is a context variable, because the functions between the stage and the connection
 # know nothing of traces.
 outgoing_traceparent: ContextVar[str | None] = ContextVar("outgoing_traceparent", default=None)
 

@@ -10,14 +10,20 @@ from hypothesis import strategies as st
 from penstock.core.bad_rows.cuts import fitting, leading
 from penstock.core.bad_rows.search import Search
 from penstock.core.bad_rows.suspicions import Suspicions
+from penstock.core.bad_rows.verdicts import ANSWERED, Kind, Outcome
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import JsonRows
-from penstock.core.rows.rejections import Rejection
-from penstock.errors import WorkerDied
+from penstock.errors import Poison, Rejected, Transient, WorkerDied
 from tests.core.builders import StubLane, block, ticket
 
 Row = tuple[int, int]
-BAD = Rejection("model_rejected", "bad", "predict")
+BAD = Outcome(Kind.REFUSED, Rejected("model_rejected", "bad"))
+NOTHING = Outcome(Kind.NOTHING, Transient("502"))
+TOO_MANY = Outcome(Kind.TOO_MANY, Poison("too_large", "413"))
+
+
+def died(after_s: float) -> Outcome:
+    return Outcome(Kind.DIED, WorkerDied("gone"), after_s=after_s)
 
 
 def rows_in(blocks: list[Block]) -> list[Row]:
@@ -49,10 +55,10 @@ def search_to_the_end(search: Search, is_bad: Callable[[Row], bool]) -> Found:
         found.requests += 1
         rows = rows_in(part)
         if not any(map(is_bad, rows)):
-            search.answered()
+            search.settle(ANSWERED)
             found.answered += rows
         else:
-            for one in search.refused(BAD):
+            for one in search.settle(BAD):
                 assert one.rejection is not None
                 found.rejected += rows_in([one])
                 found.attempts.append(one.rejection.attempts)
@@ -108,10 +114,10 @@ def test_small_objects_that_were_refused_with_a_file_are_asked_first_and_togethe
     file, *ticks = numbered([400, 8, 8, 8])
     search = search_of([file, *ticks])
     search.ask()
-    search.refused(BAD)
+    search.settle(BAD)
     assert search.clears_small
     assert search.ask() == ticks
-    search.answered()
+    search.settle(ANSWERED)
     assert not search.clears_small
     assert search.sole_ticket is file.ticket
 
@@ -119,7 +125,7 @@ def test_small_objects_that_were_refused_with_a_file_are_asked_first_and_togethe
 def test_objects_of_like_size_are_cut_near_the_middle() -> None:
     search = search_of(numbered([8] * 8))
     search.ask()
-    search.refused(BAD)
+    search.settle(BAD)
     assert not search.clears_small
     assert len(search.ask()) == 4
 
@@ -133,20 +139,20 @@ def test_rows_without_an_outcome_are_asked_again() -> None:
     search = search_of(numbered([4, 4]))
     for _ in range(3):
         assert len(rows_in(search.ask())) == 8
-        search.again()
+        search.settle(NOTHING)
     search.ask()
-    search.refused(BAD)
+    search.settle(BAD)
     halves = []
     for _ in range(3):
         halves.append(rows_in(search.ask()))
-        search.again()
+        search.settle(NOTHING)
     assert halves == [[(0, row) for row in range(4)]] * 3
 
 
 def test_a_probe_asks_a_few_rows_and_the_rest_follows_at_once() -> None:
     search = search_of(numbered([10, 10]))
     assert len(rows_in(search.ask(3))) == 3
-    search.answered()
+    search.settle(ANSWERED)
     assert len(rows_in(search.ask())) == 17
 
 
@@ -155,9 +161,9 @@ def sizes_of(search: Search, fits: int) -> Iterator[int]:
         rows = len(rows_in(part))
         yield rows
         if rows > fits:
-            search.smaller()
+            search.settle(TOO_MANY)
         else:
-            search.answered()
+            search.settle(ANSWERED)
 
 
 def test_rows_that_are_too_large_together_go_in_smaller_groups_and_none_is_suspected() -> None:
@@ -173,8 +179,8 @@ def killed(search: Search, killer: int) -> list[tuple[int, bool]]:
         rows = [row for _, row in rows_in(part)]
         story.append((len(rows), killer in rows))
         if killer not in rows:
-            search.answered()
-        elif search.died(WorkerDied("gone"), 0.020):
+            search.settle(ANSWERED)
+        elif search.settle(died(0.020)):
             return story
     raise AssertionError("the row was never given up")
 
@@ -197,7 +203,7 @@ def test_a_death_long_after_the_row_was_sent_proves_less_but_it_is_not_sent_for_
         search = search_of([block(ticket(), 1)])
         for number in range(1, deaths + 1):
             search.ask()
-            assert bool(search.died(WorkerDied("gone"), after_s)) == (number == deaths)
+            assert bool(search.settle(died(after_s))) == (number == deaths)
 
 
 def test_deaths_of_other_causes_blame_no_row() -> None:
@@ -209,9 +215,9 @@ def test_deaths_of_other_causes_blame_no_row() -> None:
             break
         if number % 3 == 2:
             answered += rows_in(part)
-            search.answered()
+            search.settle(ANSWERED)
         else:
-            assert not search.died(WorkerDied("gone"), 0.020)
+            assert not search.settle(died(0.020))
     assert sorted(answered) == [(0, row) for row in range(8)]
 
 
@@ -219,7 +225,7 @@ def test_rows_of_a_dead_assignment_are_not_asked() -> None:
     gone, here = StubLane(), StubLane()
     search = search_of([block(ticket(lane=gone), 4), block(ticket(offset=1, lane=here), 4)])
     search.ask()
-    search.again()
+    search.settle(NOTHING)
     gone.alive = False
     assert [offset for offset, _ in rows_in(search.ask())] == [1] * 4
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from penstock.core.bad_rows.cuts import rows_of
 from penstock.core.bad_rows.search import Search
 from penstock.core.bad_rows.suspicions import LOT, SENTENCE, Suspicions
+from penstock.core.bad_rows.verdicts import ANSWERED, Kind, Outcome
 from penstock.core.rows.blocks import Block
-from penstock.core.rows.rejections import Rejection
+from penstock.errors import Rejected
 from tests.core.builders import StubLane, block, ticket
 
 
@@ -30,8 +31,8 @@ class Judged:
         return sorted(self.answered + self.refused + self.unasked)
 
 
-def refusal(message: str = "bad") -> Rejection:
-    return Rejection("model_rejected", message, "predict")
+def refusal(message: str = "bad") -> Outcome:
+    return Outcome(Kind.REFUSED, Rejected("model_rejected", message))
 
 
 def numbers(blocks: list[Block]) -> list[int]:
@@ -55,9 +56,9 @@ def judge(
         judged.requests += 1
         rows = numbers(part)
         if not any(map(is_bad, rows)):
-            search.answered()
+            search.settle(ANSWERED)
             judged.answered += rows
-        elif rejected := search.refused(refusal(words(rows[0]))):
+        elif rejected := search.settle(refusal(words(rows[0]))):
             judged.refused += rows
             judged.unasked += numbers(rejected[1:])
     return judged
@@ -167,7 +168,7 @@ def test_a_lot_without_an_outcome_is_asked_again() -> None:
     search = Search([block(of, 100)], 512, 1 << 20, known)
     assert search.passed_over(0.5) == []
     first = numbers(search.ask())
-    search.again()
+    search.settle(Outcome(Kind.NOTHING))
     assert numbers(search.ask()) == first
 
 
@@ -180,7 +181,7 @@ def test_rows_that_are_added_go_in_requests_of_one_shape_and_bounded_size() -> N
         assert len({one.payload.shape for one in part if one.payload is not None}) == 1
         assert sum(one.payload.nbytes for one in part if one.payload is not None) <= 512
         sizes.append(rows_of(part))
-        search.answered()
+        search.settle(ANSWERED)
     assert sum(sizes) == 165
     assert max(sizes) == 64
 
@@ -190,10 +191,10 @@ def test_an_object_of_which_every_row_is_bad_is_cut_off_from_its_neighbours_firs
     bad = block(ticket(offset=99), 416)
     search = Search([*good, bad], 512, 1 << 20, Suspicions())
     assert rows_of(search.ask()) == 512
-    search.refused(refusal())
+    search.settle(refusal())
     assert search.sole_ticket is None
     assert rows_of(search.ask()) == 96
-    search.answered()
+    search.settle(ANSWERED)
     assert search.sole_ticket is bad.ticket
 
 
@@ -203,7 +204,7 @@ def test_the_next_search_knows_what_one_search_found_out_about_an_object() -> No
     judged = Judged()
     while len(judged.refused) < 10:
         rows = numbers(first.ask())
-        if first.refused(refusal()):
+        if first.settle(refusal()):
             judged.refused += rows
     assert rows_of(second.ask()) == 1
 

@@ -12,6 +12,7 @@ their first request.
 from collections.abc import Sequence
 from itertools import takewhile
 
+from penstock.core.bad_rows.chance import Chance
 from penstock.core.bad_rows.cuts import (
     border_of_sizes,
     first_half,
@@ -22,10 +23,8 @@ from penstock.core.bad_rows.cuts import (
     smallest_first,
 )
 from penstock.core.bad_rows.suspicions import LOT, Suspicions
-from penstock.core.bad_rows.verdicts import LostRequests, Odds
+from penstock.core.bad_rows.verdicts import Kind, Losses, Outcome
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.rows.rejections import Rejection
-from penstock.errors import HungUp, NoAnswer, WorkerDied
 
 # Until a search has found this many bad rows, one request carries all its untested rows.
 RARE = 4
@@ -37,10 +36,8 @@ WHOLE_TRIES = 3
 
 
 class Search:
-    """Call `passed_over`, then `ask` for the next rows, send them, and report the outcome:
-    `answered`, `refused`, `smaller` or `overloaded`; if the rows were lost, `died`, `unanswered`,
-    `hung_up` or `broke`; if nothing is known of them, `again`. These methods return the rejected
-    blocks.
+    """Call `passed_over` until it returns nothing, `ask` for the next rows, send them, and `settle`
+    how the request ended.
     """
 
     def __init__(
@@ -62,12 +59,13 @@ class Search:
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
         self._were_others_first = False
-        # How many hang-ups came since this search last rejected a row because of them.
-        self.hang_ups = 0
+        # The failures since a row was last rejected. If no bad row was their cause, they were
+        # chance.
+        self._unexplained: dict[Chance, int] = {}
         # `rows`: how many rows were asked last. `failures`: how often the server failed since this
         # search last settled rows. `_overloads`: how often it was overloaded, in all.
         self.rows = self.failures = self._overloads = 0
-        self.losses = LostRequests()
+        self.losses = Losses()
         self.requests = 0  # how many requests this search has sent
 
     @property
@@ -85,11 +83,6 @@ class Search:
         )
 
     @property
-    def has_suspects(self) -> bool:
-        """Is it known that one of the asked rows is bad?"""
-        return bool(self._suspects)
-
-    @property
     def clears_small(self) -> bool:
         """Are the next rows small objects that were refused together with a much larger one?"""
         return self._border_cuts == BORDER_CUTS and border_of_sizes(self._suspects) > 0
@@ -102,22 +95,16 @@ class Search:
             return None
         return left[0].ticket
 
-    @property
-    def was_refused(self) -> bool:
-        """Were the rows that are asked now refused before, alone or among others?"""
-        return self._refusals > 0
-
     def add(self, blocks: Sequence[Block]) -> None:
         """Take over the rows of another search."""
         self._untested = [*self._untested, *blocks]
         self._grew = True
 
-    def give_up(self) -> list[Block]:
-        """End this search, and return its unsettled rows, which another search takes over."""
-        left = [*(self._lot[0] + self._lot[1] if self._lot else []), *self._suspects]
-        left += self._untested
-        self._suspects, self._untested, self._lot = [], [], None
-        return left
+    @property
+    def unsettled(self) -> list[Block]:
+        """The rows that are left, for another search to take over."""
+        lot = self._lot[0] + self._lot[1] if self._lot else []
+        return [*lot, *self._suspects, *self._untested]
 
     def passed_over(self, chance: float) -> list[Block]:
         """Reject and return the next rows of a sentenced object, unless `chance` has drawn one of
@@ -167,10 +154,73 @@ class Search:
         self.requests += bool(self._asked)
         return self._asked
 
-    def answered(self) -> None:
-        """The asked rows are settled, and their objects are no longer suspects."""
+    def settle(self, outcome: Outcome) -> list[Block]:
+        """How the request with the asked rows ended. Returns the rejected blocks."""
+        match outcome.kind:
+            case Kind.ANSWERED:
+                self._answered()
+            case Kind.REFUSED:
+                return self._refused(outcome)
+            case Kind.UNFORESEEN if self._refusals:
+                return self._refused(outcome)
+            case Kind.UNFORESEEN:
+                self._refusals += 1
+                self._put_back()
+            case Kind.TOO_MANY:
+                self._divide()
+            case Kind.BUSY:
+                self.failures += 1
+                self._overloads += 1
+                if self._overloads >= WHOLE_TRIES and self.rows > 1:
+                    self._divide()
+                else:
+                    self._put_back()
+            case Kind.NOTHING | Kind.CHANCE:
+                self.failures += 1
+                self._put_back()
+                if outcome.kind is Kind.CHANCE:
+                    self.losses.forgive()
+            case _:
+                return self._lost(outcome)
+        return []
+
+    def _lost(self, outcome: Outcome) -> list[Block]:
+        """The rows may be the cause, or the server."""
+        self.failures += 1
+        if outcome.chance is not None:
+            failures = self._unexplained.get(outcome.chance, 0)
+            self._unexplained[outcome.chance] = failures + 1
+        elif outcome.kind is Kind.DIED:
+            # The server hung up because it was going away.
+            self._unexplained.clear()
+        if outcome.kind is Kind.HUNG_UP and not outcome.has_control and self._others_first():
+            return []
+        if self.losses.add(outcome, is_alone=self.rows == 1):
+            return self._refused(outcome)
+        self._refusals += outcome.kind is Kind.DOUBTED
+        self._put_back()
+        return []
+
+    def _others_first(self) -> bool:
+        """A lone row was lost, and no other row was ever answered: ask the other suspects before it
+        is asked again. One of them may be answered, and so show that the server works. False if
+        there are none, or if that was tried.
+        """
+        is_possible = self.rows == 1 and self._is_halving and bool(self._suspects)
+        if self._were_others_first or not is_possible:
+            return False
+        self._were_others_first = True
+        self._suspects = [*self._suspects, *self._asked]
+        self.losses.forgive()
+        return True
+
+    def _answered(self) -> None:
         self._suspicions.answered(self._asked)
-        self._settle()
+        self._end_losses()
+        if not self._suspects:
+            for chance, failures in self._unexplained.items():
+                chance.explains(failures)
+            self._unexplained.clear()
         if self._lot is not None:
             self._untested = self._lot[1] + self._untested
             self._lot = None
@@ -180,12 +230,13 @@ class Search:
             # again.
             self._group_rows *= 2
 
-    def refused(self, why: Rejection) -> list[Block]:
+    def _refused(self, outcome: Outcome) -> list[Block]:
         """One of the asked rows is bad. If only one row was asked, it is rejected, together with
         the rows on whose behalf it was asked.
         """
         self._suspicions.refused(self._asked)
         self._refusals += 1
+        attempts = self.losses.count or self._refusals
         self.losses.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
@@ -194,7 +245,8 @@ class Search:
         self._suspects = smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:
             return []
-        trial = self._suspicions.reject(self._asked[0], why._replace(attempts=self._refusals))
+        why = outcome.rejection(attempts)._replace(attempts=self._refusals)
+        trial = self._suspicions.reject(self._asked[0], why)
         rejected = self._asked
         if self._lot is not None:
             if trial.is_sentenced:
@@ -204,72 +256,16 @@ class Search:
                 self._untested = self._lot[1] + self._untested
             self._lot = None
         self._refusals = 0
-        self._settle()
+        self._unexplained.clear()
+        self._end_losses()
         self._found += 1
         if self._found > RARE:
             # With this size a group has one bad row on average.
             self._group_rows = max(1, self._settled_rows // self._found)
         return rejected
 
-    def died(self, error: WorkerDied, after_s: float) -> list[Block]:
-        """The server's worker process died, `after_s` seconds after the rows were sent."""
-        return self._lost(error, is_refusal=self.losses.died(self.rows, after_s))
-
-    def unanswered(
-        self, error: NoAnswer, heard: int, after_s: float, odds: Odds | None
-    ) -> list[Block]:
-        """The rows got no answer. See `LostRequests.unanswered`."""
-        self.hang_ups += isinstance(error, HungUp)
-        is_refusal = self.losses.unanswered(self.rows, heard, after_s, odds)
-        if rejected := self._lost(error, is_refusal=is_refusal):
-            self.hang_ups = 0
-        return rejected
-
-    def hung_up(self, error: HungUp, odds: Odds, *, gone_after_s: float | None) -> list[Block]:
-        """The server hung up, because of these rows or by chance. `gone_after_s`: the time from the
-        sending of the rows until the server was gone; None: the server was not gone.
-        """
-        self.hang_ups += 1
-        is_refusal = self.losses.hung_up(self.rows, odds)
-        if gone_after_s is not None and not is_refusal:
-            self.losses.server_was_gone(gone_after_s)
-        if rejected := self._lost(error, is_refusal=is_refusal):
-            self.hang_ups = 0
-        return rejected
-
-    def doubted(self, odds: Odds, *, has_control: bool) -> bool:
-        """The rows were refused without a reason. Returns True if the rows are to blame, so that
-        `refused` is called next; otherwise they are asked again.
-        """
-        if self.losses.doubted(self.rows, odds, has_control=has_control):
-            return True
-        self._refusals += 1
-        self.again()
-        return False
-
-    def broke(self, error: WorkerDied | NoAnswer) -> list[Block]:
-        """The connection broke while one row above the usual size limit was sent, and the server
-        was healthy right after. So the row may be too large.
-        """
-        if not self.losses.broke():
-            self.again()
-            return []
-        message = f"the model server hangs up on this row, and answers others: {error}"
-        return self.refused(Rejection("too_large", message, "predict"))
-
-    def _lost(self, error: WorkerDied | NoAnswer, *, is_refusal: bool) -> list[Block]:
-        if is_refusal:
-            self.failures += 1
-            return self.refused(self.losses.why(error))
-        self.again()
-        return []
-
-    def again(self) -> None:
-        """The outcome tells nothing about the asked rows, so they are asked again."""
-        self.failures += 1
-        self._put_back()
-
     def _put_back(self) -> None:
+        """The asked rows are asked again."""
         if self._lot is not None:
             return
         if self._is_halving:
@@ -277,41 +273,14 @@ class Search:
         else:
             self._untested = self._asked + self._untested
 
-    def others_first(self) -> bool:
-        """The asked row was lost, and no other row was ever answered: ask the other suspects before
-        it is asked again. One of them may be answered, and so show that the server works. False if
-        there are none, or if that was tried.
-        """
-        if self._were_others_first or not self._is_halving or not self._suspects:
-            return False
-        self._were_others_first = True
-        self._suspects = [*self._suspects, *self._asked]
-        self.losses.forgive()
-        return True
-
-    def asked_again(self) -> None:
-        """An unforeseen exception came, perhaps by chance, so the row is asked once more."""
-        self._refusals += 1
-        self._put_back()
-
-    def overloaded(self) -> None:
-        """The server said that it has too much to do. Some servers say this of any request above
-        their limit. Therefore the request is cut after some tries.
-        """
-        self.failures += 1
-        self._overloads += 1
-        if self._overloads >= WHOLE_TRIES and self.rows > 1:
-            self.smaller()
-        else:
-            self._put_back()
-
-    def smaller(self) -> None:
+    def _divide(self) -> None:
         """The rows were too many for one request, but each of them may be good."""
         self._untested = self._asked + self._suspects + self._untested
         self._suspects = []
         self._group_rows = max(1, self.rows // 2)
 
-    def _settle(self) -> None:
+    def _end_losses(self) -> None:
+        """The server works: it answered the asked rows, or refused one of them."""
         self._settled_rows += self.rows
         self.failures = 0
         self.losses.forgive()

@@ -24,12 +24,11 @@ from penstock.adapters.model_servers.protocols import (
 )
 from penstock.adapters.model_servers.refusals import excerpt
 from penstock.adapters.stores.choice import open_objects
-from penstock.asking.model_calls import canary_of
+from penstock.asking.model_calls import ask_model, canary_of
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.stream_keys import StreamNames, streams_of
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
-from penstock.failures.outage import ask_model
 from penstock.formats.base.reading import decoded
 from penstock.formats.registry import claim_of
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
