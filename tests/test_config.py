@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.commands.root import cli
-from penstock.commands.run_rekey_scenes import say_start
+from penstock.commands.run import say_start
 from penstock.config import MASK, load, resolve
 from penstock.config.marks import Secret
 from penstock.config.secrets import mask, secrets

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from penstock.commands.demo_and_bench import bench
+from penstock.commands.bench import bench
 from penstock.tools.bench.distance import Relayed, Slow, Way, wait_s
 
 # Starts a relay and is gone, as a bench that is killed.

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from penstock.commands.topics_and_produce import schema
+from penstock.commands.schema import schema
 from penstock.messages.json_schemas import FOLDER, SUFFIX, documents
 
 

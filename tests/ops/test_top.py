@@ -11,7 +11,7 @@ from rich.console import Console
 from penstock import config
 from penstock.adapters.http import running_worker
 from penstock.adapters.http.running_worker import page_of, status_of
-from penstock.commands.watch_progress_top_trace import status_now
+from penstock.commands.top import status_now
 from penstock.errors import Fatal, Unreachable
 from penstock.ops.http_server import as_json, serving
 from penstock.ops.top_table import render

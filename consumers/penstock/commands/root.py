@@ -13,16 +13,28 @@ from typing import NoReturn
 import click
 
 from penstock import logs
+from penstock.commands.bench import bench
 from penstock.commands.common_options import Context, say
-from penstock.commands.config_lint_doctor import doctor, lint, route, show_config
-from penstock.commands.demo_and_bench import bench, demo
+from penstock.commands.compare import compare
+from penstock.commands.config import show_config
+from penstock.commands.demo import demo
 from penstock.commands.dlq import dlq
+from penstock.commands.doctor import doctor
+from penstock.commands.lint import lint
 from penstock.commands.predict import predict
+from penstock.commands.produce import produce
+from penstock.commands.progress import progress
+from penstock.commands.rekey import rekey
 from penstock.commands.replay import replay
-from penstock.commands.run_rekey_scenes import rekey, run, scenes
-from penstock.commands.topics_and_produce import produce, schema, topics
-from penstock.commands.verify_and_compare import compare, verify
-from penstock.commands.watch_progress_top_trace import progress, top, trace, watch
+from penstock.commands.route import route
+from penstock.commands.run import run
+from penstock.commands.scenes import scenes
+from penstock.commands.schema import schema
+from penstock.commands.top import top
+from penstock.commands.topics import topics
+from penstock.commands.trace import trace
+from penstock.commands.verify import verify
+from penstock.commands.watch import watch
 from penstock.errors import (
     EXIT_DONE,
     EXIT_FATAL,

@@ -1,6 +1,4 @@
-"""`penstock run`, `rekey` and `scenes`: the commands that join a group. `run` starts a worker, or
-several workers under one supervisor.
-"""
+"""TODO."""
 
 import logging
 import os
@@ -201,25 +199,3 @@ def _other_models(cfg: config.Config) -> Iterator[str]:
         yield f"routes: {routes_of(cfg)}"
     if shadow is not None:
         yield f"shadow {shadow.model}, asked {shadow.percent:g} %"
-
-
-@click.command()
-@common
-def rekey(context: Context) -> None:
-    """Pass the messages of the input topics on to the topic kafka.rekey, keyed by stream, exactly
-    once. SIGTERM and Ctrl-C leave the group.
-    """
-    from penstock.worker.rekey import run_rekey
-
-    run_async(run_rekey(context.resolve().config))
-
-
-@click.command()
-@common
-def scenes(context: Context) -> None:
-    """Run one scenes worker. It makes scenes from predictions: one record for each instant of a
-    site. SIGTERM and Ctrl-C leave the group.
-    """
-    from penstock.scenes.start import run_scenes
-
-    run_async(run_scenes(context.load()))

@@ -1,7 +1,4 @@
-"""The commands that a user needs before a worker runs: `penstock topics create` makes the missing
-topics, `schema` prints the form of the messages, and `produce` announces objects that are in the
-store.
-"""
+"""TODO."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
@@ -25,57 +22,6 @@ from penstock.terminal_text import bar
 
 if TYPE_CHECKING:
     from penstock.tools.jobs.produce import Produced, Stream
-
-
-@click.group()
-def topics() -> None:
-    """The topics of the configuration."""
-
-
-@topics.command()
-@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
-@click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--scenes", "of_scenes", is_flag=True, help="Those of penstock scenes instead.")
-@common
-def create(context: Context, partitions: int, replication: int, of_scenes: bool) -> None:
-    """Create those of the input, output and dead-letter topics that are missing."""
-    from penstock.adapters.kafka.topics import TopicShape, create_topics, partition_counts
-
-    cfg = context.resolve().config
-
-    async def work() -> None:
-        if of_scenes:
-            from penstock.scenes.start import create_scenes_topics
-
-            for topic, outcome in await create_scenes_topics(cfg, partitions, replication):
-                click.echo(f"{topic}: {outcome}")
-            return
-        made = await create_topics(cfg.kafka, cfg.topics, TopicShape(partitions, replication))
-        were_there = [topic for topic, outcome in made if outcome != "created"]
-        counts = await partition_counts(cfg.kafka, were_there) if were_there else {}
-        for topic, outcome in made:
-            count = counts.get(topic, partitions)
-            others = "" if count == partitions else f", and keeps its {count} partitions"
-            click.echo(f"{topic}: {outcome}{others}")
-
-    run_async(work())
-
-
-@click.command()
-@click.argument("name", required=False)
-def schema(name: str | None) -> None:
-    """Print the JSON Schema NAME, such as "reference" or "prediction". Without NAME, print the
-    names of all schemas, one a line.
-    """
-    from penstock.messages.json_schemas import SUFFIX, documents, text
-
-    known = {file.removesuffix(SUFFIX): document for file, document in documents().items()}
-    if name is None:
-        click.echo("\n".join(known))
-    elif (document := known.get(name.removesuffix(SUFFIX))) is not None:
-        click.echo(text(document), nl=False)
-    else:
-        raise click.ClickException(f"there is no schema {name!r}; there are {', '.join(known)}")
 
 
 # At most this many streams are listed, so that they fit on a screen.

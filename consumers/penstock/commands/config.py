@@ -1,0 +1,129 @@
+"""TODO."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock import config
+from penstock.commands.common_options import Context, common
+from penstock.config.starter import Answers, starter
+from penstock.errors import usage
+
+DEFAULT = "default"
+# The file that `--init` writes, unless --config names another one.
+FILE: Final = Path("penstock.toml")
+QUESTIONS: Final[Mapping[str, str]] = {
+    "kafka": "Kafka: servers and topic of the references, SERVER:PORT/TOPIC",
+    "store": "Objects: s3://BUCKET, http://HOST:PORT/BUCKET (MinIO, Ceph), gs://, az://, file:///",
+    "model": "Model: its URL, and the protocol where the URL does not tell it",
+    "rows": "Rows: format (auto, csv, parquet, ...), or of cameras: pictures, films, or both; and "
+    "request (json, float32, bytes, b64, ...)",
+}
+
+
+def _answering(command: Any) -> Any:
+    for name, question in reversed(list(QUESTIONS.items())):
+        command = click.option(f"--{name}", metavar="ANSWER", help=f"With --init. {question}")(
+            command
+        )
+    return command
+
+
+@click.command(name="config")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
+@click.option("--init", is_flag=True, help="Write a first, commented file instead (penstock.toml).")
+@_answering
+@common
+def show_config(context: Context, /, schema: bool, init: bool, **given: str | None) -> None:
+    """Print the resolved configuration, with secrets masked, and where each value comes from. On a
+    terminal this is a table, elsewhere JSON with the places under "sources". If a worker would
+    refuse the values, the worker's error follows them, and the exit code is 2.
+    """
+    if init:
+        begin(context.path, given)
+        return
+    if any(given.values()):
+        raise click.UsageError(f"--{next(filter(given.get, given))} is for --init")
+    if schema:
+        click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
+        return
+    resolved = context.resolve()
+    sections = resolved.config.sections()
+    sources = {
+        _name(section, key): resolved.sources.get(f"{section}.{key}", DEFAULT)
+        for section, keys in sections.items()
+        for key in keys
+    }
+    console = Console()
+    if console.is_terminal:
+        console.print(_table(sections, sources))
+    else:
+        document = {**resolved.config.masked(), "sources": sources}
+        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    # This import loads every client, which takes time. So it stands here, after the configuration
+    # was printed.
+    from penstock.tools.lint.check import refused
+
+    config.check_files(resolved.config, resolved.sources)
+    for error in refused(resolved.config):
+        raise error
+
+
+def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for section, keys in shown.items():
+        for key, value in keys.items():
+            source = sources[_name(section, key)]
+            style = "dim" if source == DEFAULT else ""
+            table.add_row(_name(section, key), Text(_text(value), style), Text(source, style))
+    return table
+
+
+def _name(section: str, key: str) -> str:
+    """The full name of a key. The key `region` belongs to no section, so its section is empty."""
+    return f"{section}.{key}" if section else key
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else orjson.dumps(value).decode()
+
+
+def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
+    """Write the first configuration file. `given`: the answers from options. On a terminal the user
+    is asked for the other answers; without a terminal their defaults are taken.
+    """
+    # This import loads every client. It stands here, so that a command without `--init` need not
+    # wait for it.
+    from penstock.tools.lint.check import lint
+
+    path = path or FILE
+    if path.exists():
+        raise usage(f"{path} is there already; name another by --config")
+    answers = Answers(**{name: given[name] or _ask(name) for name in QUESTIONS})
+    text = starter(answers)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise usage(f"{path}: {error.strerror}; name another file by --config") from None
+    if found := lint(path, {}, ()):
+        path.unlink()
+        raise usage("\n".join(str(one) for one in found))
+    click.echo(f"{path} is written. Next: penstock doctor --config {path}")
+
+
+def _ask(name: str) -> str:
+    default = Answers._field_defaults[name]
+    if not sys.stdin.isatty():
+        return str(default)
+    return str(click.prompt(QUESTIONS[name], default=default))

@@ -1,0 +1,77 @@
+"""TODO."""
+
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from penstock.commands.common_options import Context, common, run_async, say
+
+if TYPE_CHECKING:
+    from penstock.messages.command_json import Progress
+
+
+# With --watch, the time between two pictures of the progress.
+PROGRESS_EVERY_S = 2.0
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Again every two seconds, until all is answered.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object per line.")
+@common
+def progress(context: Context, watch: bool, as_json: bool) -> None:
+    """Show how many references are announced, answered and left; how fast they are answered, and
+    how long the rest will take; and which errors there were. Asks only the topics and the group.
+    Takes five seconds.
+    """
+    from penstock.tools.jobs.progress import progress as follow
+
+    cfg = context.load(quiet=True)
+
+    async def work() -> None:
+        async with aclosing(follow(cfg, every_s=PROGRESS_EVERY_S)) as found:
+            async for one in found:
+                if as_json:
+                    click.echo(msgspec.json.encode(one))
+                else:
+                    say("\n".join(_progress_lines(one)))
+                if not watch:
+                    return
+
+    run_async(work())
+
+
+def _progress_lines(found: "Progress") -> Iterator[str]:
+    from penstock.terminal_text import utc
+
+    share = found.answered / found.references if found.references else 1.0
+    job = "" if found.begun_ms is None else f" of the job begun {utc(found.begun_ms)} UTC"
+    yield (
+        f"{found.references:,} references{job}: {found.answered:,} answered "
+        f"({100 * share:.1f} %), {found.left:,} left"
+    )
+    since = "" if found.average is None else f", {found.average:,.0f} since it began"
+    if found.left:
+        how_long = (
+            "nothing moves" if found.left_s is None else f"about {_duration(found.left_s)} left"
+        )
+        yield f"{found.rate:,.0f} a second now{since}: {how_long}"
+    if found.errors is None:
+        yield "answered by errors: too many to be counted here; see penstock dlq list"
+    elif found.answered_by_errors:
+        codes = ", ".join(f"{code} {count:,}" for code, count in found.errors.items())
+        yield f"answered by errors: {found.answered_by_errors:,} ({codes})"
+    for line in found.stopped:
+        yield (
+            f"line stopped at {line.topic}/{line.partition}/{line.offset}: see penstock dlq list"
+        )
+
+
+def _duration(seconds: float) -> str:
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {left} s" if minutes else f"{left} s"

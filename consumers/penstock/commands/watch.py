@@ -1,0 +1,70 @@
+"""TODO."""
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.commands.common_options import Context, When, common, run_async
+
+if TYPE_CHECKING:
+    from penstock.tools.verify.answers.watch import Answer
+
+
+# After Ctrl-C a request to Kafka may take this long to end.
+LEAVE_S = 10.0
+
+
+@click.command()
+@click.option("--stream", "streams", multiple=True, metavar="GLOB", help="Stream; may be repeated.")
+@click.option("--errors", is_flag=True, help="Only answers without a prediction.")
+@click.option(
+    "--since", type=When(), help="From then on: an age like 10m, ISO-8601; else from now."
+)
+@click.option("--until-now", is_flag=True, help="With --since: end at the newest answer.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object per line.")
+@common
+def watch(
+    context: Context,
+    streams: tuple[str, ...],
+    errors: bool,
+    since: int | None,
+    until_now: bool,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Show answers as they come on the output topic, one a line: the time (UTC), the stream, the
+    id, the content, and how long after its message the answer came. No worker notices the watching.
+    Ctrl-C ends it.
+    """
+    from penstock.process.signals import StopSignal
+    from penstock.tools.verify.answers.watch import Wanted
+    from penstock.tools.verify.answers.watch import watch as follow
+
+    if until_now and since is None:
+        raise click.UsageError("--until-now needs --since: from when on?")
+    cfg = context.load(quiet=True)
+    wanted = Wanted(streams, errors=errors)
+
+    async def work() -> None:
+        left = limit
+        async with aclosing(follow(cfg, wanted, since, until_now=until_now)) as found:
+            async for answers in found:
+                shown = answers[:left]
+                lines = [
+                    answer.json.decode() if as_json else _answer_line(answer) for answer in shown
+                ]
+                click.echo("\n".join(lines))
+                if left is not None and (left := left - len(shown)) == 0:
+                    return
+
+    async def until_asked_to_end() -> None:
+        with StopSignal(LEAVE_S):
+            await work()
+
+    run_async(until_asked_to_end())
+
+
+def _answer_line(answer: "Answer") -> str:
+    return click.style(answer.line, fg="red") if answer.record.error else answer.line
