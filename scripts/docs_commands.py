@@ -31,10 +31,18 @@ def page() -> str:
     return "\n".join(["# Commands\n", *head, *(_section(*each) for each in commands(cli))])
 
 
+def below(group: click.Group) -> dict[str, click.Command]:
+    context = click.Context(group)
+    inner = {
+        name: group.get_command(context, name) for name in sorted(group.list_commands(context))
+    }
+    return {name: command for name, command in inner.items() if command is not None}
+
+
 def commands(command: click.Command, name: str = "penstock") -> Iterator[tuple[str, click.Command]]:
     """All commands that are no groups, with their full names, in the order of their names."""
     if isinstance(command, click.Group):
-        for inner_name, inner in sorted(command.commands.items()):
+        for inner_name, inner in below(command).items():
             yield from commands(inner, f"{name} {inner_name}")
     else:
         yield name, command

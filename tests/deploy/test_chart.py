@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -160,7 +161,9 @@ def test_the_variables_are_keys_of_the_configuration(name: str) -> None:
 def test_the_arguments_are_options_of_the_command(name: str) -> None:
     for pod in pods(name).values():
         command, *arguments = pod["containers"][0]["args"]
-        known = {one for parameter in cli.commands[command].params for one in parameter.opts}
+        of_command = cli.get_command(click.Context(cli), command)
+        assert of_command is not None
+        known = {one for parameter in of_command.params for one in parameter.opts}
         assert {one for one in arguments if one.startswith("--")} <= known
 
 

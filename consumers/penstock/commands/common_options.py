@@ -1,26 +1,28 @@
-"""What commands share: loading the configuration, common options and the types of their values, a
-progress bar, and running asynchronous work.
+"""What commands share: the common options and the types of their values, loading the configuration,
+a progress bar, and running asynchronous work.
 
-Rule: progress is shown only on a terminal, and on standard error, because standard output is for
-results. Owner: the commands.
+Rule: `penstock --help` imports this file, so it loads no more than `click`; what a command's work
+needs is imported where it is used. Progress is shown only on a terminal, and on standard error,
+because standard output is for results.
 """
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from msgspec.structs import replace
-from rich.console import Console
 
-from penstock import config, logs
 from penstock.errors import first_cause
 from penstock.terminal_text import bar, escaped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.config import Config, Resolved
 
 WIDE_COLUMNS = 200
 MODEL_HELP = (
@@ -38,17 +40,19 @@ class Context:
         self.path: Path | None = None
         self.debug = False
 
-    def load(self, *, quiet: bool = False) -> config.Config:
+    def load(self, *, quiet: bool = False) -> "Config":
         """The configuration as the worker uses it: if there is a rekeyer, the worker reads the
         rekeyer's output. `quiet`: log only warnings and errors, because other lines would disturb
         the command's output.
         """
         return self.resolve(quiet=quiet).config.after_rekey()
 
-    def resolve(self, *, quiet: bool = False) -> config.Resolved:
+    def resolve(self, *, quiet: bool = False) -> "Resolved":
         """The configuration as it was written, before `after_rekey`, with the place where each
         value comes from.
         """
+        from penstock import config, logs
+
         resolved = config.resolve(self.path)
         cfg = resolved.config
         level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
@@ -94,8 +98,10 @@ time_from_key = click.option(
 )
 
 
-def timed(cfg: config.Config, pattern: str | None) -> config.Config:
+def timed(cfg: "Config", pattern: str | None) -> "Config":
     """The configuration with the pattern of `--time-from`, if there is one."""
+    from msgspec.structs import replace
+
     from penstock.settings.inputs import time_from
 
     if pattern is not None:
@@ -114,10 +120,12 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def wide_console() -> Console:
+def wide_console() -> "Console":
     """A console for tables. If the output is not a terminal, the console is wide enough for long
     names.
     """
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal else Console(width=WIDE_COLUMNS)
 
@@ -133,6 +141,8 @@ def run_async(work: Coroutine[Any, Any, None]) -> None:
     """Run the work to its end. If it raises an exception group, raise only the failure that caused
     the others.
     """
+    import asyncio
+
     try:
         asyncio.run(work)
     except BaseExceptionGroup as group:

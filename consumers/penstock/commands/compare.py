@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock compare`: does a shadow model give the same answers as the live one?"""
 
 import click
 

@@ -1,4 +1,7 @@
-"""TODO."""
+"""`penstock config`: the values in force, each with its place; with `--init`, a first file.
+
+Rule: `--init` never overwrites a file, and `lint` finds nothing wrong in the file that it writes.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -12,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock import config
 from penstock.commands.common_options import Context, common
+from penstock.config import Config, check_files
 from penstock.config.starter import Answers, starter
 from penstock.errors import usage
 
@@ -37,12 +40,12 @@ def _answering(command: Any) -> Any:
     return command
 
 
-@click.command(name="config")
+@click.command()
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
 @click.option("--init", is_flag=True, help="Write a first, commented file instead (penstock.toml).")
 @_answering
 @common
-def show_config(context: Context, /, schema: bool, init: bool, **given: str | None) -> None:
+def config(context: Context, /, schema: bool, init: bool, **given: str | None) -> None:
     """Print the resolved configuration, with secrets masked, and where each value comes from. On a
     terminal this is a table, elsewhere JSON with the places under "sources". If a worker would
     refuse the values, the worker's error follows them, and the exit code is 2.
@@ -53,7 +56,7 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     if any(given.values()):
         raise click.UsageError(f"--{next(filter(given.get, given))} is for --init")
     if schema:
-        click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
+        click.echo(orjson.dumps(msgspec.json.schema(Config), option=orjson.OPT_INDENT_2))
         return
     resolved = context.resolve()
     sections = resolved.config.sections()
@@ -72,7 +75,7 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     # was printed.
     from penstock.tools.lint.check import refused
 
-    config.check_files(resolved.config, resolved.sources)
+    check_files(resolved.config, resolved.sources)
     for error in refused(resolved.config):
         raise error
 

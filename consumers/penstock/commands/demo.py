@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock demo`: a worker's whole job, by default on embedded services."""
 
 import click
 

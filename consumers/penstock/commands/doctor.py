@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock doctor`: asks all that a worker needs, and says how to mend what is wrong."""
 
 import os
 

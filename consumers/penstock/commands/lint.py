@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock lint`: what is wrong in a configuration, asked without any service."""
 
 import os
 from pathlib import Path

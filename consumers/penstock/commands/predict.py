@@ -1,9 +1,8 @@
-"""`penstock predict`: answers the rows of objects without Kafka. Its last line tells the number of
-rows, the number of errors, and the time.
+"""`penstock predict`: answers the rows of objects without Kafka.
 
 Rule: a file of results is complete or not written at all. Of each record, only the fields that are
 counted are decoded. If no row was read at all, the exit code tells why: it is one of the codes of a
-failed start. Owner: the command.
+failed start.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock produce`: announces objects that are in the store."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager

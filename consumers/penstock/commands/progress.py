@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock progress`: how far a group is."""
 
 from collections.abc import Iterator
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock rekey`: passes messages on, keyed by stream."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`penstock replay`: answers earlier messages again, while the live group goes on with its work."""
+"""`penstock replay`: answers earlier messages again beside the live group."""
 
 import os
 import sys

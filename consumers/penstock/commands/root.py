@@ -1,40 +1,19 @@
 """The `penstock` command itself: takes the arguments, runs a command, and returns the exit code.
-`cli` loads it.
 
 Rule: an error is printed in one to three lines for people. Its traceback is printed only with
-`--debug`, or if the exception is unexpected. Owner: the process.
+`--debug`, or if the exception is unexpected.
 """
 
 import io
 import sys
 import traceback
-from typing import NoReturn
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final, NoReturn
 
 import click
 
-from penstock import logs
-from penstock.commands.bench import bench
 from penstock.commands.common_options import Context, say
-from penstock.commands.compare import compare
-from penstock.commands.config import show_config
-from penstock.commands.demo import demo
-from penstock.commands.dlq import dlq
-from penstock.commands.doctor import doctor
-from penstock.commands.lint import lint
-from penstock.commands.predict import predict
-from penstock.commands.produce import produce
-from penstock.commands.progress import progress
-from penstock.commands.rekey import rekey
-from penstock.commands.replay import replay
-from penstock.commands.route import route
-from penstock.commands.run import run
-from penstock.commands.scenes import scenes
-from penstock.commands.schema import schema
-from penstock.commands.top import top
-from penstock.commands.topics import topics
-from penstock.commands.trace import trace
-from penstock.commands.verify import verify
-from penstock.commands.watch import watch
 from penstock.errors import (
     EXIT_DONE,
     EXIT_FATAL,
@@ -49,8 +28,53 @@ from penstock.process.hidden_memory import hide_memory
 from penstock.process.small_memory import keep_heap_small
 from penstock.terminal_text import escaped
 
+# Each command is the function of its name in the file of its name, with what `--help` says of it.
+COMMANDS: Final[Mapping[str, str]] = {
+    "bench": "Measure a worker on real services of this machine.",
+    "compare": "Show how far a shadow agrees with the live model.",
+    "config": "Print the configuration and where each value comes from.",
+    "demo": "Show the whole job on this machine, with a proof at its end.",
+    "dlq": "Dead letters: look at them, send them back.",
+    "doctor": "Check all that a worker needs; say how to mend what is wrong.",
+    "lint": "Check a configuration without any service.",
+    "predict": "Predict the rows of objects without Kafka.",
+    "produce": "Announce objects that are in the store.",
+    "progress": "Show how much is announced, answered and left.",
+    "rekey": "Pass the input on to another topic, keyed by stream.",
+    "replay": "Answer again the messages of a span of time.",
+    "route": "Show which model answers which stream.",
+    "run": "Run a worker: consume, fetch, batch, predict, publish, commit.",
+    "scenes": "Run a scenes worker: one record for each instant of a site.",
+    "schema": "Print the JSON Schema of a message.",
+    "top": "Show what a running worker does, and what is wrong with it.",
+    "topics": "Create the topics of the configuration.",
+    "trace": "Show all that the topics hold about one answer or scene.",
+    "verify": "Prove from the topics that order was kept and nothing lost.",
+    "watch": "Show answers as they come on the output topic.",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+class Commands(click.Group):
+    """Imports a command's file when the command is asked for: `penstock --help` waits for none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"penstock.commands.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name=DISTRIBUTION, prog_name="penstock")
 @click.option(process_end.END_WITH_PARENT, is_flag=True, hidden=True)
 @click.pass_context
@@ -59,13 +83,6 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
     ctx.ensure_object(Context)
     if end_with_parent:
         process_end.end_with_parent()
-
-
-for command in (
-    demo, run, rekey, predict, produce, progress, verify, watch, top, trace, scenes, dlq, topics,
-    doctor, lint, bench, show_config, schema, route, compare, replay,
-):  # fmt: skip
-    cli.add_command(command)
 
 
 def main() -> NoReturn:
@@ -82,7 +99,7 @@ def main() -> NoReturn:
         code = 130
     except PenstockError as error:
         text = traceback.format_exc() if context.debug else f"penstock: {error}\n"
-        click.echo(escaped(logs.redacted(text)), err=True, nl=False)
+        click.echo(escaped(_redacted(text)), err=True, nl=False)
         code = _exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -92,10 +109,16 @@ def main() -> NoReturn:
         code = EXIT_DONE  # the reader of our output, such as `head`, has ended
         sys.stdout = io.StringIO()
     except BaseException as error:  # nobody else would report it
-        said = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
-        say(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
+        plea = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
+        say(_redacted(f"{traceback.format_exc()}{plea}"), err=True)
         code = EXIT_FATAL
     process_end.leave(code)
+
+
+def _redacted(text: str) -> str:
+    from penstock import logs
+
+    return logs.redacted(text)
 
 
 def _exit_code(error: PenstockError) -> int:

@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock route`: which model answers which stream; new routes for a running worker."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock run`: a worker, or several workers under one supervisor."""
 
 import logging
 import os

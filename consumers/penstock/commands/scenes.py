@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock scenes`: one picture of many streams."""
 
 import click
 

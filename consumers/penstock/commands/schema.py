@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock schema`: the form of the messages."""
 
 import click
 

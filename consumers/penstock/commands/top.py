@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock top`: the state of a running worker."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any

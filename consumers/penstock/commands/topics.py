@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock topics create`: the topics that are missing."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock trace`: all that the topics hold about one answer or one scene."""
 
 import click
 import msgspec

@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock verify`: were all references answered, in order, and how often?"""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""`penstock watch`: answers as they come."""
 
 from contextlib import aclosing
 from typing import TYPE_CHECKING

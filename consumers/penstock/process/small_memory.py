@@ -7,7 +7,6 @@ start of the process.
 
 import ctypes
 import sys
-from importlib.metadata import entry_points
 from typing import Final
 
 # Options of mallopt(3) and their values: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, the
@@ -61,6 +60,8 @@ def without_pandas() -> None:
     not try again if that fails. We do not need pandas, so make the first array while pandas cannot
     be imported.
     """
+    from importlib.metadata import entry_points  # noqa: PLC0415 (it takes half the time of `penstock --help`)
+
     import pyarrow as pa  # noqa: PLC0415 (large, and this module is imported at each start)
 
     if any(group.startswith(_PLUGINS) for group in entry_points().groups):
