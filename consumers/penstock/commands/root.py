@@ -62,7 +62,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return super().get_command(ctx, cmd_name)
         command = getattr(import_module(f"penstock.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
