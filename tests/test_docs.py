@@ -24,7 +24,7 @@ from penstock.messages.codec import decode
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_head, decode_prediction
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
-from penstock.ops.processes.members_page import serve_members
+from penstock.ops.members_page import serve_members
 from penstock.telemetry.recent import TimeSpent
 from penstock.telemetry.worker import Telemetry
 from scripts import docs_commands

@@ -46,14 +46,14 @@ CONFIGURED = {
     "consumers/penstock/core/routing/store_choice.py",
     "consumers/penstock/core/routing/model_routes.py",
     "consumers/penstock/settings/inputs.py",
-    "consumers/penstock/tools/lint/contradictions.py",
+    "consumers/penstock/tools/lint/check.py",
     "consumers/penstock/logs.py",
     "consumers/penstock/ops/page/live_page.py",
     "consumers/penstock/tools/replay/worker_settings.py",
     "consumers/penstock/scenes/settings.py",
     "consumers/penstock/scenes/core/rules.py",
     "consumers/penstock/stages/intake.py",
-    "consumers/penstock/tools/verify/answers/watch.py",
+    "consumers/penstock/tools/verify/watch.py",
 }
 WAYS = {"match": "match", "fullmatch": "fullmatch"}
 _BUILDERS = {

@@ -139,7 +139,7 @@ def test_the_help_of_predict_names_every_request() -> None:
 def asked(made: object, monkeypatch: pytest.MonkeyPatch) -> requests.Body:
     """What the adapters get of a user's request that makes this."""
     theirs = requests.RequestForm("theirs", "json", lambda _: made)  # type: ignore[arg-type, return-value]
-    monkeypatch.setattr("penstock.packages.entry_points", lambda group: [Entry(theirs)])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry(theirs)])
     requests.known.cache_clear()
     plugins.cache_clear()
     try:

@@ -19,7 +19,7 @@ from penstock.commands.replay import replaying
 from penstock.messages.prediction import decode_prediction
 from penstock.terminal_text import escaped, predict_bar
 from penstock.tools.replay.pacing import Look
-from penstock.tools.verify.answers.watch import Answer
+from penstock.tools.verify.watch import Answer
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 

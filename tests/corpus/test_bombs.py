@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.archives.compression import Expansion
 from penstock.formats.archives.tar import TarParser
-from penstock.formats.archives.unpacking import GzipParser
+from penstock.formats.archives.unpacking import Expansion, GzipParser
 from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.tools.simulation.virtual_time import virtual_time

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from penstock import config
 from penstock.adapters.kafka.follower import Bite
 from penstock.ports import Commit
-from penstock.tools.demo.onlooker import Onlooker
+from penstock.tools.demo.job import Onlooker
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.verify.topics import Entry, Topics
 

@@ -1,7 +1,7 @@
 """What the doctor says of services that are far away."""
 
 from penstock.config import Config, Model, Objects, Window
-from penstock.tools.doctor.distance import permitted
+from penstock.tools.doctor.examine import permitted
 
 
 def test_what_the_settings_permit_follows_from_the_times_of_answers() -> None:

@@ -10,7 +10,7 @@ from penstock import config
 from penstock.adapters.kafka.topics import TopicShape
 from penstock.tools.doctor.examine import MachineLimits, limits_here, look_at_machine
 from penstock.tools.doctor.finding import Finding
-from penstock.tools.doctor.topic_rules import Facts, Part, judge
+from penstock.tools.doctor.topics import Facts, Part, judge
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.archives.compression import GZIP_MAGIC
+from penstock.formats.archives.unpacking import GZIP_MAGIC
 from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand

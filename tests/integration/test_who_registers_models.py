@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve_management import ServerBatching, server_batching
+from penstock.adapters.model_servers.torchserve import ServerBatching, server_batching
 from realstack.model_servers import SETTINGS, SOCKET, TorchServe
 from tests.support.secured import listens, ports, running
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.stores.files_and_stdin import LocalObjects
+from penstock.adapters.stores.local_files import LocalObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand

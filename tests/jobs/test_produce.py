@@ -13,8 +13,7 @@ from penstock.core.routing.model_routes import Route, Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.tools.embedded.broker import EmbeddedBroker
 from penstock.tools.jobs import listing_position
-from penstock.tools.jobs.produce import FEW, Produced, Wanted, produce
-from penstock.tools.jobs.sending import Sending
+from penstock.tools.jobs.produce import FEW, Produced, Sending, Wanted, produce
 from tests.support.refusing_sink import RefusingSink
 
 pytest.importorskip("confluent_kafka")

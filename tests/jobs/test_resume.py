@@ -17,7 +17,7 @@ from penstock.core.routing.model_routes import Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Commit
 from penstock.tools.embedded.broker import EmbeddedBroker
-from penstock.tools.jobs import list_rows, listing_position, sending
+from penstock.tools.jobs import list_rows, listing_position
 from penstock.tools.jobs.produce import Produced, Wanted, produce
 
 pytest.importorskip("confluent_kafka")
@@ -52,7 +52,7 @@ def rows_of(rows: int) -> bytes:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of some ten references, a list in thirty pieces, and no wait for another machine."""
     monkeypatch.setattr(list_rows, "BATCH_ROWS", ROWS // 30)
-    monkeypatch.setattr(sending, "SENT_BYTES", 1_000)
+    monkeypatch.setattr("penstock.tools.jobs.produce.SENT_BYTES", 1_000)
     monkeypatch.setattr(listing_position, "ARRIVED_S", 0.1)
     monkeypatch.setattr(listing_position, "BEGUN_S", 0.1)
 

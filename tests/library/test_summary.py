@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from penstock.errors import Fatal
-from penstock.library.summary import Summary
+from penstock.library.python_api import Summary
 from penstock.messages.prediction import Failure
 from tests.library.test_predict import record
 

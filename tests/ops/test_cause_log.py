@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
-from penstock.ops.cause_log import QUIET_S, CauseLog
+from penstock.ops.status import QUIET_S, CauseLog
 from tests.support.status_documents import document
 from tests.support.troubles import TROUBLES, troubled
 

@@ -14,8 +14,8 @@ from penstock.adapters.http import running_worker
 from penstock.adapters.http.running_worker import way_of
 from penstock.core.records.output_records import Labels
 from penstock.ops.http_server import as_json, serving
+from penstock.ops.members_page import serve_members
 from penstock.ops.page.one_object import SAMPLES, shown, way_page
-from penstock.ops.processes.members_page import serve_members
 from penstock.telemetry.recent import TimeSpent, Way, Ways
 from tests.support.worker import own_port
 

@@ -16,7 +16,6 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.diagnosis.steady import HOLD_S
 from penstock.core.diagnosis.streams import NEWS_MS
@@ -43,6 +42,7 @@ from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers, Location
 from penstock.stages.reject import RECENT
+from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.memory import MemorySource
 from tests.support.pipelines import World, csv, running, until

@@ -20,8 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import config
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
-from penstock.ops.processes.member import Terms
-from penstock.ops.processes.supervisor import supervise
+from penstock.ops.supervisor import Terms, supervise
 from penstock.process.process_end import RESERVE
 from tests.support.gone import is_gone
 from tests.support.waiting import until

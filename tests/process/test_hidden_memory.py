@@ -17,7 +17,7 @@ except PermissionError:
     print("refused")
 """
 OWN = BARE + "{}; print(flush=True); sys.stdin.read()"
-HIDE = "from penstock.process.hidden_memory import hide_memory; hide_memory()"
+HIDE = "from penstock.process.memory import hide_memory; hide_memory()"
 COMMAND = """
 import ctypes, sys
 sys.argv = ["penstock", "--version"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process.large_pages import LARGE_BYTES, filled, move_to_large_pages
+from penstock.process.memory import LARGE_BYTES, filled, move_to_large_pages
 
 SMAPS = Path("/proc/self/smaps")
 pytestmark = pytest.mark.skipif(not SMAPS.exists(), reason="the system has no /proc")

@@ -42,7 +42,7 @@ def test_the_command_line_knows_all_commands_without_loading_a_client() -> None:
 
 
 def test_a_supervisor_does_not_load_the_stages_of_its_workers() -> None:
-    program = "import sys, penstock.ops.processes.supervisor; print(*sys.modules)"
+    program = "import sys, penstock.ops.supervisor; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert {"penstock.pipeline", "penstock.stages", "pyarrow"}.isdisjoint(
         ran.stdout.decode().split()

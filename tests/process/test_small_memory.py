@@ -11,7 +11,7 @@ pytest.importorskip("pandas")
 ARRAY = """
 import sys
 import pyarrow as pa
-from penstock.process.small_memory import without_pandas
+from penstock.process.memory import without_pandas
 without_pandas()
 pa.array([1, None]).to_numpy(zero_copy_only=False)
 print("pandas" in sys.modules)

@@ -4,11 +4,10 @@ import logging
 
 import pytest
 
-from penstock.scenes.core.losses import MENDS, losses
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, Reason, Refused
-from penstock.scenes.site_figures import SiteFigures
+from penstock.scenes.site_figures import MENDS, SiteFigures, losses
 from tests.scenes.flows import EPOCH, arrival
 
 

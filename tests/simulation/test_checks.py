@@ -9,12 +9,10 @@ import pytest
 from penstock.core.progress import cursor
 from penstock.formats.base.runs import RowOptions
 from penstock.ports import Commit, Record
+from penstock.tools.simulation.checks.arrivals import Outcome
 from penstock.tools.simulation.checks.history import History, Violation
-from penstock.tools.simulation.checks.inherited_progress import Terms
-from penstock.tools.simulation.checks.life import Life
-from penstock.tools.simulation.checks.outcome import Outcome
-from penstock.tools.simulation.checks.partition_log import Letter, PartitionLog
-from penstock.tools.simulation.checks.truth import Truths
+from penstock.tools.simulation.checks.life import Life, Terms
+from penstock.tools.simulation.checks.truth import Letter, PartitionLog, Truths
 from penstock.tools.simulation.unreliable_services import echo
 from penstock.tools.simulation.virtual_time import run
 

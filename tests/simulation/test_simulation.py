@@ -17,10 +17,10 @@ from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.ports import Answers
-from penstock.tools.simulation import recovery
+from penstock.tools.simulation import simulation
 from penstock.tools.simulation.checks.history import Violation
-from penstock.tools.simulation.shadow import MANNERS
 from penstock.tools.simulation.simulation import Scenario, simulate
+from penstock.tools.simulation.world import MANNERS
 
 PRINT_DIGESTS = """
 from penstock.tools.simulation.simulation import simulate
@@ -57,7 +57,7 @@ def test_with_a_shadow_each_history_is_the_one_without_it() -> None:
 def test_a_promise_that_is_broken_at_the_end_is_raised_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recovery, "MOVES_S", -1.0)
+    monkeypatch.setattr(simulation, "MOVES_S", -1.0)
     for seed in (2, 3, 6):  # in these something is left to do after the last trouble
         with pytest.raises(Violation, match=f"seed {seed}: partition . does not move"):
             simulate(seed)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from penstock.adapters.memory.model import sums
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Rejected
 from penstock.ports import Answers
+from penstock.tools.simulation.region_workers import sums
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 

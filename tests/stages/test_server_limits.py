@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from penstock.adapters.memory.model import MemoryModel
 from penstock.core.rows.payload import Payload
 from penstock.errors import Overloaded, Poison
 from penstock.ports import Answers
+from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end
 

@@ -10,7 +10,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from penstock import config
-from penstock.adapters.memory.model import Script, sums
 from penstock.adapters.memory.topics import MemorySink
 from penstock.config.model_sections import NamedModel
 from penstock.core.comparing.comparison import Agreement
@@ -20,6 +19,7 @@ from penstock.messages.json_schemas import documents
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ports import Answers, Outgoing
 from penstock.settings.routes import shadow_of
+from penstock.tools.simulation.region_workers import Script, sums
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 

@@ -13,7 +13,6 @@ from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.records.output_records import Labels
 from penstock.decoders.simulated import DecodersAtHand
@@ -26,6 +25,7 @@ from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.stages.reject import LetterTerms
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import inline
 from tests.support.kafka_proxy import KafkaProxy, proxy_before
 from tests.support.pipelines import SETTINGS, changed

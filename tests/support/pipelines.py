@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import orjson
 
 from penstock.adapters.inputs.bounded_sources import BoundedSource
-from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
 from penstock.adapters.memory.topics import MemorySink
 from penstock.core.comparing.comparison import Agreement
@@ -37,9 +36,9 @@ from penstock.stages.result_objects import Offload
 from penstock.stages.shadow_asking import ShadowPlan
 from penstock.stages.shadow_topic import ShadowTerms
 from penstock.telemetry.worker import Telemetry
+from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
-from penstock.tracing.spans import Names
-from penstock.tracing.tracer import TraceTerms
+from penstock.tracing.tracer import Names, TraceTerms
 from tests.support.memory import MemoryProducers, MemorySource, MemorySpans
 
 BUCKET = "b"

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from penstock import config
 from penstock.ops.http_server import NO_PARTITION, as_json, inherited_listener, serving
-from penstock.ops.processes.member import INSTANCE_ID
+from penstock.ops.supervisor import INSTANCE_ID
 from penstock.process.process_end import RESERVE, wait_for_place
 
 READY = (200, "ready: 2 partitions\n")

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from penstock.telemetry.streams import OTHERS, SHOWN
-from penstock.telemetry.top_totals import TopTotals
+from penstock.telemetry.worker import TopTotals
 
 
 def test_the_largest_are_named_the_others_are_summed_and_no_series_falls() -> None:

@@ -2,7 +2,7 @@
 of this folder asks (`Topics.report`); here is what only it has.
 """
 
-from penstock.tools.verify.live import LiveJudge
+from penstock.tools.verify.read_topics import LiveJudge
 from tests.verify.topics import Entry, Topics
 
 ROWS = 40

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.stores.folder import FolderObjects
+from penstock.adapters.stores.local_files import FolderObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats

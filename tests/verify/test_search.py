@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.tools.verify.answers.search import Place, Told, place_of, search
+from penstock.tools.verify.trace import Place, Told, place_of, search
 
 CHUNK = 300
 

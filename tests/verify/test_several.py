@@ -10,8 +10,8 @@ from penstock.core.routing.model_routes import Route
 from penstock.ports import Commit
 from penstock.tools.simulation.virtual_time import run
 from penstock.tools.verify.findings import Report
+from penstock.tools.verify.read_topics import SeveralJudges
 from penstock.tools.verify.scope_and_input_topic import Scope
-from penstock.tools.verify.several_models import SeveralJudges
 from tests.stages.test_result_objects import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
 

@@ -6,9 +6,8 @@ import orjson
 import pytest
 
 from penstock.adapters.http.running_worker import Batch, Way
-from penstock.tools.verify.answers.answer_lines import in_words
-from penstock.tools.verify.answers.search import Found
-from penstock.tools.verify.answers.trace import Frame, Trace
+from penstock.tools.verify.answer_lines import in_words
+from penstock.tools.verify.trace import Found, Frame, Trace
 
 SCENE: dict[str, Any] = {
     "v": 1,

@@ -17,7 +17,7 @@ from penstock.messages.prediction import Source
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
 from penstock.tools.embedded.broker import EmbeddedBroker
-from penstock.tools.verify.answers.watch import BEHIND, MOST_TIMES, Answer, Wanted, _Asked, watch
+from penstock.tools.verify.watch import BEHIND, MOST_TIMES, Answer, Wanted, _Asked, watch
 
 pytest.importorskip("confluent_kafka")
 

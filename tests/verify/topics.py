@@ -14,7 +14,7 @@ from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Commit
 from penstock.tools.verify.findings import Report
 from penstock.tools.verify.judge import Judge
-from penstock.tools.verify.live import LiveJudge
+from penstock.tools.verify.read_topics import LiveJudge
 from penstock.tools.verify.scope_and_input_topic import Scope
 
 STREAM = "cam"

@@ -64,7 +64,7 @@ def produce(
         raise click.UsageError("--resume goes on, --anew begins again: give one of them.")
     from penstock.adapters.kafka.announcer_and_keyed_writer import announced_on
     from penstock.adapters.stores.choice import open_objects, with_clouds
-    from penstock.adapters.stores.files_and_stdin import LocalObjects
+    from penstock.adapters.stores.local_files import LocalObjects
     from penstock.settings.inputs import stream_from
     from penstock.settings.routes import routes_of
     from penstock.tools.jobs.produce import Wanted

@@ -24,8 +24,7 @@ from penstock.errors import (
 )
 from penstock.packages import DISTRIBUTION
 from penstock.process import process_end
-from penstock.process.hidden_memory import hide_memory
-from penstock.process.small_memory import keep_heap_small
+from penstock.process.memory import hide_memory, keep_heap_small
 from penstock.terminal_text import escaped
 
 # Each command is the function of its name in the file of its name, with what `--help` says of it.

@@ -12,8 +12,8 @@ from penstock import config
 from penstock.commands.common_options import Context, common, run_async
 from penstock.errors import EXIT_CHECK_FAILED
 from penstock.packages import DISTRIBUTION
+from penstock.process.memory import without_pandas
 from penstock.process.process_end import RESERVE, wait_for_place
-from penstock.process.small_memory import without_pandas
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def run(
     say_start(resolved, context.path)
     config.check_files(resolved.config, resolved.sources)
     if processes > 1 or spare:
-        from penstock.ops.processes.supervisor import run_processes
+        from penstock.ops.supervisor import run_processes
 
         many = run_processes(
             cfg,
@@ -125,7 +125,7 @@ def _wait_in_reserve() -> None:
 
 
 def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
-    from penstock.tools.verify.answers.answer_lines import DryRun
+    from penstock.tools.verify.answer_lines import DryRun
     from penstock.worker.dry_run import dry_run
 
     resolved = context.resolve(quiet=True)

@@ -17,9 +17,9 @@ def trace(context: Context, id: str, as_json: bool) -> None:
     cfg = context.load(quiet=True)
 
     async def work() -> None:
-        from penstock.tools.verify.answers.answer_lines import as_json as for_programs
-        from penstock.tools.verify.answers.answer_lines import in_words
-        from penstock.tools.verify.answers.trace import trace as follow
+        from penstock.tools.verify.answer_lines import as_json as for_programs
+        from penstock.tools.verify.answer_lines import in_words
+        from penstock.tools.verify.trace import trace as follow
 
         found = await follow(cfg, id)
         if as_json:

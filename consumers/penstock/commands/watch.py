@@ -8,7 +8,7 @@ import click
 from penstock.commands.common_options import Context, When, common, run_async
 
 if TYPE_CHECKING:
-    from penstock.tools.verify.answers.watch import Answer
+    from penstock.tools.verify.watch import Answer
 
 
 # After Ctrl-C a request to Kafka may take this long to end.
@@ -39,8 +39,8 @@ def watch(
     Ctrl-C ends it.
     """
     from penstock.process.signals import StopSignal
-    from penstock.tools.verify.answers.watch import Wanted
-    from penstock.tools.verify.answers.watch import watch as follow
+    from penstock.tools.verify.watch import Wanted
+    from penstock.tools.verify.watch import watch as follow
 
     if until_now and since is None:
         raise click.UsageError("--until-now needs --since: from when on?")

@@ -62,7 +62,7 @@ from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.runs import Notices
 from penstock.formats.base.source import Need
 from penstock.formats.registry import formats
-from penstock.process.small_memory import give_back, without_pandas
+from penstock.process.memory import give_back, without_pandas
 
 RANGE = struct.Struct("<qq")
 # The errors of a socket whose other end was closed.

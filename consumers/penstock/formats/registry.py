@@ -13,10 +13,16 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison, usage
 from penstock.formats import magic
-from penstock.formats.archives.compression import CODECS, GZIP_MAGIC, Expansion, codec_of, is_begun
-from penstock.formats.archives.tar import TarParser
-from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
-from penstock.formats.archives.unpacking import GzipParser, PackedParser
+from penstock.formats.archives.tar import BLOCK_BYTES, TarParser, is_tar
+from penstock.formats.archives.unpacking import (
+    CODECS,
+    GZIP_MAGIC,
+    Expansion,
+    GzipParser,
+    PackedParser,
+    codec_of,
+    is_begun,
+)
 from penstock.formats.archives.webdataset import Samples
 from penstock.formats.archives.zip import read_zip
 from penstock.formats.base.format import KINDS, Format, WantsRanges

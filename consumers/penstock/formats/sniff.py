@@ -3,8 +3,8 @@ they are a text of rows.
 """
 
 from penstock.errors import Poison
-from penstock.formats.archives.compression import BZ2_BYTES, GZIP_MAGIC
-from penstock.formats.archives.compression import MAGICS as PACKED_MAGICS
+from penstock.formats.archives.unpacking import BZ2_BYTES, GZIP_MAGIC
+from penstock.formats.archives.unpacking import MAGICS as PACKED_MAGICS
 from penstock.formats.magic import (
     CERTAIN,
     NO_TEXT,

@@ -8,25 +8,185 @@ name, or `columns.NAME` if the table has another column of that name. Owner: the
 """
 
 import asyncio
+import logging
+import os
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from penstock import config
-from penstock.errors import PenstockError
+from penstock.adapters.stores.local_files import MEMORY
+from penstock.errors import PenstockError, usage
 from penstock.library.model_and_shard import Settings, chosen, configured
-from penstock.library.rows_in_memory import Given, objects_of
-from penstock.library.summary import Summary
 from penstock.library.without_kafka import predict_lines
 from penstock.messages.prediction import Prediction
 from penstock.packages import missing_extra
 from penstock.terminal_text import predict_bar
+
+log = logging.getLogger(__name__)
+
+# A name, a path, several of them, or rows: a table, an array, or a list of rows.
+Given = Any
+_ROW = (list, tuple, dict, int, float, bool, type(None), np.ndarray, np.generic)
+
+
+class Objects(NamedTuple):
+    """`urls`: everything that was given, in its order. `files`: for the names of rows in memory,
+    the files that have these rows.
+    """
+
+    urls: Sequence[str]
+    files: Mapping[str, str]
+
+
+@contextmanager
+def objects_of(given: Iterable[Given]) -> Iterator[Objects]:
+    """Raises `Fatal` if something is neither a name nor rows."""
+    urls: list[str] = []
+    files: dict[str, str] = {}
+    with TemporaryDirectory(prefix="penstock-rows-") as folder:
+        for one in given:
+            names = _names(one)
+            if names is not None:
+                urls += names
+                continue
+            path = _written(one, Path(folder) / f"rows-{len(files)}")
+            name = f"{MEMORY}{path.name}"
+            files[name] = str(path)
+            urls.append(name)
+        yield Objects(urls, files)
+
+
+def _names(given: Given) -> list[str] | None:
+    """The names; None: these are rows."""
+    if isinstance(given, str | os.PathLike):
+        return [os.fspath(given)]
+    if _is_table(given) or isinstance(given, np.ndarray | Mapping | bytes | bytearray):
+        return None
+    if not isinstance(given, Iterable):
+        return None
+    names = given if isinstance(given, Sequence) else list(given)
+    if all(isinstance(one, str | os.PathLike) for one in names):
+        return [os.fspath(one) for one in names]
+    return None
+
+
+def _is_table(given: Given) -> bool:
+    """A single column, such as a Series, has the interface, too, but no columns. A frame of pandas
+    before 2.2 has no interface, and as an iterable it is the names of its columns.
+    """
+    has_columns = hasattr(given, "columns") or hasattr(given, "schema")
+    return has_columns and (hasattr(given, "__arrow_c_stream__") or hasattr(given, "iloc"))
+
+
+def _written(rows: Given, stem: Path) -> Path:
+    if _is_table(rows):
+        table = _table(rows)
+        path = stem.with_suffix(".arrow")
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        return path
+    if isinstance(rows, np.ndarray):
+        path = stem.with_suffix(".npy")
+        try:
+            np.save(path, rows, allow_pickle=False)
+        except ValueError as error:
+            raise usage(f"an array of {rows.dtype} has no numbers: {error}") from None
+        return path
+    if isinstance(rows, list | tuple) and all(isinstance(row, _ROW) for row in rows):
+        path = stem.with_suffix(".json")
+        try:
+            path.write_bytes(msgspec.json.encode(rows, enc_hook=_plain))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise usage(f"the rows cannot be written as JSON: {error}") from None
+        return path
+    raise usage(
+        f"{_shown(rows)} is neither the name of an object nor rows; rows are a table (Arrow, "
+        "pandas, polars), a numpy array, or a list of rows, each a list or a dict"
+    )
+
+
+def _table(rows: Given) -> pa.Table:
+    try:
+        return pa.table(rows)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise usage(f"the columns of a {type(rows).__name__} cannot be read: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of numpy as one of Python."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{_shown(value)} has no form in JSON")
+
+
+def _shown(value: Any) -> str:
+    name = type(value).__name__
+    if isinstance(value, list | tuple) and value:
+        odd = next(row for row in value if not isinstance(row, _ROW))
+        return f"a {name} with {_shown(odd)}"
+    return f"a value of the type {name}"
+
+
+# If so many objects lack a kept column, the others will, too.
+ENOUGH = 3
+
+
+class Summary:
+    def __init__(self, keep: Collection[str]) -> None:
+        self._absent = tuple(f'no column "{name}" in ' for name in keep)
+        self._results = self._errors = self._lacking = 0
+        self._first: Prediction | None = None
+
+    def add(self, result: Prediction) -> None:
+        """Raises `Fatal` if the objects so far all lack a kept column, and they are enough."""
+        self._results += 1
+        if result.error is None:
+            return
+        self._errors += 1
+        self._first = self._first or result
+        if result.last and result.error.message.startswith(self._absent):
+            self._lacking += 1
+            if self._lacking == ENOUGH:
+                self._check_keep()
+
+    def end(self) -> None:
+        """Tell the errors. Raises `Fatal` if all objects lack a kept column."""
+        self._check_keep()
+        if self._errors:
+            log.warning("%s", self)
+
+    def _check_keep(self) -> None:
+        if self._first is not None and 0 < self._lacking == self._results:
+            assert self._first.error is not None
+            raise usage(f"keep: {self._first.error.message}")
+
+    def __str__(self) -> str:
+        text = f"{self._results:,} results, {self._errors:,} of them errors"
+        first = self._first
+        if first is None or first.error is None:
+            return text
+        place = first.object.key if first.object else first.stream
+        row = "" if first.row is None else f" row {first.row}"
+        return f"{text} (the first: {place}{row}: {first.error.code}: {first.error.message})"
 
 
 async def predict(

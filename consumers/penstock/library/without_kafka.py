@@ -24,7 +24,7 @@ from penstock.adapters.inputs.urls import ResultSink, UrlSource, references
 from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
 from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects, with_clouds
-from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
+from penstock.adapters.stores.local_files import LocalObjects, local_path
 from penstock.decoders.pool import Pool
 from penstock.errors import first_cause, usage
 from penstock.failures.outage import ask_store, until_answered

@@ -6,26 +6,78 @@ from outside stay JSON strings. Owner: the worker's page.
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from penstock.adapters.kafka.identity.identity import provider_away
 from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
+from penstock.core.diagnosis.problem import OF_FLOW
 from penstock.core.diagnosis.steady import SteadyProblems
 from penstock.core.order.stall import holder
 from penstock.failures.outage import KAFKA, TOKENS
 from penstock.lane.lane import Lane
-from penstock.ops.cause_log import CauseLog
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
+
+log = logging.getLogger(__name__)
+
+WRITTEN: Final = {*OF_FLOW, "away", "clock", "silent"}
+# The least time between two lines about the same cause.
+QUIET_S: Final = 60.0
+
+
+class Cause(NamedTuple):
+    kind: str
+    stream: str | None
+    service: str | None
+
+
+class _Lasts(NamedTuple):
+    since_s: float
+    what: str
+    is_written: bool
+
+
+class CauseLog:
+    def __init__(self) -> None:
+        self._lasting: dict[Cause, _Lasts] = {}
+        self._written_s: dict[Cause, float] = {}
+
+    def note(self, document: Mapping[str, Any], now_s: float) -> None:
+        """`document`: the status with its problems. Call this every few seconds."""
+        problems: Sequence[Mapping[str, Any]] = document["problems"]
+        logged = {outage["service"] for outage in document["outages"]}
+        found = {
+            Cause(one["kind"], one["stream"], one["service"]): one
+            for one in problems
+            if one["kind"] in WRITTEN and one["service"] not in logged
+        }
+        self._written_s = {
+            cause: at_s for cause, at_s in self._written_s.items() if now_s - at_s < QUIET_S
+        }
+        for cause in self._lasting.keys() - found.keys():
+            before = self._lasting.pop(cause)
+            if before.is_written:
+                log.info("over after %.0f s: %s", now_s - before.since_s, before.what)
+        for cause, one in found.items():
+            if cause not in self._lasting:
+                is_written = cause not in self._written_s
+                self._lasting[cause] = _Lasts(now_s, one["what"], is_written)
+                if is_written:
+                    self._written_s[cause] = now_s
+                    log.warning(
+                        "%s", ". ".join(filter(None, (one["what"], one["holds"], one["do"])))
+                    )
+
 
 # This many streams are shown with a shadow: those whose answers agree least with the shadow's
 # answers.

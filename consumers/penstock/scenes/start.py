@@ -74,7 +74,7 @@ def fitting(most_bytes: Mapping[str, int]) -> Fits:
 
 def _faust() -> Callable[[config.Config, Fits], _Engine]:
     try:
-        from penstock.scenes.faust.app import FaustEngine  # noqa: PLC0415 (an extra)
+        from penstock.scenes.faust_engine import FaustEngine  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise missing_extra('scenes.engine = "faust"', "scenes", error) from error
     return FaustEngine

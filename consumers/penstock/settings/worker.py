@@ -43,8 +43,7 @@ from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow_asking import ShadowPlan
 from penstock.stages.shadow_topic import ShadowTerms
-from penstock.tracing.spans import Names
-from penstock.tracing.tracer import TraceTerms
+from penstock.tracing.tracer import Names, TraceTerms
 
 # The commit interval of a call without Kafka. After its last answer, the call notices within this
 # time that it is done.

@@ -5,14 +5,20 @@ metrics are made if there are several models, a shadow, or regions (`of_models`,
 `in_region`). Owner: the worker.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from penstock.ports import Spans
 from penstock.telemetry.metric_types import (
     BATCH_BUCKETS,
     CALL_BUCKETS_S,
+    Level,
+    LevelBy,
     Spread,
     Total,
     TotalBy,
@@ -29,8 +35,142 @@ from penstock.telemetry.models_and_shadow import (
 from penstock.telemetry.recent import TimeSpent, Ways
 from penstock.telemetry.rekey import RekeyTelemetry, count_mended_times
 from penstock.telemetry.replicas_and_regions import RegionTelemetry, ReplicasTelemetry
-from penstock.telemetry.status_gauges import StatusGauges
-from penstock.telemetry.streams import Streams
+from penstock.telemetry.streams import OTHERS, SHOWN, Streams, Told
+
+
+class TopTotals(Collector):
+    def __init__(self, name: str, meaning: str, registry: CollectorRegistry) -> None:
+        self._described = (name, meaning)
+        self._former: Mapping[str, float] = {}
+        self._shown: dict[str, float] = {}
+        self._others = 0.0
+        registry.register(self)
+
+    def set(self, totals: Mapping[str, float]) -> None:
+        """`totals`: for each stream, its count so far; one that was forgotten begins again at 0."""
+        top = nlargest(SHOWN, totals, key=lambda stream: totals[stream])
+        self._shown = {stream: self._shown.get(stream, 0.0) for stream in top}
+        for stream, total in totals.items():
+            former = self._former.get(stream, 0.0)
+            grown = total - former if total >= former else total
+            if stream in self._shown:
+                self._shown[stream] += grown
+            else:
+                self._others += grown
+        self._former = dict(totals)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(*self._described, labels=["stream"])
+        for stream, total in self._shown.items():
+            family.add_metric([stream], total)
+        if len(self._former) > len(self._shown):
+            family.add_metric([OTHERS], self._others)
+        yield family
+
+
+BOUNDS: Final = ("worker", "model", "store", "kafka", "skew")
+PROBLEM: Final = ("level", "kind", "service", "stream")
+
+
+class StatusGauges:
+    """`show` and `show_problems` set most gauges, from parts of the status. The page itself sets
+    the gauges that are public attributes.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        reg = registry
+        self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
+        self.buffer_limit = Gauge("penstock_buffer_limit_bytes", "Byte budget", registry=reg)
+        self.lines_stopped = Gauge(
+            "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
+        )
+        self.backlog = Gauge(
+            "penstock_backlog_seconds", "Age of the oldest record without an answer", registry=reg
+        )
+        self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
+        self.lag_age = Gauge(
+            "penstock_lag_age_seconds", "Since Kafka last told where the input ends", registry=reg
+        )
+        self._owed = Level(
+            "penstock_owed_objects", "Objects read from Kafka and not answered yet", reg
+        )
+        self.input_retention = Level(
+            "penstock_input_retention_seconds", "How long the input topic keeps a record", reg
+        )
+        # For each key in the status: its gauge.
+        self._of_flow = {
+            "backlog_bytes": Level(
+                "penstock_backlog_bytes",
+                "Bytes of the owed objects whose references say a size",
+                reg,
+            ),
+            "drain_s": Level(
+                "penstock_drain_seconds", "Until the backlog is worked off, while it shrinks", reg
+            ),
+            "utilisation": Level(
+                "penstock_utilisation",
+                "The busiest of event loop, model calls and buffer, 0 to 1",
+                reg,
+            ),
+        }
+        self._busy = LevelBy(
+            "penstock_busy", "How busy each part was over five seconds, 0 to 1", ("part",), reg
+        )
+        self._bound_by = LevelBy("penstock_bound_by", "1 for what limits the worker", ("by",), reg)
+
+        def of_stream(name: str, meaning: str) -> LevelBy:
+            return LevelBy(name, meaning, ("stream",), reg)
+
+        self._stream_p99 = of_stream("penstock_stream_p99_seconds", "99th percentile over a minute")
+        self._of_streams = {
+            "objects_per_s": of_stream("penstock_stream_objects_per_second", "Objects delivered"),
+            "rows_per_s": of_stream("penstock_stream_rows_per_second", "Rows delivered"),
+            "age_s": of_stream(
+                "penstock_stream_age_seconds", "Age of the oldest object without an answer"
+            ),
+            "rejected": of_stream(
+                "penstock_stream_rejected", "Rows and objects answered by an error"
+            ),
+        }
+        self._model_seconds = TopTotals(
+            "penstock_stream_model_seconds", "The model's time that a stream's rows took", reg
+        )
+        self._reads = LevelBy("penstock_store_in_flight", "Reads in flight", ("store",), reg)
+        self._read_limit = LevelBy(
+            "penstock_store_limit", "How many reads may be in flight", ("store",), reg
+        )
+        self._problems = LevelBy(
+            "penstock_problem",
+            "1 for each thing that the page's first lines say is wrong",
+            PROBLEM,
+            reg,
+        )
+
+    def show_problems(self, problems: Iterable[Mapping[str, Any]]) -> None:
+        found = (tuple(one[label] or "" for label in PROBLEM) for one in problems)
+        self._problems.set(dict.fromkeys(found, 1.0))
+
+    def show_stores(self, stores: Iterable[Mapping[str, Any]]) -> None:
+        shown = list(stores)
+        self._reads.set({(one["name"],): one["in_flight"] for one in shown})
+        self._read_limit.set({(one["name"],): one["limit"] for one in shown})
+
+    def show_costs(self, spent_s: Mapping[str, float]) -> None:
+        self._model_seconds.set(spent_s)
+
+    def show(self, flow: Mapping[str, Any], owed: int, told: Told) -> None:
+        self._owed.set(owed)
+        for key, level in self._of_flow.items():
+            level.set(flow[key])
+        self._busy.set({(part,): share for part, share in flow["busy"].items()})
+        self._bound_by.set({(by,): float(by == flow["bound_by"]) for by in BOUNDS})
+        rows = [*told.streams, *([told.others] if told.others is not None else [])]
+        self._stream_p99.set(
+            {(row["stream"],): row["p99_ms"] / 1000 for row in rows if row["p99_ms"] is not None}
+        )
+        for key, metric in self._of_streams.items():
+            metric.set({(row["stream"],): row[key] for row in rows})
+
 
 # More kinds than the stores together have for a bucket. All others are counted as "others".
 MOST_KINDS = 40

@@ -36,7 +36,7 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Clock, Guest, Results, Sink, Source, Transactions
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.process.large_pages import move_to_large_pages
+from penstock.process.memory import move_to_large_pages
 from penstock.process.signals import StopSignal
 from penstock.settings.routes import shadow_of
 from penstock.settings.worker import settings_for_worker

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock import config
-from penstock.adapters.confluent.broker_calls import BrokerCalls
 from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.member_options import check_release, member_options
-from penstock.adapters.confluent.partitions import AssignedPartitions, PartitionNames
+from penstock.adapters.confluent.reads import AssignedPartitions, PartitionNames
+from penstock.adapters.confluent.source import BrokerCalls
 from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.adapters.kafka.positions import GroupPositions
 from penstock.errors import EXIT_USAGE, Fatal

@@ -1,6 +1,6 @@
 """What librdkafka handed over and nobody asked for yet: bounded, in order, given out once."""
 
-from penstock.adapters.confluent.inbox import CROWD_BYTES, CROWD_RECORDS, Inbox
+from penstock.adapters.confluent.reads import CROWD_BYTES, CROWD_RECORDS, Inbox
 from penstock.ports import Commit, Record
 
 

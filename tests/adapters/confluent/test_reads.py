@@ -8,8 +8,7 @@ from confluent_kafka import KafkaError
 
 from penstock import config
 from penstock.adapters.confluent.consumer_thread import Handle
-from penstock.adapters.confluent.partitions import PartitionNames
-from penstock.adapters.confluent.reads import ENOUGH_RECORDS, Reads
+from penstock.adapters.confluent.reads import ENOUGH_RECORDS, PartitionNames, Reads
 from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.ports import Commit
 from tests.adapters.confluent import doubles

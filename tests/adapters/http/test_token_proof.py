@@ -6,8 +6,7 @@ import aiohttp
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.http.running_worker import page_of, status_of
-from penstock.adapters.http.token_proof import MOST_S, is_proof, proof
+from penstock.adapters.http.running_worker import MOST_S, is_proof, page_of, proof, status_of
 from penstock.ops.http_server import as_json, serving
 from penstock.ops.page.whole_group import Peers
 from tests.support.waiting import until

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from aiokafka import TopicPartition
 
-from penstock.adapters.kafka.incarnations import Incarnations
+from penstock.adapters.kafka.positions import Incarnations
 
 REFS = [TopicPartition("refs", number) for number in range(3)]
 OTHER = TopicPartition("other", 0)

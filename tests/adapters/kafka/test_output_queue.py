@@ -7,13 +7,7 @@ import pytest
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock.adapters.kafka.inside.sending import fill
-from penstock.adapters.kafka.output_queue import (
-    HEAD_BYTES,
-    Deliveries,
-    OutputQueue,
-    joined,
-    size_of,
-)
+from penstock.adapters.kafka.sink import HEAD_BYTES, Deliveries, OutputQueue, joined, size_of
 from penstock.ports import Outgoing
 from penstock.tools.simulation.virtual_time import virtual_time
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.adapters.model_servers.torchserve_management import (
+from penstock.adapters.model_servers.torchserve import (
     ServerBatching,
     calls_to_fill,
     double_batching_warning,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from penstock import config
-from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.model_servers.protocols import open_model
 from penstock.adapters.model_servers.replicas import LOOK_AGAIN_S, LOOK_S, Endpoint, ReplicatedModel
 from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
@@ -16,6 +15,7 @@ from penstock.core.rows.payload import Matrix, Payload
 from penstock.errors import Fatal, NoAnswer, Overloaded, Transient, Unreachable, WorkerDied
 from penstock.ports import Answers, Model
 from penstock.tools.embedded.model_server import EmbeddedModelServer
+from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.adapters.model_servers.contract import ModelContract
 

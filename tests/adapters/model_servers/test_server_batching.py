@@ -11,10 +11,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve_management import (
-    ServerBatching,
-    server_batching,
-)
+from penstock.adapters.model_servers.torchserve import ServerBatching, server_batching
 from tests.support.worker import own_port
 
 # As TorchServe 0.12 answers, in part.

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.result_stores.results import open_results
-from penstock.adapters.s3.buckets import address_of
-from penstock.adapters.s3.profile import as_profile_says
+from penstock.adapters.s3.buckets import address_of, as_profile_says
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.choice import open_objects
 from penstock.errors import Fatal, Poison

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.adapters.http.connections import AGE_S, SILENCE_S
-from penstock.adapters.s3.kept_stores import MAX_STORES, KeptStores
+from penstock.adapters.s3.obstore_client import MAX_STORES, KeptStores
 from penstock.tools.simulation.virtual_time import virtual_time
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.adapters.stores.folder import FolderObjects
+from penstock.adapters.stores.local_files import FolderObjects
 from penstock.adapters.stores.names import folder_of
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Location, Objects

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, LocalObjects, local_files
+from penstock.adapters.stores.local_files import LOCAL, STDIN, LocalObjects, local_files
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.ports import Location
 

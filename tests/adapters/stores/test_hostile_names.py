@@ -12,7 +12,7 @@ from penstock import config
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.stores.folder import FolderObjects
+from penstock.adapters.stores.local_files import FolderObjects
 from penstock.errors import Poison
 from penstock.ports import Location, Objects
 from tests.adapters.stores.contract import code_of, read

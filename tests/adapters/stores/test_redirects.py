@@ -17,10 +17,9 @@ from penstock import config
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.result_stores.results import ObstoreResults
 from penstock.adapters.s3.buckets import s3_buckets
-from penstock.adapters.s3.obstore_client import ByObstore
+from penstock.adapters.s3.obstore_client import ByObstore, cloud_translated, translated
 from penstock.adapters.stores.choice import open_objects
 from penstock.adapters.stores.clouds import cloud_buckets, hosts_of
-from penstock.adapters.stores.obstore_errors import cloud_translated, translated
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.ports import Location, Objects, Results
 from tests.support.secured import Authority

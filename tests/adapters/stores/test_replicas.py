@@ -9,7 +9,7 @@ import pytest
 from penstock import config
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.stores.choice import open_objects
-from penstock.adapters.stores.folder import FolderObjects
+from penstock.adapters.stores.local_files import FolderObjects
 from penstock.adapters.stores.replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, ReplicatedObjects
 from penstock.errors import EXIT_USAGE, Fatal, Poison, Unreachable
 from penstock.ports import Location, Objects

@@ -8,20 +8,189 @@ position. Owner: the source.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.errors import translated
-from penstock.adapters.confluent.inbox import Inbox
-from penstock.adapters.confluent.partitions import AssignedPartitions, PartitionNames
+from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
 from penstock.ports import UNDECIDED, Commit, Record
+
+
+class PartitionNames:
+    """Turns the worker's numbers of partitions into librdkafka's names for them, and back."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def named(self, number: int) -> Any:
+        """The partition as aiokafka names it. We need this name because aiokafka asks for the
+        group's positions.
+        """
+        return self._numbers.of(number)
+
+    def place(self, number: int, offset: int = OFFSET_INVALID) -> Any:
+        topic, partition = self._numbers.of(number)
+        return TopicPartition(topic, partition, offset)
+
+    def places(self, numbers: Collection[int]) -> list[Any]:
+        return [self.place(number) for number in numbers]
+
+    def starts(self, starts: Mapping[int, Commit]) -> list[Any]:
+        """The partitions, each with its first offset, for librdkafka. If a position is undecided,
+        we give the offset 0. "The end" would be wrong, because librdkafka would ask the broker for
+        the end, and go there even after a later seek.
+        """
+        return [self.place(number, max(0, start.next_offset)) for number, start in starts.items()]
+
+    def number(self, place: Any) -> int:
+        return self._numbers.number_of(place.topic, place.partition)
+
+    def number_of(self, message: Any) -> int:
+        return self._numbers.number_of(message.topic(), message.partition())
+
+
+class AssignedPartitions:
+    """Knows the number of the present assignment of each partition of this member."""
+
+    def __init__(self) -> None:
+        self._assignments: dict[int, int] = {}
+        self._next = count(1)
+
+    def begin(self, partitions: Iterable[int]) -> None:
+        self._assignments |= {one: next(self._next) for one in partitions}
+
+    def end(self, partitions: Iterable[int]) -> None:
+        for one in partitions:
+            self._assignments.pop(one, None)
+
+    def all(self) -> set[int]:
+        return set(self._assignments)
+
+    def held(self, partitions: Iterable[int]) -> dict[int, int]:
+        """A mapping from those of the partitions that are ours to the numbers of their assignments.
+        Later, `still` tells which of these assignments still hold.
+        """
+        held = self._assignments
+        return {one: held[one] for one in partitions if one in held}
+
+    def still(self, held: Mapping[int, int]) -> set[int]:
+        """The partitions whose assignment is still the one in `held`."""
+        return {one for one, number in held.items() if self._assignments.get(one) == number}
+
+
+# A partition is paused when this many of its records, or this many bytes, wait. The number of
+# records is what one poll gives; the number of bytes is what aiokafka would hold of a partition.
+CROWD_RECORDS = 500
+CROWD_BYTES = 1 << 20
+
+
+class _Waiting:
+    """The waiting records of one partition. `next_offset`: the offset after the last record that
+    came. `end`: the end of the log, as librdkafka reported it. If the last offsets of the log have
+    markers of transactions and no records, `end` is higher than `next_offset`.
+    """
+
+    __slots__ = ("end", "nbytes", "next_offset", "records")
+
+    def __init__(self, start: int) -> None:
+        self.records: deque[Record] = deque()
+        self.nbytes = 0
+        self.next_offset = start
+        self.end = start
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._waiting: dict[int, _Waiting] = {}
+
+    def clear(self) -> None:
+        """Forget all partitions. Call this when none is assigned to us any more."""
+        self._waiting.clear()
+
+    def forget(self, partitions: Iterable[int]) -> None:
+        """Forget these partitions, because they were revoked."""
+        for partition in partitions:
+            self._waiting.pop(partition, None)
+
+    def begin(self, starts: Mapping[int, Commit]) -> None:
+        """Start these partitions at new positions, and drop the records that wait for them."""
+        for partition, start in starts.items():
+            self._waiting[partition] = _Waiting(start.next_offset)
+
+    def put(self, record: Record) -> None:
+        """Add a record. If its partition was revoked, or the record has come before, do nothing."""
+        waiting = self._waiting.get(record.partition)
+        if waiting is not None and record.offset >= waiting.next_offset:
+            waiting.next_offset = record.offset + 1
+            waiting.records.append(record)
+            waiting.nbytes += len(record.value or b"")
+
+    def ends(self, partition: int, offset: int) -> None:
+        """Note that every record before `offset` has come."""
+        waiting = self._waiting.get(partition)
+        if waiting is not None:
+            waiting.end = max(waiting.end, offset)
+
+    def take(self, partitions: Iterable[int], most: int) -> list[Record]:
+        """Give out up to `most` waiting records of these partitions. The records of one partition
+        are in order.
+        """
+        taken: list[Record] = []
+        for partition in partitions:
+            waiting = self._waiting.get(partition)
+            if waiting is None or not waiting.records:
+                continue
+            if len(taken) + len(waiting.records) <= most:
+                taken += waiting.records
+                waiting.records.clear()
+                waiting.nbytes = 0
+            while waiting.records and len(taken) < most:
+                taken.append(waiting.records.popleft())
+                waiting.nbytes -= len(taken[-1].value or b"")
+        return taken
+
+    def crowded(self, wanted: Collection[int]) -> set[int]:
+        """The partitions that must be paused, because many of their records wait and they are not
+        in `wanted`.
+        """
+        return {
+            partition
+            for partition, waiting in self._waiting.items()
+            if partition not in wanted
+            and (len(waiting.records) >= CROWD_RECORDS or waiting.nbytes >= CROWD_BYTES)
+        }
+
+    def has_any(self, partition: int) -> bool:
+        waiting = self._waiting.get(partition)
+        return waiting is not None and bool(waiting.records)
+
+    def read_up_to(self) -> dict[int, int]:
+        """For each partition: the offset at which reading goes on. The partitions are copied in one
+        step, because the thread of the reads also calls this, and the event loop may change the
+        partitions meanwhile.
+        """
+        waiting = list(self._waiting.items())
+        return {partition: each.next_offset for partition, each in waiting}
+
+    def given_up_to(self) -> dict[int, int]:
+        """For each partition: the offset up to which all records were given out."""
+        return {
+            partition: (
+                waiting.records[0].offset
+                if waiting.records
+                else max(waiting.next_offset, waiting.end)
+            )
+            for partition, waiting in self._waiting.items()
+        }
+
 
 # If `FLOW_RECORDS` or more records wait when a read begins, records come faster than they are read.
 # Then the read waits `GATHER_S` for more records, so that one turn of all stages handles more of

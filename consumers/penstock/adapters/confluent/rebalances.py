@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from penstock.adapters.confluent.consumer_thread import Handle
-from penstock.adapters.confluent.partitions import PartitionNames
-from penstock.adapters.confluent.reads import Reads
+from penstock.adapters.confluent.reads import PartitionNames, Reads
 from penstock.adapters.kafka.assigned_partitions import Starts
 from penstock.ports import Commit, Rebalance
 

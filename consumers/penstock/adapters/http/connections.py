@@ -20,7 +20,27 @@ from collections import Counter, deque
 from typing import Final, cast
 
 from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable
-from penstock.adapters.http.kept_alive import keep_alive
+
+# The first question after 5 s of silence, then one every 2 s. After 9 s without an answer the
+# connection is given up. Load balancers take such a question for traffic. What was sent may wait
+# for longer: a server that works on one call (`model.timeout_ms`, 30 s) may read no other
+# meanwhile, and Linux counts a window that stays closed as silence, too (tcp(7)).
+_OPTIONS: Final = (
+    ("TCP_KEEPIDLE", 5),
+    ("TCP_KEEPALIVE", 5),  # macOS's name of TCP_KEEPIDLE
+    ("TCP_KEEPINTVL", 2),
+    ("TCP_KEEPCNT", 2),
+    ("TCP_USER_TIMEOUT", 35_000),
+)
+
+
+def keep_alive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OPTIONS:
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
 
 MAX_IDLE: Final = 64
 # A connection that was idle for longer than this is not used again: servers close idle connections

@@ -9,6 +9,7 @@ the request is made here. Owner: the source.
 """
 
 import asyncio
+from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -30,12 +31,53 @@ from penstock.adapters.kafka.client import (
 )
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandoned
 from penstock.adapters.kafka.group.leaving import ConsumerTerms, consumer_terms
-from penstock.adapters.kafka.incarnations import Incarnations
 from penstock.adapters.kafka.inside.consumers import client_of, state_of
 from penstock.adapters.kafka.requests import DecidedOffsets
 from penstock.adapters.kafka.topics import ask_for_inputs, count_partitions, topic_ids
 from penstock.errors import Transient
 from penstock.ports import UNDECIDED, Commit, Where
+
+
+class Incarnations:
+    """`stale`: partitions that this member reads by a position of a former incarnation."""
+
+    def __init__(self) -> None:
+        self.stale: set[TopicPartition] = set()
+        self._ids: dict[str, bytes] = {}
+        # For each partition of this member: the incarnation that its position belongs to.
+        self._begun: dict[TopicPartition, bytes | None] = {}
+
+    def learn(self, ids: Mapping[str, bytes]) -> None:
+        """Take the ids that topics have now."""
+        self._ids |= ids
+        self.stale = {
+            where
+            for where, former in self._begun.items()
+            if former is not None and former != self._ids[where.topic]
+        }
+
+    def of(self, topic: str) -> str | None:
+        """The topic's present id, as Kafka's own tools write it."""
+        return text_of(self._ids.get(topic))
+
+    def begin(
+        self, partitions: Collection[TopicPartition], held: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Positions in `partitions` are of the present incarnation from now on. Returns those whose
+        former position was not. `held`: the other partitions that this member has.
+        """
+        former = [where for where in partitions if where in self.stale]
+        ids = {where: self._ids.get(where.topic) for where in partitions}
+        self._begun = {where: self._begun.get(where) for where in held} | ids
+        self.stale.intersection_update(held)
+        self.stale.difference_update(partitions)
+        return former
+
+
+def text_of(id: bytes | None) -> str | None:
+    """A topic's id as Kafka's own tools write it."""
+    return None if id is None else urlsafe_b64encode(id).rstrip(b"=").decode()
+
 
 NO_OFFSET = -1
 UNSTABLE_OFFSET_COMMIT = 88

@@ -17,9 +17,8 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.adapters.kafka.incarnations import text_of
 from penstock.adapters.kafka.inside.consumers import client_of
-from penstock.adapters.kafka.positions import positions
+from penstock.adapters.kafka.positions import positions, text_of
 from penstock.adapters.kafka.topics import no_topic, topic_ids
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import Unreachable

@@ -55,10 +55,11 @@ from penstock.adapters.kafka.inside.consumers import (
     client_of,
     generation_of,
     member_of,
+    name_each_request,
+    watch_topics,
 )
-from penstock.adapters.kafka.inside.naming_the_member import name_each_request, watch_topics
-from penstock.adapters.kafka.operator_words import mark_obeyed
 from penstock.adapters.kafka.positions import SourceQuestions
+from penstock.adapters.kafka.positions_from_outside import mark_obeyed
 from penstock.adapters.kafka.topics import ask_for_inputs
 from penstock.core.order.line_stop import Word
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided

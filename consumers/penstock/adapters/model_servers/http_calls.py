@@ -5,13 +5,16 @@ token, a request is sent once more, with a fresh token. The adapter of a protoco
 predict and how to check the server. The caller limits how many calls are open at a time.
 """
 
+import asyncio
 import base64
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
+import orjson
 from yarl import URL
 
 from penstock import config
@@ -28,9 +31,38 @@ from penstock.adapters.model_servers.exchange import (
     rest_of_head,
 )
 from penstock.adapters.model_servers.refusals import TOO_LARGE
-from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
 from penstock.ports import Answers
+
+
+class Token:
+    """`model.token`, or the content of `model.token_file`."""
+
+    def __init__(self, settings: config.Model) -> None:
+        self._file = Path(settings.token_file) if settings.token_file else None
+        self.text = read_token(self._file) if self._file else settings.token
+
+    async def read_again(self) -> bool:
+        """Read the file again, because tokens in files are replaced while we run: TorchServe and
+        Kubernetes replace theirs every hour. Returns False if no file is configured, otherwise
+        True. Raises `Fatal` if the file cannot be read.
+        """
+        if self._file is None:
+            return False
+        self.text = await asyncio.to_thread(read_token, self._file)
+        return True
+
+
+def read_token(path: Path, api: str = "inference") -> str:
+    """The file's text, or the key of one API in TorchServe's own `key_file.json`."""
+    try:
+        text = path.read_text().strip()
+        return str(orjson.loads(text)[api]["key"]) if text.startswith("{") else text
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise usage(
+            f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file"
+        ) from None
+
 
 # How long a question without rows may take. This leaves a server some time to load a model:
 # TorchServe queues the question meanwhile.

@@ -20,8 +20,8 @@ from penstock.adapters.model_servers.oip.model import OipModel, Wire
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.adapters.model_servers.oip.signature import Signature, signature
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel, Watcher
-from penstock.adapters.model_servers.torchserve import TorchServeModel
-from penstock.adapters.model_servers.torchserve_management import (
+from penstock.adapters.model_servers.torchserve import (
+    TorchServeModel,
     calls_to_fill,
     double_batching_warning,
     server_batching,

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import obstore
 from obstore.exceptions import BaseError
 
-from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
+from penstock.adapters.s3.s3fs_client import CLIENT_ERRORS, S3fsObjects
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Location, Stored
 

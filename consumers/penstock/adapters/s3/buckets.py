@@ -8,6 +8,7 @@ obstore. obstore asks for new credentials when its credentials are about to expi
 clients of S3, and the clients that read and write through obstore.
 """
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from botocore.configprovider import ConfiguredEndpointProvider
 from botocore.exceptions import BotoCoreError
 from botocore.session import Session
+from msgspec.structs import replace
 from obstore.store import S3Store
 
 from penstock import config
@@ -25,9 +28,71 @@ from penstock.adapters.http.connections import IDLE_S
 from penstock.adapters.s3.signing import DEFAULT_REGION, check_credentials
 from penstock.adapters.stores.refusals import no_credentials
 from penstock.adapters.stores.transfer import CONNECT_TIMEOUT_S
+from penstock.errors import usage
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
+
+
+def as_profile_says(settings: config.Access, section: str) -> config.Access:
+    """Raises `Fatal` if the profile is not there, or asks for what no client can do."""
+    session = Session(profile=settings.profile)
+    try:
+        scoped, of = session.get_scoped_config(), session.get_config_variable
+        # botocore does not know AWS_REGION, but the command line does.
+        found = os.environ.get("AWS_REGION") or of("region")
+        region = settings.region or found or DEFAULT_REGION
+        said: dict[str, Any] = scoped["s3"] if isinstance(scoped.get("s3"), dict) else {}
+        cafile = settings.ssl_cafile or of("ca_bundle")
+        endpoint, is_aws = settings.endpoint_url, False
+        if endpoint is None and not of("ignore_configured_endpoint_urls"):
+            endpoint = ConfiguredEndpointProvider(session.full_config, scoped, "s3", {}).provide()
+            _check(endpoint, section)
+        if endpoint is None:
+            endpoint = _of_aws(
+                region,
+                is_fast=_is_true(said.get("use_accelerate_endpoint")),
+                has_ipv6=_is_true(said.get("use_dualstack_endpoint"))
+                or bool(of("use_dualstack_endpoint")),
+                is_fips=bool(of("use_fips_endpoint")),
+            )
+            is_aws = endpoint is not None
+    except BotoCoreError as error:
+        raise no_credentials(error, section) from None
+    addressing = settings.addressing
+    if addressing == "auto" and said.get("addressing_style") in ("path", "virtual"):
+        addressing = said["addressing_style"]
+    elif addressing == "auto" and is_aws:
+        addressing = "virtual"
+    return replace(
+        settings, region=region, endpoint_url=endpoint, addressing=addressing, ssl_cafile=cafile
+    )
+
+
+def _of_aws(region: str, *, is_fast: bool, has_ipv6: bool, is_fips: bool) -> str | None:
+    """The address of AWS that these settings ask for; None: the usual one. Source: "Amazon S3
+    endpoints and quotas", AWS General Reference.
+    """
+    end = ".cn" if region.startswith("cn-") else ""
+    stack = ".dualstack" if has_ipv6 else ""
+    if is_fast:
+        return f"https://s3-accelerate{stack}.amazonaws.com"
+    if has_ipv6 or is_fips:
+        return f"https://s3{'-fips' if is_fips else ''}{stack}.{region}.amazonaws.com{end}"
+    return None
+
+
+def _is_true(text: object) -> bool:
+    return str(text).lower() == "true"
+
+
+def _check(endpoint: str | None, section: str) -> None:
+    if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise usage(
+            f"{section}: the profile's endpoint_url = {endpoint!r} is not of the form "
+            f"https://host; correct it, or set {section}.endpoint_url"
+        )
+
 
 # A function that opens a bucket for obstore; its argument is the bucket's name.
 Buckets = Callable[[str], "ObjectStore"]

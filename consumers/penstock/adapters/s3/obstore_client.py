@@ -8,20 +8,45 @@ caller retries failed requests. `ByObstore` is for any cloud, `ObstoreObjects` f
 owns one obstore store per bucket.
 """
 
+import asyncio
+import random
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import (
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
 
 from penstock import config
-from penstock.adapters.s3.buckets import Buckets, s3_buckets
-from penstock.adapters.s3.kept_stores import MAX_STORES, KeptStores
+from penstock.adapters.http.certificates import untrusted
+from penstock.adapters.http.connections import AGE_S, SILENCE_S, SILENT_TIMES
+from penstock.adapters.s3.buckets import NOWHERE, Buckets, s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.stores.names import check_bucket, is_for_botocore, pin_of, quoted, wants_etag
-from penstock.adapters.stores.obstore_errors import is_empty, settings_of_panic, translated
-from penstock.adapters.stores.refusals import Elsewhere, Renewal
+from penstock.adapters.stores.names import (
+    check_bucket,
+    is_for_botocore,
+    name,
+    pin_of,
+    quoted,
+    section_of,
+    wants_etag,
+)
+from penstock.adapters.stores.refusals import (
+    NO_SUCH_RANGE,
+    Elsewhere,
+    NoBucket,
+    Renewal,
+    implausible_answer,
+    no_answer,
+    redirected,
+    refusal,
+)
 from penstock.adapters.stores.transfer import (
     CHUNK_BYTES,
     READ_TIMEOUT_S,
@@ -34,12 +59,192 @@ from penstock.adapters.stores.transfer import (
     repeated,
 )
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.errors import Fatal, PenstockError
+from penstock.errors import Fatal, LockedOut, PenstockError, Poison, Transient, usage
 from penstock.ports import Body, Listed, Location, Objects, Part
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+# obstore's words for a redirect to another host, or from https to http.
+_REDIRECTED = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
+# obstore's words for an answer whose head cannot be read, or whose redirects form a circle.
+_IMPLAUSIBLE = re.compile(
+    r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
+)
+
+# The patterns and codes from here on are for Google and Azure.
+_CLOUD_STATUS = re.compile(r"status code: (\d{3})|(\b404 Not Found)")
+_CLOUD_CODE = re.compile(r"<Code>(\w+)</Code>|[Ee]rror[- ][Cc]ode: ?\"?(\w+)")
+# Errors of the cloud's identity service, which gives a token before the store is asked.
+_IDENTITY = re.compile(
+    r"performing token request|getting token|Generic (?:GCS|MicrosoftAzure) "
+    r"error: .*(?:token|credential)",
+    re.IGNORECASE,
+)
+
+_NO_SUCH_BYTES = re.compile(r"Wanted range starting at \d+, but object was only")
+
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
+_ARCHIVED: Final = frozenset({"BlobArchived", "BlobBeingRehydrated"})
+_EXPIRED: Final = frozenset({"ExpiredToken", "InvalidAuthenticationInfo", "TokenExpired"})
+_GONE: Final = frozenset(
+    {
+        "ConditionNotMet",
+        "TargetConditionNotMet",
+        "SnapshotNotPresent",
+        "InvalidVersionForPageBlobOperation",
+    }
+)
+# Error codes for a version id that the cloud cannot parse. No version of the cloud has such an id.
+_BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "InvalidHeaderValue"})
+
+
+def is_empty(error: Exception) -> bool:
+    """True if the last bytes of an empty object were asked for. MinIO then answers with a range
+    that states 0 bytes as the size of the object, and obstore cannot parse this range; other stores
+    answer 416.
+    """
+    text = str(error)
+    said = _STATUS.search(text)
+    return _EMPTY_RANGE.search(text) is not None or (
+        said is not None and int(said[1]) == NO_SUCH_RANGE
+    )
+
+
+def settings_of_panic(error: Exception, location: Location) -> Exception:
+    """A panic of the Rust library as an error that says what to look at; other errors unchanged.
+    Only values that cannot stand in a request are known to cause panics: those of the settings, and
+    of credentials that the library finds by itself. The class cannot be imported.
+    """
+    if type(error).__name__ not in ("RustPanic", "PanicException"):
+        return error
+    return usage(
+        f"{name(location)}: the store's client failed while it made a request ({error}); look for "
+        f"line breaks and characters that are not ASCII in {section_of(location)} and in the "
+        "credentials of this machine"
+    )
+
+
+def translated(error: Exception, location: Location) -> PenstockError:
+    """Our error for an error of obstore. For most statuses, only the error's text tells the
+    status.
+    """
+    text = str(error)
+    said, code = _STATUS.search(text), _CODE.search(text)
+    status = int(said[1]) if said else _status_without_answer(error, text)
+    if status is None and _REDIRECTED.search(text):
+        return redirected(location)
+    if status is None and _IMPLAUSIBLE.search(text):
+        return implausible_answer(location, text.partition("\n")[0])
+    if status is None:
+        untrusting = untrusted(text, f"{section_of(location)}.ssl_cafile")
+        return untrusting or no_answer(location, text.partition("\n")[0])
+    return refusal(location, status, code[1] if code else "")
+
+
+def _status_without_answer(error: Exception, text: str) -> int | None:
+    """The status, as far as the class of the error tells it; None if no answer came."""
+    match error:
+        case FileNotFoundError():
+            return 404
+        case PermissionDeniedError() | UnauthenticatedError():
+            return 403
+        case PreconditionError():
+            return 412
+        case _:
+            return 301 if "incorrectly configured region" in text else None
+
+
+def cloud_translated(error: Exception, location: Location) -> PenstockError:
+    text = str(error)
+    found = _CLOUD_CODE.search(text)
+    code = (found[1] or found[2]) if found else ""
+    said = f"{name(location)}: the store answered {code or 'that it is not there'}"
+    section = section_of(location)
+    if code in _NO_BUCKET:
+        gone = "it is gone, or never was; create it, or correct the reference or"
+        return NoBucket("not_found", f"{said}: {gone} {section}")
+    if code in _ARCHIVED:
+        return Poison("forbidden", f"{said}: it is archived; rehydrate it first")
+    if code in _EXPIRED:
+        return LockedOut(f"{said}; set this machine's clock, or give fresh credentials")
+    if location.version_id is not None and (
+        isinstance(error, FileNotFoundError) or code in _BAD_PIN
+    ):
+        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+    if code in _GONE or _NO_SUCH_BYTES.search(text):
+        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+    if _CLOUD_STATUS.search(text) is None and _IDENTITY.search(text):
+        return Transient(
+            f"{name(location)}: no token ({text.partition(chr(10))[0]}); check the "
+            f"credentials of {section}"
+        )
+    return translated(error, location)
+
+
+T = TypeVar("T")
+
+# The most stores that are kept. A bound is needed, because bucket names come from messages.
+MAX_STORES: Final = 128
+
+
+class _Kept:
+    def __init__(self, store: "ObjectStore", now_s: float) -> None:
+        self.store = store
+        self.ends_s = now_s + AGE_S * random.uniform(2 / 3, 4 / 3)
+        # How long the slowest answer took. None: there was no answer yet, so there is no connection
+        # that could have been forgotten.
+        self.slowest_s: float | None = None
+
+
+class KeptStores:
+    """`opens`: a function that opens a bucket, which takes some milliseconds."""
+
+    def __init__(self, opens: Buckets) -> None:
+        self._opens = opens
+        self._kept: dict[str, _Kept] = {}
+
+    def of(self, bucket: str) -> "ObjectStore":
+        return self._of(bucket).store
+
+    async def ask(
+        self, bucket: str, question: Callable[["ObjectStore"], Awaitable[T]]
+    ) -> tuple["ObjectStore", T]:
+        """Returns the answer, and the store that gave it. The answer should come at once, so this
+        is for the head of an object, not for its bytes.
+        """
+        kept = self._of(bucket)
+        if kept.slowest_s is not None:
+            try:
+                async with asyncio.timeout(max(SILENCE_S, SILENT_TIMES * kept.slowest_s)):
+                    return kept.store, await self._asked(kept, question)
+            except TimeoutError:
+                if self._kept.get(bucket) is kept:
+                    del self._kept[bucket]
+                kept = self._of(bucket)
+        return kept.store, await self._asked(kept, question)
+
+    def _of(self, bucket: str) -> _Kept:
+        now_s = asyncio.get_running_loop().time()
+        kept = self._kept.pop(bucket, None)
+        if kept is None or now_s >= kept.ends_s:
+            kept = _Kept(self._opens(bucket), now_s)
+            if len(self._kept) >= MAX_STORES:
+                del self._kept[next(iter(self._kept))]  # the one that was not used for longest
+        self._kept[bucket] = kept
+        return kept
+
+    @staticmethod
+    async def _asked(kept: _Kept, question: Callable[["ObjectStore"], Awaitable[T]]) -> T:
+        now_s = asyncio.get_running_loop().time
+        began_s = now_s()
+        answer = await question(kept.store)
+        kept.slowest_s = max(now_s() - began_s, kept.slowest_s or 0.0)
+        return answer
 
 
 class ByObstore:

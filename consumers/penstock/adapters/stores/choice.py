@@ -14,14 +14,13 @@ from typing import Final
 import msgspec
 
 from penstock import config
-from penstock.adapters.s3.buckets import is_proxied
+from penstock.adapters.s3.buckets import as_profile_says, is_proxied
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
-from penstock.adapters.s3.profile import as_profile_says
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.clouds import CloudObjects
-from penstock.adapters.stores.folder import FolderObjects
 from penstock.adapters.stores.fsspec_client import FsspecObjects
+from penstock.adapters.stores.local_files import FolderObjects
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
 from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore

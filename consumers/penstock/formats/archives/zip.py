@@ -18,9 +18,8 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.errors import Poison
-from penstock.formats.archives.compression import Expansion
-from penstock.formats.archives.tar_header import check_path, over_limit
-from penstock.formats.archives.unpacking import PIECE_BYTES
+from penstock.formats.archives.tar import check_path, over_limit
+from penstock.formats.archives.unpacking import PIECE_BYTES, Expansion
 from penstock.formats.base.parser_chain import ArchiveLimit, Member, Members
 from penstock.formats.base.runs import RowOptions, Run, bad_row
 from penstock.formats.base.source import Source, SourceFile

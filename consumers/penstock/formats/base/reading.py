@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from penstock.core.rows.payload import BLOCK_COST_BYTES
 from penstock.errors import PenstockError, Poison, Unforeseen
-from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS, codec_of
+from penstock.formats.archives.unpacking import GZIP_MAGIC, GZIP_WBITS, codec_of
 from penstock.formats.base.format import WantsRanges
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import (

@@ -20,7 +20,7 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import ErrorCode, Poison, without_addresses
-from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
+from penstock.formats.archives.unpacking import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import (
@@ -33,13 +33,16 @@ from penstock.formats.base.runs import (
     too_long,
 )
 from penstock.formats.magic import no_such
-from penstock.formats.tables.avro_limits import (
+from penstock.formats.tables.avro_schema import (
     MOST_UNPACKED_BYTES,
     NOT_UNPACKED,
     UNPACK,
     check_schema,
+    definitions,
+    described,
+    read_as,
+    whole,
 )
-from penstock.formats.tables.avro_types import definitions, described, read_as, whole
 from penstock.formats.tables.batches import STEP_BYTES, chosen
 from penstock.formats.tables.weight import key_bytes
 from penstock.formats.text.numbers_in_bulk import join_floats, to_float32

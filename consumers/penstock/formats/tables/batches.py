@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.core.rows.payload import NO_TIME, Columns, Kept, Matrix
 from penstock.errors import Poison
-from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
+from penstock.formats.archives.unpacking import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.kept_columns import moments, with_kept
 from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
 from penstock.formats.tables.added_columns import named_ranges, unnamed_index

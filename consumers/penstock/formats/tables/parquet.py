@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import Poison
-from penstock.formats.archives.compression import Expansion
+from penstock.formats.archives.unpacking import Expansion
 from penstock.formats.base.runs import RowOptions, Run, check_rows
 from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such

@@ -29,8 +29,8 @@ from penstock.adapters.http.running_worker import (
     Address,
     address_of,
     numbers_of,
+    proving,
 )
-from penstock.adapters.http.token_proof import proving
 from penstock.process.asyncio_additions import meanwhile, stopped_after
 
 log = logging.getLogger(__name__)

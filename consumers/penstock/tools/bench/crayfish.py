@@ -30,7 +30,7 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.adapters.model_servers.torchserve_management import management
+from penstock.adapters.model_servers.torchserve import management
 from penstock.errors import Fatal, usage
 from penstock.tools.bench import object_bodies
 from penstock.tools.bench.child_processes import running_worker

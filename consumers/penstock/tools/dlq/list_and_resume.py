@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock import config
-from penstock.adapters.kafka.operator_words import obeyed_words, tell_stopped_lines
+from penstock.adapters.kafka.positions_from_outside import obeyed_words, tell_stopped_lines
 from penstock.adapters.kafka.reader import OnRead, Reader, Spans, open_reader
 from penstock.core.order.line_stop import Verb, Word, stream_digest
 from penstock.core.progress.cursor import STOPS

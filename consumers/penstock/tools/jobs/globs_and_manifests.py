@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.adapters.inputs.urls import references
-from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
+from penstock.adapters.stores.local_files import LOCAL, STDIN, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.source import Need, Ranges

@@ -19,7 +19,7 @@ from penstock.failures.outage import until_answered
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock
-from penstock.tools.jobs.job_state import AnsweredByErrors, Job, decide, group_of_end
+from penstock.tools.jobs.progress import AnsweredByErrors, Job, decide, group_of_end
 from penstock.tools.replay.pacing import KeptRange, Watch
 from penstock.worker.open_worker import Variant
 from penstock.worker.run_worker import run_worker

@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 
 from penstock import config
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
-from penstock.adapters.stores.files_and_stdin import LocalObjects
+from penstock.adapters.stores.local_files import LocalObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.encodings.output_values import records_of
 from penstock.messages.prediction import Failure, Result

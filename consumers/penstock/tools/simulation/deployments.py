@@ -15,7 +15,7 @@ from penstock.formats.csv.dialect import CsvOptions
 from penstock.pipeline.settings import Settings
 from penstock.ports import Record
 from penstock.stages.result_objects import ResultPlan
-from penstock.tools.simulation.checks.inherited_progress import Terms
+from penstock.tools.simulation.checks.life import Terms
 from penstock.tools.simulation.checks.truth import Asked, Truths
 from penstock.tools.simulation.scenario import Scenario, drawn_settings, with_fan_out
 

@@ -7,12 +7,14 @@ one worker has members in several regions. Owner: the simulation of regions.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
+
 from penstock.adapters.inputs.regional_source import RegionalSource
-from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.memory.topics import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
@@ -22,6 +24,7 @@ from penstock.core.health.other_groups import HelpTerms, RegionState
 from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
+from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Unreachable
@@ -30,7 +33,7 @@ from penstock.lane.lane import LaneLimits
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Objects, Where
+from penstock.ports import Adapters, Answers, Objects, Where
 from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
@@ -38,12 +41,54 @@ from penstock.stages.reject import LetterTerms
 from penstock.telemetry.replicas_and_regions import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.checks.history import History
-from penstock.tools.simulation.kafka.group import SESSION_S, Group
-from penstock.tools.simulation.kafka.lives import Watched
+from penstock.tools.simulation.kafka.group import SESSION_S, Group, Watched
 from penstock.tools.simulation.kafka.source import SimulatedSource
 from penstock.tools.simulation.kafka.topics import Topic
 from penstock.tools.simulation.process_and_faults import FaultInjector, Faults, Process
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
+
+Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
+
+
+@dataclass(slots=True)
+class MemoryModel:
+    """Answers each row with the sum of its numbers. `script`: a function that may wait, raise, or
+    give other answers.
+    """
+
+    script: Script | None = None
+    calls: list[list[Payload]] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    version: str | None = None
+    most_rows: int | None = None
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        self.calls.append(list(payloads))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            answers = await self.script(payloads) if self.script is not None else None
+            await asyncio.sleep(0)
+        finally:
+            self.in_flight -= 1
+        return answers if answers is not None else sums(payloads)
+
+    async def ready(self) -> bool:
+        return True
+
+    async def aclose(self) -> None:
+        return
+
+
+def sums(payloads: Sequence[Payload]) -> Answers:
+    """`{"sum": x}` for each row of float32 payloads."""
+    values: list[bytes] = []
+    for payload in payloads:
+        assert isinstance(payload, Matrix)
+        values += [b'{"sum":%g}' % total for total in np.sum(payload.values, axis=1)]
+    return Answers(values, {})
+
 
 NAMES = ("eu", "us", "ap")
 PARTITIONS = 2

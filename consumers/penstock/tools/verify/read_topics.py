@@ -5,27 +5,235 @@ So the answers to all committed messages are among the records that are read. Ow
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
-from penstock.adapters.stores.files_and_stdin import LocalObjects
+from penstock.adapters.stores.local_files import LocalObjects
+from penstock.core.routing.model_routes import Routes, place_of
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_keys import KeyTimes, StreamNames
+from penstock.messages.prediction import Source
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
+from penstock.tools.verify.fields import AskedFields, Fields, asked_of
 from penstock.tools.verify.findings import Report, together
 from penstock.tools.verify.judge import Judge
-from penstock.tools.verify.records_and_open_objects import each_record
+from penstock.tools.verify.records_and_open_objects import NOT_JSON, each_record, id_of
 from penstock.tools.verify.result_objects import AT_A_TIME, Claim, look
-from penstock.tools.verify.scope_and_input_topic import Scope
-from penstock.tools.verify.several_models import SeveralJudges
+from penstock.tools.verify.scope_and_input_topic import (
+    NOT_OURS,
+    Message,
+    Scope,
+    Wants,
+    message_of,
+    wants,
+)
+
+# How many records of a partition are kept: as many as two cores write in two seconds at their
+# highest rate. This is enough, because a worker that takes over repeats only the rows since the
+# last commit, and that is half a second old.
+KEPT = 20_000
+# When this many records have come without a repeat, the index by id is dropped.
+QUIET = 2_000
+
+
+class LiveJudge:
+    """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once. The
+    records are those that the Kafka client returns. Only `report` reads `until` and `committed` of
+    `scope`, so they may change until then.
+    """
+
+    def __init__(self, scope: Scope, *, kept: int = KEPT) -> None:
+        self._judge = Judge(scope)
+        self._kept = kept
+        self._partitions: dict[int, _Recent] = {}
+
+    def references(self, partition: int, records: Iterable[Any]) -> None:
+        for record in records:
+            self._judge.reference(partition, record.offset, record.key, record.value)
+
+    def answers(self, partition: int, records: Iterable[Any]) -> None:
+        judge, repeats = self._judge, self._judge.repeats
+        recent = self._partitions.setdefault(partition, _Recent(self._kept))
+        for record in records:
+            judge.answer(partition, record.offset, record.key, record.value)
+            if judge.repeats != repeats:
+                repeats = judge.repeats
+                value = record.value or b""
+                for content in recent.with_first(value):
+                    judge.compare(partition, record.offset, None, content)
+            recent.add(record.value or b"")
+
+    def dead_letters(self, partition: int, records: Iterable[Any]) -> None:
+        for record in records:
+            self._judge.dead_letter(partition, record.offset, record.key, record.value)
+
+    def report(self) -> Report:
+        return self._judge.report()
+
+
+class _Recent:
+    """The latest records of an output partition. While repeats come, it also keeps an index by
+    id.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._values: deque[bytes] = deque(maxlen=kept)
+        self._by_id: dict[str, bytes] | None = None
+        self._quiet = 0
+
+    def add(self, value: bytes) -> None:
+        self._values.append(value)
+        if self._by_id is None:
+            return
+        self._quiet += 1
+        if self._quiet > QUIET:
+            self._by_id = None
+        else:
+            self._by_id.setdefault(id_of(value), value)
+
+    def with_first(self, value: bytes) -> tuple[bytes, ...]:
+        """Two records with one id: the first that is kept, and then this one. Empty if no record
+        with this id is kept any more. Then the judge reports that the row came after its object's
+        end.
+        """
+        self._quiet = 0
+        if self._by_id is None:
+            self._by_id = {}
+            for one in self._values:
+                self._by_id.setdefault(id_of(one), one)
+        first = self._by_id.get(id_of(value))
+        return () if first is None else (first, value)
+
+
+class _Said(Struct, gc=False):
+    """The fields of a record or a letter that name model and object. A record tells the object's
+    index in its id, a letter in `object_index`.
+    """
+
+    model: str = ""
+    id: str = ""
+    source: Source | None = None
+    object_index: int = 0
+
+    @property
+    def index(self) -> int:
+        parts = self.id.split("/")
+        is_record = len(parts) > 1 and parts[-2].isdecimal()
+        return int(parts[-2]) if is_record else self.object_index
+
+
+_said = msgspec.json.Decoder(_Said).decode
+
+
+class SeveralJudges:
+    """Has the methods of `Judge`, and judges all models together."""
+
+    def __init__(self, scope: Scope, routes: Routes) -> None:
+        self._routes = routes
+        self._naming, self._times = scope.naming, scope.times
+        self._fields = AskedFields.of(scope)
+        self._references = self._ignored = 0
+        names = [model for one in routes.routes if len(one.models) > 1 for model in one.models]
+        self._alone = Judge(scope, self._fields)
+        self._of = {
+            name: Judge(replace(scope, place_of=partial(place_of, model=name)), self._fields)
+            for name in dict.fromkeys(names)
+        }
+
+    @property
+    def repeated(self) -> set[int]:
+        return self._alone.repeated.union(*(judge.repeated for judge in self._of.values()))
+
+    def reference(
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        message = message_of(value)
+        wanted = wants(message)
+        self._references += bool(wanted)
+        self._ignored += not wanted
+        self._fields[partition].add(
+            offset, asked_of(message, key, partition, self._naming, self._times)
+        )
+        asked = self._models(partition, key, message) if wanted else []
+        for name, judge in self._of.items():
+            judge.ask(partition, offset, _ours(wanted, [name in models for models in asked]))
+        self._alone.ask(partition, offset, _ours(wanted, [not models for models in asked]))
+
+    def _models(self, partition: int, key: bytes | None, message: Message) -> list[tuple[str, ...]]:
+        """For each object of the message: the models that answer it if there are several, else an
+        empty tuple.
+        """
+        asked = asked_of(message, key, partition, self._naming, self._times)
+        return [() if message is None or one.model else self._several(one) for one in asked]
+
+    def _several(self, one: Fields) -> tuple[str, ...]:
+        bucket, key, _ = one.object or (None, None, None)
+        models = self._routes.of(one.stream, bucket, key)
+        return models if len(models) > 1 else ()
+
+    def answer(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self._judge(value).answer(partition, offset, key, value)
+
+    def compare(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self._judge(value).compare(partition, offset, key, value)
+
+    def dead_letter(
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        self._judge(value).dead_letter(partition, offset, key, value)
+
+    def _judge(self, value: bytes | None) -> Judge:
+        """If the record's model is one of several that were asked for the object: the judge of this
+        model. Otherwise: the judge of all objects with a single model.
+        """
+        try:
+            said = _said(value or b"")
+        except NOT_JSON:
+            return self._alone
+        judge = self._of.get(said.model)
+        if judge is None:
+            return self._alone
+        if said.source is not None and not judge.asks_at(said.source, said.index):
+            return self._alone
+        return judge
+
+    @property
+    def claims(self) -> list[tuple[Judge, list[Claim]]]:
+        return [claim for one in (self._alone, *self._of.values()) for claim in one.claims]
+
+    def report(self) -> Report:
+        reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
+        # All judges see the same messages, so messages are counted here. Several judges may see the
+        # same stream, so the judges' counts of streams must not be summed. Only one judge sees a
+        # record, so their counts of `outside` can be summed.
+        return msgspec.structs.replace(
+            together(reports),
+            references=self._references,
+            ignored=self._ignored,
+            streams=max(one.streams for one in reports),
+            outside=sum(one.outside for one in reports),
+        )
+
+
+def _ours(wanted: Wants, are_ours: Sequence[bool]) -> Wants:
+    if not any(are_ours):
+        return ()
+    return tuple(
+        want if is_ours else NOT_OURS for want, is_ours in zip(wanted, are_ours, strict=True)
+    )
+
 
 Until = Literal["end", "committed"]
 

@@ -19,7 +19,7 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from penstock.adapters.stores.files_and_stdin import LOCAL, local_path
+from penstock.adapters.stores.local_files import LOCAL, local_path
 from penstock.core.progress.ranges import Ranges
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, Transient

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from penstock.adapters.http.connections import AGE_S, SPREAD
-from penstock.adapters.model_servers.oip.grpc_channels import Channels
+from penstock.adapters.model_servers.oip.grpc_calls import Channels
 from penstock.tools.simulation.virtual_time import virtual_time
 
 

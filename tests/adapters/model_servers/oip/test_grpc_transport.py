@@ -11,12 +11,11 @@ import pytest
 
 from penstock import config
 from penstock.adapters.http.connections import SILENCE_S, SPREAD
-from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_calls import READING_TRIES, GrpcWire
 from penstock.adapters.model_servers.oip.grpc_protocol import MESSAGES
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.outputs import Output
-from penstock.adapters.model_servers.oip.signature import Signature, Tensor
+from penstock.adapters.model_servers.oip.signature import Filled, Signature, Tensor
 from penstock.core.rows.payload import Matrix
 from penstock.errors import HungUp, Poison, Rejected
 from tests.support import raw_grpc_server as raw

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import config
-from penstock.adapters.model_servers.oip.columns import fit_for_json
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.outputs import Output, answers, from_list, from_raw
 from penstock.adapters.model_servers.oip.signature import (
     DTYPES,
     Signature,
     Tensor,
+    fit_for_json,
     signature,
     written,
 )

@@ -30,7 +30,7 @@ from aiokafka import client
 from aiokafka.conn import CloseReason
 from aiokafka.errors import RequestTimedOutError
 
-from penstock.adapters.http.kept_alive import keep_alive
+from penstock.adapters.http.connections import keep_alive
 from penstock.adapters.kafka.inside.authentication import AuthenticatedConnection
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,15 @@ from typing import Any, cast
 import numpy as np
 import orjson
 
-from penstock.adapters.model_servers.oip.columns import Column, Filled, fitted, resolved
-from penstock.adapters.model_servers.oip.signature import BYTES, Signature, Tensor
+from penstock.adapters.model_servers.oip.signature import (
+    BYTES,
+    Column,
+    Filled,
+    Signature,
+    Tensor,
+    fitted,
+    resolved,
+)
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix, Payload
 from penstock.errors import Poison, Rejected
 

@@ -16,10 +16,9 @@ from yarl import URL
 
 from penstock import config, requests
 from penstock.adapters.model_servers.exchange import Request
-from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.outputs import Output, answers
-from penstock.adapters.model_servers.oip.signature import Signature, signature
+from penstock.adapters.model_servers.oip.signature import Filled, Signature, signature
 from penstock.adapters.model_servers.row_answers import spread
 from penstock.core.rows.payload import Payload
 from penstock.errors import PenstockError, Poison, Rejected, Transient, Unreachable, usage

@@ -20,9 +20,9 @@ from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
 from penstock.adapters.model_servers.exchange import JSON_LENGTH, Reply, Request
 from penstock.adapters.model_servers.http_calls import ModelHttp
-from penstock.adapters.model_servers.oip.columns import Column, Filled, fit_for_json
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
+from penstock.adapters.model_servers.oip.signature import Column, Filled, fit_for_json
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     OK,

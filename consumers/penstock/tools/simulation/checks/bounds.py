@@ -10,7 +10,7 @@ from typing import NamedTuple
 from penstock.pipeline.life import Pipeline
 from penstock.tools.simulation import announcements
 from penstock.tools.simulation.checks.history import History
-from penstock.tools.simulation.checks.partition_log import PartitionLog
+from penstock.tools.simulation.checks.truth import PartitionLog
 from penstock.tools.simulation.deployments import Deployment
 from penstock.tools.simulation.worker import Worker
 

@@ -17,8 +17,7 @@ from penstock.core.order.line_stop import Word, decode_words, encode_words, obey
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.tools.simulation.checks.history import History
-from penstock.tools.simulation.kafka.group import Group
-from penstock.tools.simulation.kafka.lives import Lives, W
+from penstock.tools.simulation.kafka.group import Group, Lives, W
 from penstock.tools.simulation.kafka.topics import IN_ORDER_S, Topic
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 

@@ -21,9 +21,8 @@ from penstock.messages.reference import SchemaError
 from penstock.messages.scene import decode_scene
 from penstock.ports import Outgoing
 from penstock.terminal_text import cut, visible
-from penstock.tools.verify.answers.search import Found
-from penstock.tools.verify.answers.trace import Frame, Trace
 from penstock.tools.verify.findings import counted
+from penstock.tools.verify.trace import Found, Frame, Trace
 
 # Stages that the page calls by other names than the metrics.
 STAGES = {"kafka_in": "in", "hold_back": "hold-back"}

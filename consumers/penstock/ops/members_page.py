@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import config
-from penstock.adapters.http.token_proof import proving
+from penstock.adapters.http.running_worker import proving
 from penstock.core.diagnosis.diagnose import diagnose
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page.actions import Actions

@@ -21,7 +21,7 @@ from penstock.messages.prediction import Prediction, Source, decode_prediction
 from penstock.messages.reference import SchemaError
 from penstock.ports import Where
 from penstock.terminal_text import clock_time, cut
-from penstock.tools.verify.answers.answer_lines import said
+from penstock.tools.verify.answer_lines import said
 
 WAIT_MS = 1_000
 # The first answers after the time of --since belong to earlier messages. So the reading of the

@@ -1,13 +1,64 @@
-"""Keeps the memory of our own processes small: glibc uses only one heap, and pandas is not loaded.
+"""The memory of our own processes: one heap of glibc, no pandas, large pages; hidden from other
+processes of the same user, because credentials are in it.
 
 Rule: only a process that is wholly ours (such as a worker or a decoder) uses this, at its start. A
-program that uses our library may need pandas, and so may a process with users' plug-ins. Owner: the
-start of the process.
+program that uses our library may need pandas, a debugger or a core dump, and so may a process with
+users' plug-ins.
 """
 
 import ctypes
+import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
+
+_SMAPS: Final = Path("/proc/self/smaps")
+# A mapping without a file, which may be read and written: where it begins and ends, and how much of
+# it is in memory (proc(5)).
+_ANONYMOUS: Final = re.compile(
+    r"^([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 +(?:\[heap\])?\n(?:\w+: .*\n)*?Rss: +(\d+) kB$",
+    re.MULTILINE,
+)
+LARGE_BYTES: Final = 2 << 20
+# madvise(2): from Linux 6.1 on.
+_COLLAPSE: Final = 25
+# Of a mapping, this share must be filled. The stacks of threads are nearly empty.
+FILLED_SHARE: Final = 0.95
+
+
+def move_to_large_pages(smaps: Path = _SMAPS) -> None:
+    madvise = getattr(ctypes.CDLL(None), "madvise", None)
+    try:
+        mappings = smaps.read_text()
+    except OSError:
+        return  # another system, or a sandbox that forbids it
+    if madvise is None:
+        return
+    for begin, nbytes in filled(mappings):
+        madvise(ctypes.c_void_p(begin), ctypes.c_size_t(nbytes), _COLLAPSE)
+
+
+def filled(smaps: str) -> Iterator[tuple[int, int]]:
+    """The parts of filled mappings that large pages can hold: where each begins, and its size."""
+    for begin, end, resident_kib in _ANONYMOUS.findall(smaps):
+        start, stop = int(begin, 16), int(end, 16)
+        if int(resident_kib) << 10 < FILLED_SHARE * (stop - start):
+            continue
+        start = -(-start // LARGE_BYTES) * LARGE_BYTES
+        nbytes = (stop - start) // LARGE_BYTES * LARGE_BYTES
+        if nbytes > 0:
+            yield start, nbytes
+
+
+_PR_SET_DUMPABLE: Final = 4
+
+
+def hide_memory() -> None:
+    """With a kernel other than Linux this does nothing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
 
 # Options of mallopt(3) and their values: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, the
 # last two in bytes.

@@ -1,3 +1,0 @@
-"""Several workers under one supervisor, which starts, watches and replaces them, and shows them on
-one page.
-"""

@@ -1,3 +1,0 @@
-"""The commands that show answers to people: `penstock trace`, `penstock watch`, and `penstock run
---dry-run`.
-"""
