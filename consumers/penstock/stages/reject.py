@@ -127,9 +127,16 @@ class Reject:
     @property
     def _most_ranges(self) -> int:
         most = _MOST_RANGES
-        while most > 1 and not self._sink.fits(self._terms.topic, None, 4 * most * _RANGE_BYTES):
-            most //= 2
+        try:
+            with self._guard:
+                while most > 1 and not self._fits(4 * most * _RANGE_BYTES):
+                    most //= 2
+        except Unforeseen:
+            pass  # it is logged; whether the letter fits is asked again when it is made
         return most
+
+    def _fits(self, size: int) -> bool:
+        return self._sink.fits(self._terms.topic, None, size)
 
     def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
         """A letter about an object whose rows were answered, but whose result object could not be
@@ -184,7 +191,7 @@ class Reject:
             try:
                 with self._guard:
                     letter = dead_letter(**(whole | less))
-                    if self._sink.fits(self._terms.topic, None, len(letter)):
+                    if self._fits(len(letter)):
                         return letter
             except Unforeseen:
                 continue
