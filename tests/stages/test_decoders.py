@@ -49,7 +49,7 @@ def test_an_object_that_kills_its_decoder_is_answered_and_nobody_else_is_blamed(
 @pytest.mark.parametrize(
     ("word", "code", "said"),
     [
-        (b"busy", "unavailable", "Device or resource busy"),
+        (b"busy", "unavailable", "No buffer space available"),
         (b"exit", "bad_format", "exit code 7"),
     ],
 )
