@@ -2,7 +2,10 @@
 limits it.
 
 Rule: the counters are noted once a second, which takes some tens of microseconds. All other figures
-are computed when a page asks for them, and at most once a second. Owner: the status.
+are computed when a page asks for them, and at most once a second.
+
+The price of an hour is divided by the shares of the model's time, so the streams' money adds up to
+what is paid, whether the model was busy or not.
 """
 
 import os

@@ -1,8 +1,10 @@
-"""The HTTP server of all our pages: where it listens, which paths it has, and how it answers.
+"""The HTTP server of all our pages, and which requests it refuses.
 
-Rule: this module is light to import, because a supervisor imports little else. `page_guards`
-decides which requests and connections are refused. Owner of the server: the block that entered the
-context.
+Rule: this module is light to import, because a supervisor imports little else. By DNS rebinding, a
+foreign page can make a browser ask our address under the foreign host name and read the answers. So
+a request is refused if its Host is not a name of ours. A numeric address is accepted, because
+rebinding needs a name, and probes of Kubernetes use numbers; if we listen on loopback, only those
+of loopback are.
 """
 
 import asyncio

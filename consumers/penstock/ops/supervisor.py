@@ -1,10 +1,10 @@
 """Starts, watches and ends several workers of the group on one machine.
 
 Rule: if a member exits with an error, all members end, and the supervisor exits with the same code.
-If a member ends in any other way, a successor takes its place. No member outlives the supervisor:
-each member has a pipe from the supervisor, and ends when the system closes this pipe because the
-supervisor has died. A terminal's signals reach only the supervisor, which then ends the members.
-Owner: the command.
+If a signal or somebody else ends a member, a successor takes its place with the same listening
+socket: a spare at once, a new process after a pause, before which the group is told that the place
+is free. A process that has done its job has no successor. No member outlives the supervisor: the
+system closes the pipe between them. A terminal's signals reach only the supervisor.
 """
 
 import asyncio

@@ -3,8 +3,12 @@
 Rule: Faust acknowledges an event when an agent has passed it, even if the agent failed or was
 cancelled. The agents here turn this off: they acknowledge a batch when its results are delivered,
 and a failure before the delivery ends the process. Faust's tables cannot tell which worker may
-write, so the ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine =
-"faust"`.
+write, so the ledger reads its changelog itself.
+
+Faust creates no topic, opens no port and keeps no file. Its transport is changed in four places: an
+idempotent producer, because repeats are recognised by position; fetches of at most 20 ms, because
+one partition would wait for another; the choice of open and aborted transactions; and records whose
+time the topic does not take are sent again, as our own producers do.
 """
 
 import asyncio

@@ -2,7 +2,10 @@
 
 Rule: each metric here counts all models, stores and partitions of the worker together. Further
 metrics are made if there are several models, a shadow, or regions (`of_models`, `of_shadow`,
-`in_region`). Owner: the worker.
+`in_region`).
+
+Of a counter by stream only the largest are shown one by one, and no series ever falls. The gauges
+of the status are set whenever metrics are read; a figure that is not known is not shown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

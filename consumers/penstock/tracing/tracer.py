@@ -1,12 +1,10 @@
-"""Begins the trace of each object, decides which objects are sampled, and sends the spans of these
-objects when they are delivered.
+"""Decides which objects are traced, and sends their spans when they are delivered.
 
-Rule: an object that is not sampled costs only the decision, which takes about a microsecond; no
-span is made of the object. When an object begins, its trace id decides whether it is sampled, so
-all workers and other services with the same ratio choose the same traces. When an object ends, it
-can still be sampled because of an error or a long time. These later choices are limited, so that a
-flood of errors does not become a flood of spans. The stages call this from the event loop only.
-Owner: the wiring.
+Rule: an object that is not sampled costs only the decision, about a microsecond. The trace id
+decides, so all workers and other services with the same ratio choose the same traces; an error or a
+long time can choose later, in limited number. An object's times are those that the metrics count,
+on its last rows. A step that did not happen, or took almost no time, has no span. Names are those
+of OpenTelemetry's conventions for messaging where there are any, else `penstock.*`.
 """
 
 import math

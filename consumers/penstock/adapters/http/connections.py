@@ -6,8 +6,11 @@ Rule: a connection is used again only after an answer that was read whole. Every
 its answer, at its deadline, or with the end of the connection. The requests to a host are spread:
 over all addresses of its name, and, because one address may be a balancer that chooses a server for
 each connection, over more connections than there are requests at a time. No connection lives for
-long, so that a server which joins gets its share. Owner: the client of one host, which lends a
-connection to one task at a time.
+long, so that a server which joins gets its share.
+
+Every connection has the kernel's options that find an end that is gone (`kept_alive`), whichever
+client made it. Without them Linux asks after two hours. A proxy in the middle answers for an end
+that is gone, so the clients also bound the silence themselves.
 """
 
 import asyncio

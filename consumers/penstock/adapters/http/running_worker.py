@@ -1,10 +1,11 @@
-"""Asks running workers. The worker at `http.host` and `http.port` is asked for its status and its
-pages. For the way of one object, the workers that `http.peers` names are asked as well.
+"""Asks running workers: the one at `http.host` and `http.port` for its status and its pages, and
+those of `http.peers` for the way of one object.
 
-Rule: the token is not sent (`token_proof`). If no worker listens at an address, or if another
-server listens there, the result says so, and nothing is raised; the caller decides what this means.
-An entry of `http.peers` is host:port, or one name for many hosts. Such a name is resolved each
-time, because workers come and go. Owner: the commands that ask; the live page uses the addresses.
+Rule: the token is not sent, because another program may have taken the port. A proof is sent, good
+for one page and a few minutes; who overhears it learns nothing but this page, which is not
+encrypted either. What changes something is asked for with the token only. If no worker listens at
+an address, the result says so and nothing is raised. A name of `http.peers` is resolved each time,
+because workers come and go.
 """
 
 import asyncio

@@ -5,7 +5,11 @@ Rule: nothing here joins, reads or commits. Only the broker's own -1 says that n
 aiokafka's functions check the error code of each partition, but not the code of the whole answer. A
 coordinator that is loading its log, or has moved, sets only the code of the whole answer. Then
 aiokafka would return no offsets, and every partition would begin again at its earliest record. So
-the request is made here. Owner: the source.
+the request is made here.
+
+An offset belongs to one incarnation of a topic, which the topic's id tells. In the next one,
+records before the offset would never be read, without a word; so the ids are asked for at each
+assignment and with each question about the ends.
 """
 
 import asyncio

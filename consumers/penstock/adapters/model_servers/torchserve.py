@@ -1,11 +1,12 @@
-"""TorchServe, or anything that speaks its REST interface: predictions and refusals.
+"""TorchServe, or anything that speaks its REST interface: predictions and refusals; and its
+management API, which tells how it gathers requests into batches.
 
 Rule: each batch is sent by one POST; the rows' bytes are joined unchanged. One status can mean
-several things, so a refusal's `type` and `message` decide. The caller limits how many calls are
-open at a time.
+several things, so a refusal's `type` and `message` decide.
 
-What the server tells of itself is read by `torchserve_management`. Owner: the application, and
-`penstock doctor`.
+A worker starts even if the management API does not answer, or is not TorchServe's. That API runs
+whatever archive it is told to load, so its token is sent only to `model.management_url`: an address
+that follows from `model.url` is a guess.
 """
 
 import logging

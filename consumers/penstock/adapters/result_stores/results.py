@@ -1,7 +1,10 @@
 """Opens the store that `output.objects` names, to write result objects there.
 
 Rule: the store for results is chosen by the same rules as a store that is read, and is written with
-the same credentials; `file://` is a folder. Owner: the application and the library call.
+the same credentials; `file://` is a folder.
+
+A reader of a folder sees complete files only: an unfinished one has a name that begins with a dot
+and ends with `.part`. Two workers that write the same name at once do not disturb each other.
 """
 
 import asyncio

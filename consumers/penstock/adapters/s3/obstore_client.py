@@ -6,6 +6,10 @@ obstore's path type would rewrite; empty objects; listings; access points and di
 AWS buckets in another region, which `exact` can find. A body that is cut off is resumed here; the
 caller retries failed requests. `ByObstore` is for any cloud, `ObstoreObjects` for S3. Each client
 owns one obstore store per bucket.
+
+obstore cannot close a connection. So a store is replaced as a whole when it is old, and when a
+request is silent for too long: its connections may have been forgotten on their way. The request is
+then made once more; what still reads keeps the former store until it is done.
 """
 
 import asyncio

@@ -4,6 +4,10 @@ Rule: the store gets bucket and key exactly as they are named. s3fs's own file c
 because they rewrite keys, drop versions and leak connections. A body that is cut off is resumed
 here; failed requests are retried by the caller. The client owns one session, which it makes at the
 first use.
+
+Every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS`. A redirect of
+AWS goes to botocore, which finds the bucket's region; any other is an error, because aiohttp would
+follow it to any host with the session token in the request.
 """
 
 import re

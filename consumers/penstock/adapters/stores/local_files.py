@@ -2,9 +2,8 @@
 
 Rule: a reference to a local file has the bucket `file://` and an absolute path as its key; all
 other references go to the store. Rows that the caller holds in memory are a file, too, under a name
-that begins with `memory:`. Standard input is copied to a temporary file first, because an
-object may have to be read again. Owner: `library.predict`; a worker never reads local files by
-reference.
+that begins with `memory:`. Standard input is copied to a temporary file first, because an object
+may have to be read again.
 """
 
 import asyncio

@@ -4,6 +4,9 @@
 Rule: nothing is read before the first row is complete, because it tells the dialect. If it has no
 number, the second row may be needed to tell whether the first is a header; until then, it waits.
 The header or, if there is none, the first row fixes how many cells a row has.
+
+Many rows are read at a time if this gives exactly the same as one by one. If not, they are read one
+by one, so that the error of a bad row can name the wrong cell.
 """
 
 import re

@@ -6,6 +6,10 @@ as many samples as the longest hop. The last row is filled up with zeros, but on
 ends where it says. If it is damaged or breaks off, a row has only samples that came, and from there
 on the object is `bad_format`; if it does not say where it ends, the last window is a bad row unless
 all of it came. Each of several recordings in a file (Ogg) has windows of its own.
+
+WAV of plain numbers is read without a library. Its header may have 0 or all ones for the length, if
+the writer could not seek back. All ones: the samples reach to the end of the file; 0: there are
+none. Layouts: RIFF, WAVE, WAVE_FORMAT_EXTENSIBLE (Microsoft), RF64 (EBU Tech 3306).
 """
 
 import struct

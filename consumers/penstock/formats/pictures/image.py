@@ -2,10 +2,13 @@
 file as they are; if `rows.image_size` is set, it is the pixels of the picture. Only this module
 uses Pillow, pillow-heif, which adds HEIC to it, and simplejpeg.
 
-Rule: data that is no picture, that is provably damaged, or that claims more than `limits.pixels`
-is a bad row. The picture's first bytes show its kind, and only Pillow's decoder for that kind is
+Rule: data that is no picture, that is provably damaged, or that claims more than `limits.pixels` is
+a bad row. The picture's first bytes show its kind, and only Pillow's decoder for that kind is
 tried. Any exception of Pillow about a damaged picture becomes `BadRow`. If a file is an animation
 or has several pages, the pixels are those of its first picture.
+
+What a container can prove (checksums, lengths, ends) is checked without decoding, for pictures that
+the model takes undecoded, too.
 """
 
 import io

@@ -5,8 +5,11 @@ decoders?
 Rule: the checks ask the services what a worker asks at its start, by the same code. They also ask
 the worker that runs at this configuration's address, because only a running worker knows the state
 of its streams. The checks change nothing, with two exceptions: one check writes a small object
-beside the results and removes it again; and with `fix`, missing topics are created. Owner: the
-command `doctor`.
+beside the results and removes it again; and with `fix`, missing topics are created.
+
+At a distance the median of requests one after the other counts: by Little's law `n` at a time to a
+service that takes `t` seconds are `n / t` a second, and no setting permits more. Nothing is
+written: a question for a partition's end stands for a write.
 """
 
 import statistics

@@ -1,9 +1,8 @@
-"""Asks the brokers about the topics and the group. Are the topics there, and do they fit each
-other? How far is the group, and how soon does it notice a crash? Which worker is the member with
-the name `kafka.instance_id`?
+"""Asks the brokers about the topics and the group, and judges: which messages will be lost, and
+which settings do harm?
 
-Rule: missing topics are created only with `fix`. The answers about the group's progress, and about
-what the topics do with old messages, are judged by `topic_rules`. Owner: `examine`.
+Rule: missing topics are created only with `fix`. Each rule is one pure function. A finding ends
+with the command or the setting that mends what is wrong.
 """
 
 from collections import defaultdict

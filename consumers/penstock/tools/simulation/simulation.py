@@ -11,7 +11,11 @@ Some of the worlds have order by stream or exactly once; in these worlds the pro
 settings are checked instead. In half of the worlds settings, partitions and objects change from
 deployment to deployment, or some messages are poison.
 
-Rule: one seed gives one history, on every machine. Owner: the test that calls `simulate`.
+Rule: one seed gives one history, on every machine.
+
+At the end no service fails any more, so all rows must be answered and all workers must end. An
+operator says one word at a time about each stopped line: first perhaps "resume", which does not
+help, because the cause remains; then "skip".
 """
 
 import asyncio

@@ -2,7 +2,11 @@
 
 Rule: of a complete object only its place is kept, in `done`. Of an incomplete object the rows are
 kept, as ranges. If a record has the next row of the same object, the few lines of `take` judge it;
-`_place` judges any other record. Owner: the judge, which feeds records in offset order.
+`_place` judges any other record.
+
+A marker may point to an earlier object of the same input partition, which was asked for with the
+same rows and answered to its end without a failure. The `object` fields are compared in the second
+reading.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,9 +1,9 @@
 """Follows one answer back through the topics: from a scene to its frames, or from a row to its
-object and its dead letter. Also tells when Kafka got each record.
+object and its dead letter; and tells when Kafka got each record.
 
-Rule: nothing is committed. Workers are asked only for values that the topics do not keep. If the
-records of a partition are in the order of the input, a record is found by halving the range. If
-they are in another order, all records since the message are read. Owner: `penstock trace`.
+Rule: nothing is committed. In a partition in the order of the input, about fifteen reads by halves
+find a row among a million records. After a crash the order jumps back, never forward over a record,
+so the search finds one of two copies. In another order all records since the message are read.
 """
 
 import math

@@ -1,10 +1,12 @@
-"""Makes the transactional producers of a worker, and chooses their transactional ids. A producer
-fences former producers that have its id.
+"""The transactional producers of a worker, and their transactions: records and positions become
+visible together, or never.
 
-Rule: no other worker writes under a worker's transactional ids. Another process uses such an id
-only to abort the transactions that a dead worker left open. With `kafka.instance_id` a restarted
-worker has the same ids, so its start aborts at once the transactions that the former process had
-begun. Owner: the worker's pool of producers, and the rekeyer.
+Rule: the brokers have every record before the transaction is committed. After a failure the
+producer is never used again. No other worker writes under a worker's transactional ids; another
+process uses one only to abort what a dead worker left open. With `kafka.instance_id` a restarted
+worker has the same ids, so its start aborts what the former process had begun. Two events fence a
+producer: another one starts with its id; or the group goes on without the member that the
+transaction names.
 """
 
 import asyncio

@@ -4,7 +4,10 @@ Rule: tensors are sent with the bytes that they have in memory; the tensors of a
 typed values instead. Every call has a deadline. A call is repeated in three cases only: if its
 answer cannot be read; with a fresh token if the server refused the former token; and over another
 channel if a channel that was used before is silent for much longer than the server took lately.
-Owner: the model's adapter.
+
+gRPC sends all calls of a channel over one connection, and a balancer gives all of them to one
+server. So the calls go in turn over several channels. A channel is replaced when it is old; when it
+is silent, with all that were not used since. It is closed when its last call has ended.
 """
 
 import asyncio

@@ -2,8 +2,10 @@
 
 Rule: from its start on, a life publishes all rows that are asked for, in order, each once and with
 its true answer; the order is that of the partition, or of each stream. A life commits only what was
-acknowledged to it, and nothing after its end. Owner: the simulation, which has one `Life` for each
-assignment.
+acknowledged to it, and nothing after its end.
+
+A life may skip rows only by a cursor that fits what it reads now: this object, this version, and
+row options that give the same rows.
 """
 
 from collections import defaultdict
