@@ -1,7 +1,7 @@
 """The first moments of the `penstock` command, before its libraries are loaded.
 
 Rule: nothing that takes time is imported here, so that a service can be asked to end from its first
-moment on. Owner: the process.
+moment on.
 """
 
 import sys

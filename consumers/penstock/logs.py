@@ -2,7 +2,7 @@
 
 Rule: code that makes a message keeps secrets out of it. Texts of libraries and servers may still
 have secrets, so every printed error also goes through `redacted`. A message of a client library is
-logged once a minute, however often it comes. Owner: the command line.
+logged once a minute, however often it comes.
 """
 
 import json

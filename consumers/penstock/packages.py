@@ -2,8 +2,7 @@
 
 Rule: if a plug-in cannot be loaded, it is not skipped: the start fails, and the error names the
 plug-in and the reason. A plug-in is loaded once in each process. If the library of an extra is
-missing, the error says how to install it. Owner: the registry of formats, the registry of requests,
-and every part that needs an extra.
+missing, the error says how to install it.
 """
 
 import json

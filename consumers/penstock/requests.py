@@ -4,7 +4,7 @@ it.
 Rule: rows are joined in bulk, never touched one by one. Each form of request declares the form of
 rows that it takes, and the start checks that the objects' format can make rows of this form. A new
 form of request is added by one line in `_OURS`, or by an entry point `penstock.requests` of a
-user's package. Everything here is pure. Owner: the adapters of models.
+user's package. Everything here is pure.
 """
 
 import re

@@ -2,8 +2,7 @@
 
 Rule: texts come from outside, so characters that would control a terminal are printed as escapes
 (`escaped`). A bar is shown in a notebook, or on standard error if this is a terminal. This file is
-light to import, because every log line passes through it. Owner: the commands that print, and the
-log.
+light to import, because every log line passes through it.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Rule: every key is declared in a section; an unknown key is an error. Only `settings/`, the commands
 and the adapters read the configuration. An adapter reads only its own section. All other code gets
-plain values. Owner: the command that loads it.
+plain values.
 """
 
 from penstock.config.addresses_and_files import check_files

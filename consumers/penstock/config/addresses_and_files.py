@@ -4,8 +4,7 @@ files that cannot be read.
 Rule: only the form of an address is checked here. The start and the doctor ask whether a service
 answers there. A file must exist and be readable; the adapter that uses it checks its content.
 `config.load` checks all addresses. Files are checked only by the commands `config`, `doctor` and
-`run`, because other commands must not fail for a file that they never open. Owner: `config.load`
-and these commands.
+`run`, because other commands must not fail for a file that they never open.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The whole configuration: all sections, and how it is printed without its secrets.
 
-Rule: `Config` holds values only, and never changes. Owner: the command that loads it.
+Rule: `Config` holds values only, and never changes.
 """
 
 import re

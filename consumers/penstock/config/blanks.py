@@ -4,7 +4,7 @@ Rule: at the ends of a text they are trimmed. Inside, a line break or another co
 refused, and so is a blank in the host of an address. In secrets, patterns, templates and names of
 columns each blank counts, so only line breaks are trimmed. Options of other libraries and JSON stay
 as they are. The variables of AWS's clients cannot be trimmed here, because these clients read them
-by themselves; so they are refused. Owner: `config.load`.
+by themselves; so they are refused.
 """
 
 import re

@@ -2,7 +2,7 @@
 reads a model's name and version from the path of its URL.
 
 Rule: as in `sections`, the sections are values only. A URL means the same wherever a user writes
-it. Owner: `Config`.
+it.
 """
 
 import re

@@ -3,7 +3,7 @@ that region.
 
 Rule: all regions share one configuration, and `region` selects the part for these workers: the
 region's topics, read by a group of its own; and the region's model servers, followed by those of
-the regions that it falls back on. Owner: `loading`, which calls `in_region` once.
+the regions that it falls back on.
 """
 
 from msgspec.structs import replace

@@ -1,7 +1,7 @@
 """The sections and their keys, with their defaults and the reasons for the numbers.
 
 Rule: sections are values only. `settings/` translates them into what the parts of a worker need.
-The sections about models are in `model_sections`. Owner: `Config`.
+The sections about models are in `model_sections`.
 """
 
 from typing import Annotated, Literal

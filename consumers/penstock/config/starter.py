@@ -1,8 +1,7 @@
 """The text of a first configuration file, made from four answers.
 
 Rule: a worker can run with the file as it is written. Each line of the file says why a user would
-change it. A key that no answer sets is written as a comment, with its default. Owner: `config
---init`.
+change it. A key that no answer sets is written as a comment, with its default.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Finds tables and keys that no section declares, and names the nearest valid ones.
 
 Rule: not only the first, but every unknown key of a file is found. Each is reported with its path
-in the file. Owner: `config.load` and `penstock lint`.
+in the file.
 """
 
 import difflib

@@ -3,7 +3,7 @@ values; if a section has a name, the variable is `PENSTOCK_STORES__NAME__KEY`.
 
 Rule: a `PENSTOCK_` variable sets a key, or is listed in `OWN`; any other is an error, which names
 the nearest key. If a text looks like a value of a kind that its key does not take, the text is
-refused. Owner: `config.load`.
+refused.
 """
 
 import json

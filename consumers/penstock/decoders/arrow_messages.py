@@ -2,8 +2,8 @@
 
 Rule: only the offsets on the way to that one field are read. Arrow has no switch against packed
 bodies, and what it unpacks cannot be bounded. The head is a flatbuffer
-(https://flatbuffers.dev/internals/): a table has, before its fields, the distance back to a list
-of where the fields are. The tables are in Arrow's `format/Message.fbs`. Owner: `packing`.
+(https://flatbuffers.dev/internals/): a table has, before its fields, the distance back to a list of
+where the fields are. The tables are in Arrow's `format/Message.fbs`.
 """
 
 import struct

@@ -3,7 +3,7 @@
 Rule: a decoder gets no more memory than its limit, reads no files but those of Python and of the
 libraries, writes none, starts no connections, processes or other programs, and does nothing to
 other processes. If a kernel cannot refuse one of these things, it still refuses the others, and
-`missing` says which it cannot. Owner: the decoder, before its first task.
+`missing` says which it cannot.
 """
 
 import ctypes

@@ -2,11 +2,9 @@
 
 Rule: a decoder decodes one object after the other, until the worker closes its socket. It reads
 only the socket and its inbox, and writes only to the socket and its outbox. Its log lines go to the
-worker as well. To
-start Python with our libraries takes half a second, but to fork takes a few milliseconds. So the
-zygote has the code of the decoders in memory. It decodes no objects itself, so no object can damage
-it. It ends with the worker, and the decoders end with the zygote. Owner: `zygote_client`, which
-starts the zygote.
+worker as well. To start Python with our libraries takes half a second, but to fork takes a few
+milliseconds. So the zygote has the code of the decoders in memory. It decodes no objects itself, so
+no object can damage it. It ends with the worker, and the decoders end with the zygote.
 """
 
 import errno

@@ -2,8 +2,7 @@
 
 Rule: to load such a library takes up to half a second. So a decoder tells the worker which of them
 it has loaded, and the zygote loads these before it forks the next decoder. What a decoder says
-chooses from this list, and the zygote loads nothing else. Owner: the two ends of one decoder's
-socket, and the zygote.
+chooses from this list, and the zygote loads nothing else.
 """
 
 import sys

@@ -4,7 +4,7 @@ in memory.
 Rule: the worker believes nothing that a message says. Each text must be one JSON value, each opaque
 row as long as it says, each Arrow batch valid in full and not packed; otherwise rows of other
 objects in the same batch would get their neighbours' answers, or the worker would crash. The arrays
-of the worker are views of the message, not copies. Owner: the two ends of one decoder's socket.
+of the worker are views of the message, not copies.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator

@@ -4,9 +4,9 @@ messages with it, and ends it.
 Rule: at most `most` decoders work at a time. Each is started when it is first needed, and then
 reused, by default for objects of the same stream only: an object that takes over its decoder sees
 and forges no rows of other streams. Beside those that work, idle ones are kept for their streams,
-as far as their memory is bounded. The time that a decoder may take grows with the bytes that it
-has received and sent. A decoder that takes longer, or that did not finish its object, is ended and
-never gets another object. Owner: the worker; used from its event loop only.
+as far as their memory is bounded. The time that a decoder may take grows with the bytes that it has
+received and sent. A decoder that takes longer, or that did not finish its object, is ended and
+never gets another object.
 """
 
 import asyncio

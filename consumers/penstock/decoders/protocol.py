@@ -1,8 +1,7 @@
 """What worker and decoder say to each other, however the messages are carried.
 
 Rule: worker and decoder take turns. The decoder asks for bytes, or gives rows, and then waits for
-the worker's answer. So the decoder never decodes more than the byte budget has room for. Owner: the
-reader of objects.
+the worker's answer. So the decoder never decodes more than the byte budget has room for.
 """
 
 from collections.abc import Callable, Iterator

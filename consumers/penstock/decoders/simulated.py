@@ -1,8 +1,7 @@
 """Decoders that are threads of this process, for the simulation.
 
 Rule: a thread and its user take turns, so that only one of the two runs at a time. So what happens
-depends only on the order of the turns, and a simulation can be repeated. Owner: the simulated
-worker.
+depends only on the order of the turns, and a simulation can be repeated.
 """
 
 import threading

@@ -3,8 +3,7 @@ messages apart.
 
 Rule: short data is part of the message. Long data goes piece by piece through boxes: memory of one
 size that both processes have mapped, and that only the writer's next piece changes. A decoder that
-was taken over does not keep to that, so the worker copies a piece before it looks at it. Owner: the
-two ends of one decoder's socket.
+was taken over does not keep to that, so the worker copies a piece before it looks at it.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """The worker's side of the zygote: starts that process, and asks it for decoders.
 
 Rule: if the zygote ends, its decoders end with it, and the pool starts another zygote when it next
-needs a decoder. Owner: the pool; used from its event loop only.
+needs a decoder.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Rule: the bytes depend on the rows alone, and not on how many rows were added at a time, so that an
 object that is written again has the same bytes. For this reason, compressed data is cut at fixed
-places. Memory is bounded by a step, not by the object. Owner: the writer of one result object.
+places. Memory is bounded by a step, not by the object.
 """
 
 from collections.abc import Mapping, Sequence

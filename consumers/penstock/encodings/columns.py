@@ -3,10 +3,9 @@ in Parquet.
 
 Rule: the columns are the same for every object and every model. `prediction` is JSON text, so that
 no row can contradict the types of an earlier one. Typed columns come beside these columns, if they
-are asked for (`typed_columns`). Of a Parquet file at most one row group is in
-memory, and its rows and bytes are limited. Of the earlier groups only the entries for the footer
-stay in memory. Where a group ends depends on its rows alone, and not on how many rows were added at
-a time. Owner: the writer of one result object.
+are asked for (`typed_columns`). Of a Parquet file at most one row group is in memory, and its rows
+and bytes are limited. Of the earlier groups only the entries for the footer stay in memory. Where a
+group ends depends on its rows alone, and not on how many rows were added at a time.
 """
 
 import io

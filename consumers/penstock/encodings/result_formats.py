@@ -5,7 +5,7 @@ Rule: a line of JSON is the record's JSON without the fields that are constant f
 line of CSV has the same columns for every object and every model: `prediction` is JSON in one cell.
 Lines are joined in bulk; if they are packed with gzip, they are cut into steps of one size. Parquet
 is in the module `columns`, which loads pyarrow and is therefore imported only if Parquet is asked
-for. Owner: the writer of one result object.
+for.
 """
 
 import zlib

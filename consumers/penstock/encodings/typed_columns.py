@@ -4,8 +4,7 @@ Rule: the rows of the first row group decide the columns and their types, becaus
 schema and is written while answers come. A row whose answer does not fit keeps it as JSON text in
 the column `prediction` (kept columns: in `columns`), so no answer is bent to a type, and none makes
 the file unreadable. An answer can be made again from its columns: the metadata of the schema tells
-which null means a field that is null, and which one a field that is missing. Owner: the writer of
-one result object.
+which null means a field that is null, and which one a field that is missing.
 """
 
 from collections import Counter

@@ -6,8 +6,7 @@ is given, an outage that lasts longer than this ends the process.
 
 A starting worker takes no partitions before the store and the model have answered, because the
 worker that has these partitions now may be able to work. During the start the patience is
-`limits.start_ms`, and an error that waiting cannot cure ends the start at once. Owner: the stage
-that asks, and the start.
+`limits.start_ms`, and an error that waiting cannot cure ends the start at once.
 """
 
 import asyncio

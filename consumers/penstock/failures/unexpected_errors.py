@@ -5,7 +5,7 @@ a guarded block, it becomes `Unforeseen`, with the error code of the guarded pla
 decoder). The stage then tries the work once more, without other work, and rejects it if that fails.
 Two kinds of exceptions end the process: those in work that belongs to no object (such as the
 ledger, the order or a commit), because that work is not guarded; and `MemoryError`, which no guard
-catches. Owner: the wiring, which gives each stage the guards of its places.
+catches.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Lists our own formats, each with its name, its extensions, how it is recognised, and its reader.
 
 Rule: a new format is one file and one entry here. An object's first bytes are shown to the formats
-in this order, until a format recognises them. Owner: the registry.
+in this order, until a format recognises them.
 """
 
 from functools import partial

@@ -4,7 +4,7 @@ several processes divide the objects among them, this process's share.
 Rule: the caller's arguments override the environment, which overrides the file. A URL of a model
 means the same in Python, for `penstock predict` and for `penstock replay`. The option `--shard`
 names the share, or says that the variables of the scheduler name it. The processes do not talk to
-each other. Owner: the call.
+each other.
 """
 
 import os

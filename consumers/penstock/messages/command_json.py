@@ -2,7 +2,7 @@
 replay's answers differ.
 
 `penstock progress --json` prints a `Progress`; `penstock replay --json` prints a `Replayed`. Rule:
-fields are only added. Owner: the command.
+fields are only added.
 """
 
 from typing import Annotated, Any

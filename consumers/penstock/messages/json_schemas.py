@@ -1,7 +1,6 @@
 """`python -m penstock.messages.json_schemas`: writes the JSON Schemas from the types.
 
-Rule: the files are never edited by hand; a test compares them with the types. Owner: the person who
-changes a Struct of this package.
+Rule: the files are never edited by hand; a test compares them with the types.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,7 @@ records in bulk.
 
 Rule: fields that are the same for a whole object are encoded once; for each row only its number and
 its answer are inserted. The order of the fields is part of the contract. In an Arrow block, a row's
-record is split: some fields are in the head of the block, all others are in columns. Owner: the
-publish stage, which has one frame for each object.
+record is split: some fields are in the head of the block, all others are in columns.
 """
 
 from collections.abc import Callable, Sequence

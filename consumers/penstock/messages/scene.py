@@ -2,7 +2,7 @@
 functions that write them.
 
 Rule: answers are JSON text and are inserted as they came; the same decision always gives the same
-bytes. Owner: `penstock scenes`, which writes a scene down before it publishes it.
+bytes.
 """
 
 from collections.abc import Callable

@@ -4,8 +4,7 @@ live model.
 Rule: all counts come from summary records, and each summary counts once. Disagreement records only
 give examples, because some of them may be missing. Summaries that differ in a model's version or in
 the tolerance are never added up: there is one comparison for each combination of versions and
-tolerance. Memory grows with the number of streams and comparisons, not with rows. Owner: the
-command.
+tolerance. Memory grows with the number of streams and comparisons, not with rows.
 """
 
 from collections import deque

@@ -3,7 +3,7 @@ is for people), and the decision whether the worker is ready.
 
 Rule: the page changes nothing, and answers at once even if a service is away. No request waits for
 Kafka, a store or a model, because `ServiceAnswers` asks them in the background. All other figures
-are collected at each request. Owner: the application.
+are collected at each request.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Rule: every request is passed to all members' own pages, and no answer is kept. `/readyz` says that
 the supervisor's workers are ready if all members run and reach the model, and if at least one of
 them has partitions. One is enough: there may be more members than partitions, and then some members
-wait in reserve. Owner: the supervisor.
+wait in reserve.
 """
 
 import asyncio

@@ -3,7 +3,7 @@ it answers. The pages show the last answers and their age, so no page waits for 
 
 Rule: every question has a deadline, and is followed by a pause, however often the pages are asked.
 A service that leaves its requests and a question without an answer for some seconds is told to its
-outage, whatever the client does with the requests. Owner: the worker's page.
+outage, whatever the client does with the requests.
 """
 
 import asyncio

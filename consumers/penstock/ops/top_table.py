@@ -1,7 +1,7 @@
 """The table that `penstock top` prints.
 
 Rule: the table shows the `/api/status` of one worker, or of all members that share a page, and
-computes nothing. Owner: the command.
+computes nothing.
 """
 
 from collections import Counter, defaultdict

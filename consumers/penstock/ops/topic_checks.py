@@ -3,7 +3,7 @@
 Rule: the worker checks before it reads the first record, and `penstock doctor` checks the same. A
 topic that does not fit is a wrong setting and raises `Fatal`. While the worker runs, it looks again
 and again whether the topics are still there. Kafka's clients would not tell: they wait for a
-deleted topic without end, and at best say that the broker does not answer. Owner: the application.
+deleted topic without end, and at best say that the broker does not answer.
 """
 
 import asyncio

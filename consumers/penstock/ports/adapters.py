@@ -5,7 +5,7 @@ Rule: a pipeline has one adapter for each port, chosen where the pipeline is mad
 answer for each row, in order, or an error that says whether the rows, the server or the settings
 are at fault. A span is complete when it is handed over. Handing a span over never waits: if the
 receiver is away or slow, spans are lost, but never rows. All parts of the pipeline ask the clock
-for the time, never the system. Owner: the application.
+for the time, never the system.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The object stores: reading objects in one version, and writing result objects.
 
 Rule: a reader gets bytes only of the version that it opened. A result object can be read only when
-it is complete. Owner: the fetchers, which read, and the publish stage, which writes.
+it is complete.
 """
 
 from collections.abc import AsyncIterator

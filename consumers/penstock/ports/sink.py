@@ -1,7 +1,6 @@
 """The output topics: written by a plain producer, or in transactions.
 
-Rule: accepted records are delivered in order, and their delivery can be awaited. Owner: the publish
-stage.
+Rule: accepted records are delivered in order, and their delivery can be awaited.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -2,7 +2,6 @@
 group.
 
 Rule: each partition has a number here, and `where` tells the topic and partition of a number.
-Owner: the consume stage, which polls, and the settle stage, which commits.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -3,7 +3,7 @@ time, work in a thread, and a limited number of places.
 
 Rule: if a block fails, its own error is raised and an error of the stop is dropped. If the block
 ends without an error, an error of the stop is raised. If work beside a block fails, the block fails
-with it. Owner: the caller.
+with it.
 """
 
 import asyncio

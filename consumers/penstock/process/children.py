@@ -1,7 +1,7 @@
 """Child processes that never outlive us.
 
 Rule: each child has a session of its own. So a terminal's signals reach only us, and we end the
-children in our own order. Owner: the block that started it.
+children in our own order.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """How much of a processor the event loop's thread gets, and what keeps it from more.
 
 Rule: counters only, which cost some small files of Linux a look. What the system does not tell
-stays 0 or None. Owner: the worker's figures.
+stays 0 or None.
 """
 
 import os

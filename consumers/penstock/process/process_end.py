@@ -5,7 +5,7 @@ a process is to end with its parent, its standard input is a pipe of the parent.
 the pipe when the parent dies, for whatever reason. The process then ends at once, without a drain:
 another worker repeats the rows that this one had not committed. This module imports nothing that
 takes time, because `penstock` needs it before all else. Signals while an event loop runs are in
-signals.py. Owner: the command line.
+signals.py.
 """
 
 import json

@@ -1,8 +1,7 @@
 """SIGTERM and SIGINT while an event loop runs: they end a service, or drain a worker.
 
 Rule: after a signal, work in progress may end in its own time, but the process always ends. Before
-a loop runs, `leave_when_asked` handles the signals. Owner: the command that runs until it is asked
-to end.
+a loop runs, `leave_when_asked` handles the signals.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ writes, the offsets of its records are consecutive. A gap means that another wor
 records in the gap. If one of these records is a claim, the partition belongs to that worker now. A
 state whose claim is older than the last claim is void. When a site ends, an "ended" state is
 written with the claim, and then a tombstone. A tombstone has no value and so no claim: without an
-"ended" state before it, it is void, too. Owner: the ledger.
+"ended" state before it, it is void, too.
 """
 
 import logging

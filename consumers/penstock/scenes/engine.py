@@ -5,7 +5,7 @@ the results of the batch are delivered.
 Rule: the engine holds the parts that both loops share, and runs the loops from start to stop. A
 loop hands batches over and commits them in order. Records of an assignment that is over are
 dropped; the next assignment reads them again. A failure ends the process; work that is not
-committed is then done again. Owner: `penstock scenes`.
+committed is then done again.
 """
 
 import asyncio

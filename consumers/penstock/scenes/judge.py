@@ -3,8 +3,7 @@ one place? Are scenes in order? Do repeats of a scene have the same content? Is 
 complete as it says?
 
 Rule: no worker is asked. Repeats with the same bytes are allowed, and counted. The time until a
-scene was published is measured but not judged, because a worker may have been down. Owner: the
-command.
+scene was published is measured but not judged, because a worker may have been down.
 """
 
 from collections import Counter

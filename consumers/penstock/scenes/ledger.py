@@ -5,7 +5,7 @@ Rule: a decision is written to the changelog before it is published, and the rec
 decision are committed after both. Therefore a crash at any point repeats the same bytes. If the
 changelog shows that another worker has taken over a partition (`ClaimedPartitions`), decisions for
 this partition are not published. A batch is written down only after all earlier batches are
-published. Owner: the engine, which gives the ledger batches, the time and the producers.
+published.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The interfaces by which the ledger reaches Kafka.
 
 Rule: our own engine sends records through `KeyedWriter`, and the Faust engine sends them through
-Faust's producer. Both engines read the changelog through `KafkaChangelog`. Owner: the ledger.
+Faust's producer. Both engines read the changelog through `KafkaChangelog`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

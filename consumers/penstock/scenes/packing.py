@@ -2,8 +2,7 @@
 
 Rule: the same decision always gives the same bytes. If a record would be too large, answers are
 left out of it, and the record says so. In a state, the scene with the most bytes of answers is the
-first to lose its answers. Members, ids and decisions are never left out. Owner: the ledger, which
-writes the bytes down before it publishes them.
+first to lose its answers. Members, ids and decisions are never left out.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,6 @@ scene that is published without its predictions, gets a letter for the late topi
 
 Rule: re-keying refuses a record if it is not a prediction, if its stream has no site, or if the
 repartition topic does not take it. No record is lost unless `scenes.late` is "drop". No I/O.
-Owner: the engine; the ledger refuses predictions, too.
 """
 
 import logging

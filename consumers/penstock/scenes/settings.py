@@ -1,6 +1,6 @@
 """Translates `[scenes]` into the rules of the core and the names of the topics.
 
-Rule: settings that contradict each other are refused here. Owner: the command.
+Rule: settings that contradict each other are refused here.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Makes the parts that both engines have in common: topic names, re-keying and ledger.
 
 Rule: both engines get these parts from here, so the engines differ only in how they reach Kafka.
-Owner: the engine.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ completeness over time.
 Rule: the figures are computed from decided scenes, and no decision depends on them. They cost time
 once per scene, and not per prediction. Their memory is bounded, and is freed with the site. A line
 is logged when a member is evicted, or when many predictions are in no scene, and another when this
-is over. Owner: the ledger.
+is over.
 """
 
 import logging

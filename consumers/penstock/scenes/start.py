@@ -1,7 +1,7 @@
 """`penstock scenes`: checks the topics, then runs the engine. `penstock topics create` uses this
 module, too, to create the topics of scenes.
 
-Rule: if a topic is missing or does not fit, the error says how to mend it. Owner: the command.
+Rule: if a topic is missing or does not fit, the error says how to mend it.
 """
 
 import logging

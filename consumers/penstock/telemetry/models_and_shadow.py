@@ -2,8 +2,7 @@
 
 Rule: the stage that calls a model need not know whether there are other models. If there are, a
 call to a model is counted twice: for that model, and for all models together. For a shadow, two
-things are counted: its calls, and what became of the rows that were meant for it. Owner: the
-worker's telemetry, which makes these metrics only if there are several models, or a shadow.
+things are counted: its calls, and what became of the rows that were meant for it.
 """
 
 from typing import Protocol

@@ -3,8 +3,6 @@ each of the last objects. The memory for this does not grow.
 
 Rule: time is cut into windows of ten seconds. To add a delivery takes a few steps of arithmetic;
 latencies are sorted once per window, and when figures are asked for. A latency is known to 2.5 %.
-Owner: the worker's telemetry, which has a `Recent` for the whole worker and one for each stream;
-the `Flow` of the pages owns the history.
 """
 
 from array import array

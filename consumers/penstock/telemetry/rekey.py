@@ -1,7 +1,4 @@
-"""The counts of the rekeyer. They are shown by `penstock rekey`, and by a worker that rekeys.
-
-Owner: the worker, or the command that starts the rekeyer.
-"""
+"""The counts of the rekeyer. They are shown by `penstock rekey`, and by a worker that rekeys."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

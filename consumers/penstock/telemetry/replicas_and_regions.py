@@ -2,8 +2,7 @@
 the regions that gave objects, and of the regions that it helps.
 
 Rule: each read is counted once, and so is each change from one replica to another. A region's bytes
-are the sum of its stores' bytes, and are computed when the metrics are read. Owner: the worker's
-telemetry; the adapters that choose among replicas count here.
+are the sum of its stores' bytes, and are computed when the metrics are read.
 """
 
 import time

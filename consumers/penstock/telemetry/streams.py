@@ -4,7 +4,6 @@ Rule: to add an object costs less than a microsecond; which streams are shown is
 page asks. At most `SHOWN` streams are shown one by one, those in most trouble first; all others are
 summed. If there are more than `MOST_STREAMS` streams, or their names are longer than
 `MOST_NAME_CHARS`, those that were silent longest are forgotten.
-Owner: the worker's telemetry; the publish stage adds.
 """
 
 from collections import Counter, OrderedDict

@@ -2,5 +2,5 @@
 worker measures.
 
 Rule: a decision is made for every object, but spans are made only of the sampled objects. Only
-adapters/otel/ knows the SDK. Owner: the wiring makes one `Tracer` if traces are configured.
+adapters/otel/ knows the SDK.
 """

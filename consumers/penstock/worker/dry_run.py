@@ -2,7 +2,7 @@
 
 Rule: the pipeline is the worker's own, but its records are read without joining the group, and its
 sink only shows what it gets. So no worker notices the dry run, and nothing is written: no record,
-no commit, no result object, no span. Owner: the command.
+no commit, no result object, no span.
 """
 
 import asyncio

@@ -4,7 +4,6 @@ them.
 Rule: nothing about rows is decided here; adapters are picked, and topics and services are checked
 against the configuration. A replay, a dry run and a job run the same pipeline as a variant: they
 change its source, sink or settings, never a stage. All that the block opened is closed at its end.
-Owner: `run_worker`, the dry run and the replay.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Rule: adapters are picked here, and topics are checked. All rekeyers that write one topic are one
 group, however many groups of workers read that topic. All other settings are those of the workers.
-All that the block opened is closed at its end. Owners: the commands `run` and `rekey`.
+All that the block opened is closed at its end.
 """
 
 import asyncio

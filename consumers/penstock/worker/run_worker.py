@@ -1,7 +1,7 @@
 """`penstock run`: one worker, from its start to the drain that a signal asks for.
 
 Rule: a stop drains the worker; a reload (SIGHUP) takes new routes and nothing else. open_worker.py
-opens and closes the worker's clients. Owner: the command `run`.
+opens and closes the worker's clients.
 """
 
 import asyncio

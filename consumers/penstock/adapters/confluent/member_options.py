@@ -2,8 +2,7 @@
 membership that librdkafka reports.
 
 Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
-resets are off. The session and the name of the assignor are the same as with aiokafka. Owner: the
-source.
+resets are off. The session and the name of the assignor are the same as with aiokafka.
 """
 
 import re

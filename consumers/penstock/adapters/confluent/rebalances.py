@@ -7,7 +7,7 @@ Commits that come in this time are made by the thread within the callback.
 With the protocol `classic` the group takes all partitions and gives some of them back. So all are
 suspended, and then those that do not come back are revoked. With `consumer` the group takes only
 the partitions that move. These are suspended and then revoked at once, so that no member waits for
-a drain. Owner: the source.
+a drain.
 """
 
 import asyncio

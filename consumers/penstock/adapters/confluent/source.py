@@ -2,8 +2,7 @@
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
 `revoked` has returned. The consumer has a thread of its own. The thread waits for records; in a
-rebalance it waits for the event loop. Owner: the consume task, which polls, and `settle`, which
-commits.
+rebalance it waits for the event loop.
 """
 
 import asyncio

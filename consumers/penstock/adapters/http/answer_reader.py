@@ -5,8 +5,7 @@ here, by lines, because llhttp would call a function for each of its fifteen fie
 2. Every other answer is parsed by the library llhttp.
 
 Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. The reader
-holds no more bytes than the caller's bounds allow. It does no input or output itself. Owner: the
-callers of `connections`, which make one reader for each request.
+holds no more bytes than the caller's bounds allow. It does no input or output itself.
 """
 
 import re

@@ -2,7 +2,7 @@
 report a certificate that they do not trust.
 
 Rule: if a certificate is not trusted, the error is `Fatal`, because a setting must be corrected and
-waiting cannot help. Owner: every client with TLS.
+waiting cannot help.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Asks a server for its time.
 
-Rule: the header `Date` of any answer tells it. Owners: the worker's page, and the doctor.
+Rule: the header `Date` of any answer tells it.
 """
 
 from datetime import datetime

@@ -2,8 +2,7 @@
 dry run reads the next few records of each partition.
 
 Rule: no record at or after a partition's end reaches the pipeline. When the source is done, the
-group's position in each partition is the partition's end. Owner: the replay, the job, or the dry
-run.
+group's position in each partition is the partition's end.
 """
 
 import asyncio

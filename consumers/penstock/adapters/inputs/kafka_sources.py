@@ -2,7 +2,7 @@
 group, by the client that `kafka.client` names; the sources of a worker that also helps other
 regions; and the source of the rekeyer, in whose group one member reads everything.
 
-Rule: to the caller each kind is one source. Owner: the application.
+Rule: to the caller each kind is one source.
 """
 
 from collections.abc import Mapping, Sequence

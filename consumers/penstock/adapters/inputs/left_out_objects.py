@@ -3,7 +3,7 @@ that have a result already.
 
 Rule: an object's shard depends only on its bucket and key. So processes that list the same objects
 divide them without talking to each other. If an object's result exists, the object is done, because
-a result appears complete or not at all. Owner: `library.predict`.
+a result appears complete or not at all.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence

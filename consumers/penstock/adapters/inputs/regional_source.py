@@ -3,8 +3,7 @@ regions that the worker helps.
 
 Rule: a worker helps a region by joining that region's group, and stops helping by leaving the
 group. As in any rebalance, the group decides which member reads which partition from which offset.
-All regions share one numbering of partitions, so that the pipeline sees one source. Owner: the
-application.
+All regions share one numbering of partitions, so that the pipeline sees one source.
 """
 
 import asyncio

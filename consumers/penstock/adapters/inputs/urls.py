@@ -3,7 +3,7 @@ objects, the sink gives results.
 
 Rule: the pipeline is the same as with Kafka, and keeps the same promises. The URLs are the records
 of one partition, and results come in the order of the URLs. While the caller does not take results,
-no more objects are transferred. Owner: `library.predict`.
+no more objects are transferred.
 """
 
 import asyncio

@@ -2,8 +2,7 @@
 `penstock scenes`; `Announcer` serves commands that announce objects on the input topic.
 
 Rule: the partition of a key is chosen as Java's default partitioner chooses it (murmur2). The
-caller learns when the brokers have a message. Every wait has a deadline. Owner: the command or task
-that writes.
+caller learns when the brokers have a message. Every wait has a deadline.
 """
 
 import asyncio

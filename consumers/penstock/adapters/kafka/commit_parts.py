@@ -3,8 +3,7 @@
 Rule: the broker keeps the positions of one commit as one batch of its topic `__consumer_offsets`,
 so all of them together may not be larger than that topic takes. By the broker's defaults this is
 about 250 partitions with the most metadata. A commit that is refused as a whole is tried in halves,
-down to one partition, and later commits are no larger than what was taken. Owner: the sources, and
-the transactions.
+down to one partition, and later commits are no larger than what was taken.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -3,7 +3,7 @@
 Rule: a refusal belongs to its unit, and only the brokers are waited for. Both clients report a
 broker's refusal by its code, so both are judged by this table. The names are those of Kafka 4.1.
 aiokafka's own table ends at 72: by itself it would report every later code as `UnknownError`, so
-its table gets the missing codes here. Owner: the adapters of both clients.
+its table gets the missing codes here.
 """
 
 from enum import Enum

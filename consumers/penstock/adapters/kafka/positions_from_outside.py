@@ -2,7 +2,7 @@
 
 Rule: while the group has members, only the members may commit, so Kafka refuses the commit of a
 command. Only one process at a time may write a position, because a later write replaces an earlier
-one. Owner: the command.
+one.
 """
 
 import asyncio

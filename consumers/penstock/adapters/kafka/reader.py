@@ -2,7 +2,7 @@
 offsets, and no later ones.
 
 Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
-by positions and not by counting records, because offsets have gaps. Owner: the command that reads.
+by positions and not by counting records, because offsets have gaps.
 """
 
 import asyncio

@@ -4,8 +4,7 @@ record is kept. Also creates and removes topics for commands.
 Rule: if an answer says that there is no such topic, that is a result; every other error code is
 raised. aiokafka's own functions only log such an error and return the rest of the answer, so the
 topic would look smaller than it is. A topic that is to be created and exists already is left as it
-is. Owner: the sink, which asks at the start and when partitions were added; or the command that
-calls.
+is.
 """
 
 import asyncio

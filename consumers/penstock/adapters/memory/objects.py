@@ -1,7 +1,7 @@
 """Buckets and result objects in memory, for tests and simulations.
 
 Rule: both keep the same promises as the real adapters (all pass one contract suite). Both fail when
-the test tells them to. Owner: the test.
+the test tells them to.
 """
 
 import asyncio

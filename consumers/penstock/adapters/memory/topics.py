@@ -2,7 +2,7 @@
 partitions.
 
 Rule: the sink keeps the same promises as the real adapter. It delays only delivery reports, and
-only if the test holds them back. Owner: the test, or the source of a simulation.
+only if the test holds them back.
 """
 
 import asyncio

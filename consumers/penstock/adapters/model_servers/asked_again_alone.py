@@ -4,8 +4,7 @@ Rule: if one row is bad, such a server refuses all requests that are in the same
 refusal of a single row counts only if this worker had no other request open. If another request was
 open, the row is sent once more, while all other requests of this worker wait. The requests of other
 workers go on. So a good row can still be refused wrongly, but only if it shares a batch with a bad
-row of another worker both times. Owner: the application, which puts it around the protocol's
-adapter.
+row of another worker both times.
 """
 
 import asyncio

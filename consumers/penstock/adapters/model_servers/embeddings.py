@@ -3,7 +3,7 @@
 Rule: a vector belongs to the text whose `index` the vector carries; the vector's place in the
 answer does not matter. The adapter learns from refusals how many texts the server takes. If one
 text is too long, the caller finds the row of this text by asking with parts of the batch, and only
-that row is rejected. Owner: the application.
+that row is rejected.
 """
 
 import re

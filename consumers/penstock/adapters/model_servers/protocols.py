@@ -1,7 +1,6 @@
 """What `model.protocol` decides: the adapter, the number of open calls, and ready-made requests.
 
-Rule: the gRPC libraries are imported only if their protocol is configured. Owner: the application,
-the library call, the bench and `penstock doctor`.
+Rule: the gRPC libraries are imported only if their protocol is configured.
 """
 
 import logging

@@ -7,8 +7,7 @@ which finds out whether the rows are the cause. A server that was unavailable is
 question without rows, while other servers get the calls. If only one healthy server is left, a call
 that waits long for its answer probes the other servers meanwhile. A replica with a wrong setting
 counts as unavailable, so that the first server's work goes on. With `model.hedge` a late call is
-sent to the next healthy server, too, and the first answer counts. Owner: the application, which
-puts it around the protocol's adapters.
+sent to the next healthy server, too, and the first answer counts.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Sends the spans of traces to a receiver of OpenTelemetry's protocol.
 
 Rule: only this folder knows OpenTelemetry's SDK. The SDK is an extra, so it is imported only if
-`traces.endpoint` is set. Owner: the application.
+`traces.endpoint` is set.
 """
 
 from penstock import config

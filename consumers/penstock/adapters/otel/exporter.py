@@ -3,7 +3,7 @@
 Rule: `send` never waits. At most `MOST_WAITING` spans wait for the thread. Further spans are
 dropped, and so are the spans of a request that the receiver did not accept; all dropped spans are
 counted. The SDK's tracer is not used, for two reasons: it makes a span's id only when the span
-begins, while we need the id earlier, and it takes six times as long. Owner: the application.
+begins, while we need the id earlier, and it takes six times as long.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ week, Google by a rule of the bucket).
 Another worker may be writing the same name now, for example if an object is announced in two
 partitions. So an upload is aborted only if it did not grow while ours was written, and only after
 ours is complete: otherwise two workers could abort each other's uploads for ever. Requests are
-retried here for `PATIENCE`. Owner: the worker.
+retried here for `PATIENCE`.
 """
 
 import asyncio

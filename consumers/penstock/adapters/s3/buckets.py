@@ -4,8 +4,7 @@ hosts.
 Rule: obstore follows redirects to any host, sends the session token along, and has no setting
 against that. So obstore is told to use a proxy for all hosts except the store's own. This proxy
 does not exist, so a request to another host fails. Reads are retried by the caller, and writes by
-obstore. obstore asks for new credentials when its credentials are about to expire. Owner: all
-clients of S3, and the clients that read and write through obstore.
+obstore. obstore asks for new credentials when its credentials are about to expire.
 """
 
 import os

@@ -3,7 +3,7 @@
 Rule: `[objects]` has a client, and so has every `[stores.NAME]`. The scheme of the address decides
 which kind of client this is. S3, Google and Azure are read by obstore, `file://` is a folder, and
 fsspec reads all other schemes. Small objects of S3 are read by GETs of our own. If s3fs is
-configured, it replaces both obstore and these GETs. Owner: the application and the library call.
+configured, it replaces both obstore and these GETs.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -4,7 +4,7 @@ Rule: credentials come from the configuration, else from each cloud's own chain,
 knows: application default, workload identity, managed identity. Requests go to the store's own host
 and, if no credentials are configured, to token services. No other host is asked, even if a redirect
 leads to it. A version is Google's generation or Azure's version id. A key that obstore would
-rewrite is refused, because no other client could read the object. Owner: the stores.
+rewrite is refused, because no other client could read the object.
 """
 
 import os

@@ -4,7 +4,7 @@ Rule: keys are taken literally below the bucket's own path, or refused. These sy
 conditional read, so `info` is called before the first byte and again after the last: if the two
 results differ, the object is `changed` and its last bytes are not used. Every call runs in a
 thread. A library may raise errors of any kind. An unknown error counts as `Transient`, so that only
-the reads of this store wait. Owner: the stores.
+the reads of this store wait.
 """
 
 import asyncio

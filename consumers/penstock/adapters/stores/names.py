@@ -1,7 +1,7 @@
 """Checks the names of buckets and objects, matches globs, and turns entity tags into pins.
 
 Rule: a name that a client could not pass on exactly is refused here, with the error that a store
-without such an object would cause. Pure functions. Owner: the clients of all stores.
+without such an object would cause. Pure functions.
 """
 
 import re

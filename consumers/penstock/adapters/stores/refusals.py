@@ -1,7 +1,7 @@
 """Translates the refusal of a store into one of `penstock.errors`, for all clients of stores.
 
 Rule: S3's error code decides first, then the HTTP status. Every error says which setting or which
-step mends it. Owner: the clients of all stores.
+step mends it.
 """
 
 import asyncio

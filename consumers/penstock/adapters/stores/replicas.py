@@ -3,8 +3,7 @@
 Rule: `core.health.retry_and_failover` decides which store is asked: the store itself while it is
 healthy. On a replica the entity tag must match the pin, because each store has version ids of its
 own. If a replica does not have the object, this proves nothing, because the copy may still arrive
-there. So the caller then waits for the store itself. Owner: `Stores`, which makes one such client
-for each store with replicas.
+there. So the caller then waits for the store itself.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """The bodies of objects: broken transfers are resumed, slow ones are watched, and all are checked.
 
-Rule: bytes are used only if they are certainly the next bytes of the same object. Owner: the
-clients of all stores.
+Rule: bytes are used only if they are certainly the next bytes of the same object.
 """
 
 import asyncio

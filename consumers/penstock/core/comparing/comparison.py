@@ -6,7 +6,7 @@ else exactly. If pointers are given, only the values at these places count. If a
 value, two answers agree only when they are equal as a whole, so that a mistyped pointer shows as
 disagreement. Comparisons can be added up over intervals and over workers. Times are counted in
 classes, twenty for each factor of ten, so a quantile over many workers is at most twelve percent
-too high. Owner: the shadow stage and `replay`, which compare the answers of two models.
+too high.
 """
 
 import math

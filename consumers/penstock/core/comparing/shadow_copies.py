@@ -2,8 +2,7 @@
 
 Rule: the number and the bytes of all copied rows are bounded, including the rows of copies that are
 being asked or compared. A batch for which there is no room is not copied. A copy keeps no part of
-the live batch in memory: its rows are copied, and so are the fields that name them. Owner: the
-shadow stage.
+the live batch in memory: its rows are copied, and so are the fields that name them.
 """
 
 from collections import deque

@@ -5,11 +5,10 @@ Rule: nothing limits a worker that is on time. If it is late, a full part is nam
 are full, the one furthest down the flow is named, because everything before that part waits for it.
 The event loop comes before all others: without a free loop all services look slow. A loop that is
 full because it gets no processor is starved, not busy; so is one that waits for it most of its
-time, if no other part is full. A full worker counts as skewed if one
-partition has the backlog, because the records of one partition cannot go to another worker. If no
-part is full but most streams are late, the slowest part of the way is named, provided that it takes
-half of the time. A store that is much slower than an object should be is named even on time. Pure.
-Owner: `diagnose`.
+time, if no other part is full. A full worker counts as skewed if one partition has the backlog,
+because the records of one partition cannot go to another worker. If no part is full but most
+streams are late, the slowest part of the way is named, provided that it takes half of the time. A
+store that is much slower than an object should be is named even on time. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """A problem, and the words in which problems are told.
 
-Rule: texts from outside are cut, and stay on one line. Pure. Owners: the rules of the diagnosis.
+Rule: texts from outside are cut, and stay on one line. Pure.
 """
 
 from collections.abc import Mapping

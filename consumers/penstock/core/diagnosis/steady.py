@@ -4,7 +4,7 @@ Rule: a problem appears at once. A problem that is a state, such as a stopped li
 while it is found. A problem that is measured, such as lateness, stays until it has not been found
 for `HOLD_S`. Meanwhile it is told at its worst level of the last `HOLD_S`, and its sentence keeps
 to the same kind and the same stream. A line that another problem explains goes at once. Pure: time
-is an argument. Owner: the status.
+is an argument.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """The state of one stream, in a word, for the pages' tables.
 
 Rule: pure, by the same figures as the problems, so that no table contradicts the first line.
-Owners: the status; `diagnose`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ a server that answers every second call would be probed ever more rarely.)
 A batch of waiting rows and a search for bad rows take turns. Searches have at most a quarter of the
 calls, and never all of them if there is more than one call. So a search always goes on, and rows
 that are not under suspicion wait for at most one short call of a search. Pure: time and jitter are
-arguments. Owner: the gate, for all callers.
+arguments.
 """
 
 import math

@@ -22,7 +22,7 @@ from there slowly. What is refused before the service has borne anything again t
 a service that counts its answers refuses all of them until the next second begins.
 - A limit that was set as a number only shrinks by failures, and goes back to that number.
 
-Pure: time is an argument. Owners: the gate of a model, the reads of a store.
+Pure: time is an argument.
 """
 
 import math

@@ -7,8 +7,7 @@ only this one call. Each replica has a small budget: a failure spends one unit o
 earns a tenth of a unit, and a replica without budget counts as away. If all are away, all are asked
 in their order.
 
-All of this is pure: time and the random number are arguments. Owners: the fetcher that has the
-object (`Tries`); an adapter with replicas (`Standby`).
+All of this is pure: time and the random number are arguments.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Rule: objects are fetched in input order. Where order is kept per stream, each stream has a share of
 the fetchers and of the objects in work, so that a stream that cannot go on leaves room for the
-other streams. Objects of one store never wait for objects of another store. Owner: the lane.
+other streams. Objects of one store never wait for objects of another store.
 """
 
 from abc import ABC, abstractmethod

@@ -12,8 +12,7 @@ was silent longest is forgotten. Owner of the account: the lane.
 An operator says a `Word` about one stop, which the word names by stream and offset. A word is
 obeyed once: when the record at which the line had stopped is answered, or the line has stopped
 there again, the worker marks the word. The words of a partition are one short text with the newest
-word last. Owners of the words: `penstock dlq`, which writes them, and the pipeline, which obeys
-them.
+word last.
 """
 
 import hashlib

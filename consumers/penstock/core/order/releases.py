@@ -3,7 +3,7 @@ each stream.
 
 Rule: a block leaves when everything before it has left, and when it is certain whether another
 block of its object follows. Therefore the newest block of an object stays as long as the object is
-being read. Owner: the lane.
+being read.
 """
 
 from collections import deque

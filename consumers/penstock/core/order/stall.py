@@ -4,7 +4,7 @@ Rule: bytes, rows, answers, deliveries and commits are progress. Every failed tr
 is known to be away also counts as progress, because a worker is meant to wait for the service. A
 try that failed although the service answered is not progress, because the stage gives up such tries
 by itself. A long time in which the watchdog did not look (because the process was stopped or the
-machine slept) counts as one look. Owner: the watchdog.
+machine slept) counts as one look.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 Rule: a backlog is read partition by partition, so the records of the partitions that are read first
 would overtake the others. Therefore, if a partition is known to have more records, later records of
 other partitions wait for it briefly. Without a backlog no record waits. Within a partition the
-order never changes, whatever the times say. No I/O. Owner: the part that reads the partitions.
+order never changes, whatever the times say. No I/O.
 """
 
 import sys

@@ -5,7 +5,6 @@ Rule: the metadata only saves work. It is valid only together with the offset wi
 committed, and its rows are valid only for the same version of their object. A part that cannot be
 read is ignored, and its work is repeated; a text that was cut off claims less than was delivered,
 never more. The metadata is ASCII of at most 4,000 characters, because the broker takes 4,096.
-Owner: the ledger, which keeps the state that is written here.
 """
 
 import hashlib

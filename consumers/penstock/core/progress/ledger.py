@@ -6,7 +6,7 @@ are delivered beyond `next_offset` are kept as ranges of offsets. A range may in
 which no record exists, and records that name no object. Every position that the ledger gives out is
 a `next_offset`: the record to read next. The next assignment knows only the content of a commit
 (`written`, `read`); if a part of that content cannot be read, the rows of that part are repeated,
-never left out. Owner: the lane.
+never left out.
 """
 
 from collections.abc import Collection

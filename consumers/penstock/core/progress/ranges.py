@@ -1,8 +1,7 @@
 """Sets of numbers as ascending, disjoint, half-open ranges.
 
 Rule: numbers without a gap between them are one range, so memory grows only with the number of
-gaps. Owners: the worker and the judge, for rows of an object, objects of a record and offsets of a
-partition.
+gaps.
 """
 
 from bisect import bisect_left, bisect_right

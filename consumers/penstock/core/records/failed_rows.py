@@ -8,7 +8,7 @@ Rule of the log: the first rejection of each stream and code gets a line at once
 are only counted, and the counts are logged when the round of `ROUND_S` ends. However many rows of
 however many streams fail, no minute has more than 60 lines. In the worst case a minute has the
 first lines of two rounds and the counts of one, or the first lines of one round and the counts of
-two. Rejections for which a round has no line left are counted together. Owner: the reject stage.
+two. Rejections for which a round has no line left are counted together.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,6 @@
 """Finds a value in a JSON document by its pointer (RFC 6901).
 
-Rule: "" is the whole document; every other pointer begins with a slash. Owners: the readers of
-answers whose form is configured, which are the model adapters and the comparison of two models.
+Rule: "" is the whole document; every other pointer begins with a slash.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Rule: a refused record of several rows is cut in halves until the row that is refused is alone. That
 row is answered by an error, without all that its sender added. An error that is refused, too, has
-nothing in its place. Owner: the publish stage.
+nothing in its place.
 """
 
 from collections.abc import Callable, Sequence

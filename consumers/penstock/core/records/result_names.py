@@ -2,8 +2,7 @@
 
 Rule: a name is made only of the reference and its record, never of the time of writing, so a repeat
 after a crash writes the same object. A reference cannot name a place outside the template's own
-folders: no segment is empty, `.` or `..`, or longer than stores and file systems take. Owner: the
-publish stage.
+folders: no segment is empty, `.` or `..`, or longer than stores and file systems take.
 """
 
 import hashlib

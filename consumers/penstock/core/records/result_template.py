@@ -2,7 +2,6 @@
 
 Rule: a name can be read back: a folder has at most one field of free text, and numbers are
 separated from the text beside them. So two names are equal only if all their fields are equal.
-Owner: the result names.
 """
 
 import re

@@ -3,7 +3,7 @@
 Rule: an object is answered by the model that its reference names; else by the models of the first
 route that matches the object's stream, bucket and key; else by the default model. A split divides
 whole streams by their hash: a stream has the same model on every worker and after every start, and
-a model whose share grows from 5 to 10 percent keeps the streams that it has. Owner: the intake.
+a model whose share grows from 5 to 10 percent keeps the streams that it has.
 """
 
 import fnmatch

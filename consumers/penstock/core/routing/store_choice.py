@@ -3,7 +3,7 @@
 Rule: the reference itself decides first (by a store's name, or by the scheme of its URL); then the
 routes, in the order of the configuration; then the store whose `url` names the bucket most exactly.
 `[objects]` takes any bucket. A reference that fits no store is refused, never tried at another
-store. Owner: the intake.
+store.
 """
 
 import fnmatch

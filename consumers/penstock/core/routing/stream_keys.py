@@ -12,7 +12,6 @@ Rule of rekeying: a message is passed on unchanged, with its stream as the key. 
 objects of several streams becomes one message for each stream, because a record has one key. A
 message that is too large for the topic becomes several with fewer objects each. A message that
 cannot be read is passed on as well, and the worker answers it at its place in the order. No I/O.
-Owner: the rekeyer.
 """
 
 import re

@@ -9,8 +9,7 @@ not differ by chance. Streams that always come together share their cost. No cos
 To note a call takes 1 µs for each of its streams, and 2 µs. The fit takes 4 ms; it is made only
 when figures are read, at most once a second. Its error after 200 calls that vary by 30 %, with 8
 and 60 streams, one of them 50 times as dear: 3 to 12 % of the dear stream's cost, 4 to 9 % on
-average of the others' if they are equal, and 27 % if they differ by half. Pure. Owner: the predict
-stage, for its model.
+average of the others' if they are equal, and 27 % if they differ by half. Pure.
 """
 
 from collections import OrderedDict, deque

@@ -4,7 +4,7 @@ and whose names are the same up to the first dot.
 Rule: `rows.keep` names extensions. A file with such an extension is kept with the rows of the other
 files of its sample. So the rows of a sample wait until the next sample begins, and at most one
 sample is held. If the rows of a sample are larger than twice `limits.row_bytes`, they are handed on
-early, with the kept files that have come until then. Owner: the parser of one archive.
+early, with the kept files that have come until then.
 """
 
 import re

@@ -1,8 +1,7 @@
 """`rows.keep` and `rows.time`: the columns that stay with a row, and the time of the row.
 
 Rule: kept values never make a row bad: a missing column is null, and a time that cannot be read is
-left out, and a notice tells why. Times are read as those of messages are. Owner: the parser of one
-object.
+left out, and a notice tells why. Times are read as those of messages are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

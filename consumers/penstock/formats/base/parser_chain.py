@@ -3,8 +3,7 @@ content, and a parser of an archive feeds one parser for each member.
 
 Rule: a parser is lazy: it yields runs while it reads, so that one unpacked piece is parsed before
 the next piece is made. A parser holds at most its current chunk and one unfinished row. The parser
-of a member is opened when the member's header was read, in the order of the archive. Owner: one
-reading of one object.
+of a member is opened when the member's header was read, in the order of the archive.
 """
 
 from collections.abc import Callable, Iterator

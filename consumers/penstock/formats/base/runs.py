@@ -3,7 +3,7 @@ object has.
 
 Rule: a bad row is a run of its own, with the reason; neighbouring rows that are bad for the same
 reason are one run. Rows that must be read one by one are read by `read_rows`. `Pieces` gathers runs
-to the pieces that a decoder hands on. Owner: one reading of one object.
+to the pieces that a decoder hands on.
 """
 
 import logging

@@ -6,7 +6,7 @@ quotes, or cells are not quoted at all, or they are quoted by `'`. What is confi
 for. The head of a file is its first 32 KiB. Lines without quotes and backslashes are read alike by
 all these grammars, so they need not wait for the rest of the head.
 
-Excel's first line `sep=;` names the separator and is no row. Owner: the CSV parser.
+Excel's first line `sep=;` names the separator and is no row.
 """
 
 import re

@@ -1,9 +1,9 @@
 """The pages of an Ogg file, proven, as a file for libav.
 
 Rule: each page has a checksum and a number in its stream (RFC 3533, 6). The file ends before the
-first page that is damaged, or whose number shows that pages before it are missing; libav would
-pass over both. It also ends where another recording begins: an Ogg may hold several, one after the
-other (from internet radio, or joined by `cat`). Owner: one reading of one recording.
+first page that is damaged, or whose number shows that pages before it are missing; libav would pass
+over both. It also ends where another recording begins: an Ogg may hold several, one after the other
+(from internet radio, or joined by `cat`).
 """
 
 import zlib

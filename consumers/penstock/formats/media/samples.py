@@ -4,7 +4,7 @@ Rule: the blocks end by `Poison` where the recording is damaged or breaks off, a
 before that place have been given. Of what a container states, it is proven: the pages of an Ogg
 (`ogg`), the numbers, the count and the MD5 of the frames of a FLAC (RFC 9639, 8.2), and the count
 of samples in AIFF, CAF, AU, W64 and MP3. libav itself proves the checksums of frames. Samples that
-an encoder has added at the begin or the end are left out. Owner: one reading of one object.
+an encoder has added at the begin or the end are left out.
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 Rule: the first bytes tell the container. Containers that name other files are not read. Time counts
 from the first frame and never goes back. If another file was joined to the first one, the file's
 clock begins again there, but our clock goes on. If a packet or a frame is damaged, the object ends
-there: the frames before it are rows. Owner: one reading of one object.
+there: the frames before it are rows.
 """
 
 from collections.abc import Iterator

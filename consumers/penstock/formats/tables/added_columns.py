@@ -4,8 +4,8 @@ Rule: only the file's own metadata decide. pandas writes the labels of a frame's
 unless they are 0, 1, 2 and so on: a filtered frame has one column more than the whole frame. If the
 labels have no name, they are no data of the table. If they have a name, somebody gave it, and they
 are a column as any other. Labels that are a range, as 5, 6, 7, are no column but a note in the
-metadata, named or not. Layout: pandas, "Storing pandas DataFrame objects in Apache Parquet
-format". Pure. Owner: the reader of tables.
+metadata, named or not. Layout: pandas, "Storing pandas DataFrame objects in Apache Parquet format".
+Pure.
 """
 
 import re

@@ -5,7 +5,7 @@ decoded. The decoded size is computed first, and counts for `limits.expansion_ra
 written into each row count, too. `rows.columns` chooses columns by name or place; no other column
 is looked at. A value that cannot be makes its own row bad. If rows are numbers, a null does so,
 unless `rows.missing` gives a number for nulls, and so does a list of another length than the first
-list of its column. Owner: the reader of one object.
+list of its column.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -4,7 +4,7 @@ row.
 Rule: nothing is unpickled. Memory is taken only for bytes that have come, and never for a size that
 the header claims. An object is read by ranges, and unwanted rows are not fetched. Members of
 archives, and packed data, are read as a stream. As a stream, an array in Fortran's order is read
-only if it is small. Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
+only if it is small. Layout: numpy.lib.format, NEP 1.
 """
 
 import io

@@ -4,7 +4,7 @@ them.
 Rule: a dictionary, a view or a run may repeat one value any number of times, so a column of a few
 bytes may decode to a huge one. The sizes are computed without taking memory of that size. Each
 value, a null included, counts at least one byte, and the names in a struct count in each row,
-because JSON repeats them. Pure. Owner: the reader of tables.
+because JSON repeats them. Pure.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ Rule: an action runs the `penstock dlq` command that people could type, with the
 The command runs in a process beside the worker, so it takes no time of the worker's event loop. An
 action is asked for by POST with the token in a header, because a foreign page cannot send that
 header. Without `http.token` there are no actions. Only one command runs at a time, and its time is
-limited. Owner: the page's server.
+limited.
 """
 
 import asyncio

@@ -5,8 +5,7 @@ are shown as pictures.
 Rule: the stages of a way are in the order of the flow, each with its time in milliseconds. An id
 that the worker does not remember is answered by 404. The paths of samples exist only if
 `http.samples` is set, and need the token if there is one. Texts stay JSON strings. A picture is
-sent with headers that let a browser show it, but never run it, whatever its bytes are. Owner: the
-page's server.
+sent with headers that let a browser show it, but never run it, whatever its bytes are.
 """
 
 import os

@@ -7,7 +7,7 @@ only while somebody looks at this page. No page waits for an answer: it shows th
 its age. Three things are bounded: the number of peers that are asked at a time, the time until a
 peer's answer, and the size of an answer. A question that fails affects nothing else; a peer that
 does not answer is shown by its address, with the reason. Of a peer's answer, only the fields that
-are declared here are read. Owner: the page's server.
+are declared here are read.
 """
 
 import asyncio

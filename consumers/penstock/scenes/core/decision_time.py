@@ -5,7 +5,6 @@ Rule: `put` may be called for a site with several times. The site is due only on
 of these times. A worker is behind if two things are true: the records of a partition are old when
 they are handled, and more records follow. The second alone proves nothing, because a few records
 are always on their way, and the last offset may be the mark of a transaction instead of a record.
-Owner: the ledger; the engine owns the `Backlog`.
 """
 
 from collections.abc import Callable, Hashable, Mapping

@@ -4,7 +4,7 @@ each of its feeds has come.
 Rule: members are either listed in the settings, or learned from predictions. If there is a list,
 the members are those that are on the list now, whatever the state remembers. Each prediction renews
 its member's lease. A member is expected while its lease runs. When the lease ends, the member is
-evicted; its next prediction brings it back. Owner: the `Site`.
+evicted; its next prediction brings it back.
 """
 
 from collections.abc import Collection

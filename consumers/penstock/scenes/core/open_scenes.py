@@ -7,7 +7,7 @@ closes at once when all members are in it. If members are missing, the scene clo
 patience if a quorum is in it, and otherwise at the deadline. Two kinds of scenes wait for the
 deadline instead of the patience: a scene with a single member that is far ahead of all others, and
 a scene of the past that members can still reach. This module only judges when a scene must close;
-the site closes or drops it. Owner: the `Site`.
+the site closes or drops it.
 """
 
 from bisect import bisect_left

@@ -7,7 +7,7 @@ prediction is in the right scene as long as its time varies by less than half a 
 
 Rule: phases are learned from the times that predictions state, and so is the period if it is not
 set, but not from evicted members. Both follow clocks that drift. They are part of the state, so
-that the site's next owner goes on with them. Owner: the `Site`.
+that the site's next owner goes on with them.
 """
 
 from collections.abc import Sequence

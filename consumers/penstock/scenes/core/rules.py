@@ -1,7 +1,7 @@
 """The rules by which sites decide, and the place of each stream in a site.
 
 Rule: all rules are plain values, and are checked when they are made from `[scenes]`. The core never
-sees the configuration. Owner: the code that makes a `Site`.
+sees the configuration.
 """
 
 import re

@@ -3,7 +3,7 @@ predictions.
 
 Rule: each prediction is given out once, either in a scene or as a refused one. Scenes are given out
 in the order of their times. A published scene may be amended, but never contradicted. No clock, no
-I/O. Owner: the ledger that has the site's partition.
+I/O.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 Rule: the size of a state is bounded by the number of members times the number of open scenes. A
 state that is encoded and decoded again is unchanged. New fields are added at the end of a Struct,
 with a default. No field is moved, removed or given another meaning, so that older and newer
-versions can read each other's states. Owner: the `Site`.
+versions can read each other's states.
 """
 
 from typing import Literal, TypeVar

@@ -3,8 +3,7 @@
 Rule: a helper reads its task as JSON from stdin, prints one JSON answer per line, and ends by
 itself. The worker is `penstock run` with the settings of the bench's caller. Environment variables
 override only those settings that the measurement fixes. The worker's log has only warnings and
-errors. No child outlives the block that started it. Messages for people go to stderr. Owner: the
-bench.
+errors. No child outlives the block that started it. Messages for people go to stderr.
 """
 
 import asyncio

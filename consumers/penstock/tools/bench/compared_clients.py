@@ -3,7 +3,7 @@
 Rule: both clients post requests in the model's protocol and read the answers, and do nothing else;
 the requests are made beforehand. The direct client uses the worker's own HTTP settings. The seed
 client works like the seed program: one row a request, 1,000 requests at a time, aiohttp's defaults,
-and JSON if the server takes JSON. Owner: the bench.
+and JSON if the server takes JSON.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ Rule: two figures are measured, as in the paper. The first is the rows per secon
 more and more workers of the model server. The second is the latency of messages that are sent far
 apart: the time from a message's due time to its last answer on the output topic. The network's
 model archive is written here, which needs no torch; only the server needs it. TorchServe loads the
-archive for this case, and drops it at the end. Owner: the command.
+archive for this case, and drops it at the end.
 """
 
 import asyncio

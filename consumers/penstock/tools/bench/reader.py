@@ -2,7 +2,6 @@
 
 Rule: the reader runs after a measurement, never during one, so that it takes no CPU from the
 measured processes. The times are the broker's stamps, which do not depend on when they are read.
-Owner: the bench.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Rule: one worker answers the ticks of the whole measurement. In its middle a replay runs on the same
 topic and services. The ticks that are due during the replay are compared with those before and
-after it. The live group never reads the backlog that is replayed. Owner: the command.
+after it. The live group never reads the backlog that is replayed.
 """
 
 import asyncio

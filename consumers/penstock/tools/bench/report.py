@@ -1,6 +1,6 @@
 """Reports a measurement: by tables and a sentence for people, and by JSON for programs.
 
-Rule: people and programs get the same figures, and this file computes none. Owner: the commands.
+Rule: people and programs get the same figures, and this file computes none.
 """
 
 import os

@@ -5,7 +5,7 @@ Rule: `service_pids` takes the services' process ids from the stack's own record
 containers, or were started by other means, their figures are not available. Such figures are left
 out and never guessed. All counts come from /proc (Linux). A wake-up is a voluntary context switch:
 a thread waited and was woken. If a thread had to make room for another one, this is an involuntary
-switch, and does not count. Owner: the bench.
+switch, and does not count.
 """
 
 import asyncio

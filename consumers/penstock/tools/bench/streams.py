@@ -2,7 +2,7 @@
 
 Rule: trials are noisy, so a number of streams fails only after two failed trials. Short trials find
 a candidate; the result is the largest number that a long trial proves. Every trial is in the
-report, whatever its outcome. Owner: the command.
+report, whatever its outcome.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

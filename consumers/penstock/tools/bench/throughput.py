@@ -3,7 +3,7 @@ and with those of the seed program's method.
 
 Rule: in every round worker, client and method take turns on the same services. The results are the
 medians of their ratios. Rates are those of a steady state: all references are on the topic before
-the worker starts, and the first fifth of the rows is not counted. Owner: the command.
+the worker starts, and the first fifth of the rows is not counted.
 """
 
 import asyncio

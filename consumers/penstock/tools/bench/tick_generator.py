@@ -4,7 +4,7 @@ Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever the pipeline d
 tick that is late is sent at once; none is left out. The generator's lag, from the due time of a
 tick until the producer has it, is measured and is a part of the latency. Huge objects have a
 partition of their own, because ticks after a huge object in the same partition would have to wait
-for it. Owner: the bench.
+for it.
 """
 
 import asyncio

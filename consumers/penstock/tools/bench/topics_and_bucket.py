@@ -2,7 +2,7 @@
 
 Rule: everything made here has a unique name and is removed at the end, whatever happened. Services
 that are not on the loopback interface are refused. With such services, the bench would load a
-network that others use, and would measure this network. Owner: the block that makes them.
+network that others use, and would measure this network.
 """
 
 import asyncio

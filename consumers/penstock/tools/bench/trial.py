@@ -2,7 +2,7 @@
 
 Rule: the latency of a tick runs from its due time to the broker's stamp of its last row's record. A
 tick is a miss if it is answered late, or if it is not answered before the end of the trial. A trial
-leaves nothing behind for the next one. Owner: `bench streams`.
+leaves nothing behind for the next one.
 """
 
 import asyncio

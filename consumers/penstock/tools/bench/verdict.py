@@ -4,7 +4,7 @@ Rule: every tick counts, and a tick without an answer counts as slower than ever
 must hold for all ticks together and for every single stream. Whether the ticks prove a percentile
 is decided by the early stopping of MLPerf Inference (rules, appendix): n ticks with m misses prove
 the percentile if a service that just fails it would have m or fewer misses in at most 1 % of such
-runs. Owner: the trial.
+runs.
 """
 
 import math

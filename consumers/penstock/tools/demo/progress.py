@@ -5,7 +5,7 @@ Rule: an object counts once, when its last row is first seen on the output topic
 latency runs from the time stamp of its reference to the time stamp of its last answer. So the
 latency does not include the demo's own work, which is to make and upload objects and to read
 answers. Only the latencies of the last seconds are kept, so that memory is bounded, and so that the
-table shows soon when a trouble is over. Owner: the demo.
+table shows soon when a trouble is over.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Rule: a scenes worker makes the scenes from the predictions of a normal worker. Both workers are
 started by the commands that any user has. The table shows what the scenes worker's page says. The
-judge makes the verdict, from the topics alone. Owner: the command.
+judge makes the verdict, from the topics alone.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ makes the address of the page of the demo's worker, and opens it in a browser.
 Rule: a `Place` has the environment variables that lead a worker to these services, and a bucket to
 write to. Everything that the demo makes in these services is removed at the end. All other settings
 (window, limits, ...) are the user's. A browser is opened only if there is a desktop and the demo
-runs in a terminal. Owner: the demo.
+runs in a terminal.
 """
 
 import asyncio

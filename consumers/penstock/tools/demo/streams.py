@@ -3,7 +3,7 @@
 Rule: object `number` of stream `index` depends on these two numbers alone, so every run writes the
 same objects. Each stream writes at its own pace, whatever the pipeline does (open loop). A stream
 skips an object if the stream is late or if too many rows wait for their answers, like a camera with
-a full memory. Owner: the demo.
+a full memory.
 """
 
 import asyncio

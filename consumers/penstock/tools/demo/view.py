@@ -1,6 +1,6 @@
 """Shows the demo's progress: on a terminal as a live table, elsewhere as a line every few seconds.
 
-Rule: the view reads `Progress` and `Worker`, and changes neither. Owner: the demo.
+Rule: the view reads `Progress` and `Worker`, and changes neither.
 """
 
 import asyncio

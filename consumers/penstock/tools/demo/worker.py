@@ -3,7 +3,7 @@ asked how it makes its batches.
 
 Rule: a worker that a signal ended, or that ended with code 0, is started again. A worker that gives
 up by itself ends the demo with its own message. The worker's counters are shown, but the proof does
-not use them. Owner: the demo.
+not use them.
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 Rule: the topic is read without a group, from its beginning to the end that it has when the reading
 begins. Letters of aborted transactions are left out. Memory holds only the records of one fetch.
-Owner: the command.
 """
 
 import fnmatch

@@ -7,7 +7,7 @@ a limited number of entries. JSON is printed at once, and no letter is kept. Tex
 outside, so characters that would control a terminal are printed as escapes. The group's commits
 tell which lines have stopped, and at which message; the message names the stream. To let a line go
 on, the command writes the word `resume` or `skip` to Kafka. The worker that has the partition reads
-this word, or the partition's next owner does. Owner: the command.
+this word, or the partition's next owner does.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Rule: a letter's reference names exactly the rows that failed. If whole objects 
 reference is sent without these rows, once for all letters of its object. It is sent to the
 partition of the original message, which keeps the order of the stream. If rows have two letters
 because of a crash, they are sent only once, however the two lives shared the rows out to letters.
-The command remembers nothing for its next run. Owner: the command.
+The command remembers nothing for its next run.
 """
 
 import binascii

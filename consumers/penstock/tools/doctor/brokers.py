@@ -1,6 +1,6 @@
 """Compares what a broker says of itself with what a worker of this configuration needs.
 
-Rule: each rule is one pure function. What the broker does not tell is not judged. Owner: `examine`.
+Rule: each rule is one pure function. What the broker does not tell is not judged.
 """
 
 from collections.abc import Iterator

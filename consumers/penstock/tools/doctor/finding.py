@@ -1,7 +1,6 @@
 """Runs a check. What the check finds, and an error that it raises, become findings.
 
 Rule: each check has a deadline of its own, and a check that fails does not prevent the others.
-Owner: the command `doctor`.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ finding shows what the server did. The object is decoded in this process, within
 format, because a person chose this object. For the routes, the newest messages of the input topics
 are read as a worker reads them, but no group is joined. If a route matches none of many objects,
 its glob is most likely misspelt. Then another model answers the objects that the route is meant
-for. Owner: `examine`.
+for.
 """
 
 import asyncio

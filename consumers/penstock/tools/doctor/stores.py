@@ -2,7 +2,7 @@
 killed workers left unfinished uploads of results?
 
 Rule: the checks write nothing except one small object. It lies beside the results, under a name of
-its own, and is removed again. Owner: `examine`.
+its own, and is removed again.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ the object's place in it: for globs its key, for lists the number of its row. So
 command goes on behind the place that was reached, and keys that have come or gone meanwhile do not
 change the places of other keys. A list file is read by ranges, all of one version. A resumed
 listing must be of the same list, so the list's version is the listing's pin. A wrong row ends the
-command, because leaving it out would silently lose an object. Owner: `penstock produce`.
+command, because leaving it out would silently lose an object.
 """
 
 import asyncio

@@ -6,7 +6,6 @@ in any spelling (`VersionId`, `version_id`, `e_tag`). A version, entity tag or s
 the object: only that version of it is read. If a row is about a delete marker, or about a version
 that is not the latest, it makes no reference. Memory is bounded by a batch, and by the longest
 record that a list may have. Reading blocks until the bytes are there, so it runs in a thread.
-Owner: the reading of one list.
 """
 
 import csv

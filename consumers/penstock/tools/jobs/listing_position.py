@@ -9,7 +9,7 @@ the partition's references up to that place are not sent again. So no reference 
 double, although the command writes without transactions, and workers also read uncommitted records.
 If there are several processes of the command, the one that began last owns the position. Before a
 process sends, it checks that it still owns the position, and ends if it does not. If two processes
-begin together, one of them ends. Owner: `penstock produce`.
+begin together, one of them ends.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Rule: the worker works as it does without the option, but its source gives no records beyond the
 job's end. The worker goes on after its own partitions are done, so that it can take over those of
 another worker that dies or ends. It ends when the group has committed all partitions up to the
-job's end. Owner: the command.
+job's end.
 """
 
 import logging

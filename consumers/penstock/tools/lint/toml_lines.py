@@ -1,7 +1,7 @@
 """Finds the line on which a table or a key stands in a TOML file.
 
 Rule: `tomllib` does not tell lines. So the file is cut into its statements, and each statement is
-read alone. The file as a whole must be valid TOML. Owner: `penstock lint`.
+read alone. The file as a whole must be valid TOML.
 """
 
 import tomllib

@@ -4,8 +4,7 @@ first time, and is then written down.
 Rule: a range is decided once. It is kept in the commits of a group that never has members,
 `<group>.range`. The committed offset of a partition is the end of its range; the metadata has the
 beginning and the options. So if the same command is started again, it replays the same records, and
-needs no file for this. If it is started with other options, it is refused. Owner: the command,
-before the worker.
+needs no file for this. If it is started with other options, it is refused.
 """
 
 import logging

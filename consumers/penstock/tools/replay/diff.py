@@ -5,7 +5,7 @@ pair if they are about the same row of the input. The partitions are read one af
 on both topics side by side, so that memory holds only the rows by which one topic is ahead of the
 other. A former answer counts if its message is in the range. If the order of the output allows it,
 the reading stops at the end of the range. A new answer counts if it was written since this replay
-began, because an earlier replay may have written to the same topic. Owner: the command.
+began, because an earlier replay may have written to the same topic.
 """
 
 from collections import Counter

@@ -3,8 +3,7 @@ for each row.
 
 Rule: a record that names a result object also states the object's checksum. The object counts only
 if its bytes have that checksum, because the object may have been removed, or written again, since
-then. Results are fetched side by side, because a store may take 30 ms for each. Owner: the
-comparison.
+then. Results are fetched side by side, because a store may take 30 ms for each.
 """
 
 import asyncio

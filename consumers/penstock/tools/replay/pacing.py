@@ -7,7 +7,7 @@ processes, each ends when the work of all is done; and a process that was starte
 progress. If the broker does not answer, the watch changes nothing, because the worker itself
 decides how long it waits for Kafka. Kafka forgets the commits of a group without members after
 `offsets.retention.minutes`, and a job may take longer. So the decision on the range is written
-again from time to time. Owner: the replay or the job, which runs the watch beside the pipeline.
+again from time to time.
 """
 
 import asyncio

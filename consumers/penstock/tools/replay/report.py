@@ -1,6 +1,6 @@
 """Puts a replay's summary into words for people.
 
-Rule: all figures come from the summary. Owner: the command.
+Rule: all figures come from the summary.
 """
 
 from typing import Any

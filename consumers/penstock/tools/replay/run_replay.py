@@ -1,7 +1,7 @@
 """Runs a replay, from the decision on its range to its summary.
 
 Rule: the replay runs the same pipeline as a worker. The range is decided before the pipeline
-starts. `Watch` ends the replay. Owner: the command.
+starts. `Watch` ends the replay.
 """
 
 import asyncio

@@ -3,8 +3,7 @@ configuration.
 
 Rule: the settings that decide the content of an answer stay: those of formats, rows, requests and
 batches. Other settings change: where answers go, which model answers, and how much work is taken at
-a time. A topic that the live worker uses for answers, dead letters or scenes is refused. Owner: the
-command.
+a time. A topic that the live worker uses for answers, dead letters or scenes is refused.
 """
 
 import fnmatch

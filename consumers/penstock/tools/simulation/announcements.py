@@ -2,7 +2,7 @@
 every shape, format and size.
 
 Rule: everything is drawn from one seeded source. A row is two numbers: its own, and a flag that
-tells the model how to treat the row (`unreliable_services.py`). Owner: the simulation.
+tells the model how to treat the row (`unreliable_services.py`).
 """
 
 import gzip

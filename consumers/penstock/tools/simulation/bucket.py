@@ -2,7 +2,7 @@
 
 Rule: the bucket tells every version of an object to the deployments, which compute the right
 answers to that version. If an object changes, readers may get certain errors from the change. The
-bucket notes these errors in `unsteady`, and the checks allow them. Owner: one simulation.
+bucket notes these errors in `unsteady`, and the checks allow them.
 """
 
 from collections.abc import Callable

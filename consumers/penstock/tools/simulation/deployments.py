@@ -2,7 +2,7 @@
 
 Rule: workers of one deployment read the commits of the former deployments; docs/guarantees.md says
 what may happen then. The first deployment of a seed is the same whether the world changes later or
-not. Owner: one simulation.
+not.
 """
 
 from collections.abc import Sequence

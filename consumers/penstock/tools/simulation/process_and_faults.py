@@ -5,7 +5,7 @@ Rule: a service awaits `Process.gate` before each request and each answer. A pau
 there until it goes on, and a dead worker waits there for ever. Then the service asks the
 `FaultInjector` whether the request fails, and how long its answer takes. Everything is drawn from
 one seeded source, so a seed gives a whole history. After `stop` nothing fails and nothing is
-delayed. Owner: the simulation, which has one process per worker.
+delayed.
 """
 
 import asyncio

@@ -3,7 +3,7 @@ regions. A region has a consumer group, a store and a model.
 
 Rule: the worker runs the real pipeline, which really chooses among stores, model servers and
 groups; only the services are in memory. A partition's number is unique in the whole world, because
-one worker has members in several regions. Owner: the simulation of regions.
+one worker has members in several regions.
 """
 
 import asyncio

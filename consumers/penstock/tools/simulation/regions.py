@@ -6,7 +6,7 @@
                workers is helped, and the help ends when all services work again
 
 Rule: one seed gives one history. The workers run the real pipeline, with the real choice among
-stores, model servers and groups; only the services are in memory. Owner: the test that simulates.
+stores, model servers and groups; only the services are in memory.
 """
 
 import asyncio

@@ -3,7 +3,7 @@ true.
 
 Rule: when a record that names a result arrives on the topic, the record is compared with the bytes
 of the result that are complete at that time. So the check shows that a reader who finds a record
-also finds the result that it names. Owner: one simulation.
+also finds the result that it names.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,6 @@
 """What decides a world: the scenario of the test, and the settings that are drawn from the seed.
 
 Rule: sizes are small and limits tight, so that a world reaches each limit within a few seconds.
-Owner: one simulation.
 """
 
 from dataclasses import dataclass, replace

@@ -4,8 +4,7 @@ model.
 Rule: a request that is on the wire may still have its effect after the worker's death. But a dead
 worker gets no answer, and a paused worker gets the answer when it goes on. A row is two numbers:
 its own number and a flag. The model answers with the row's own number, and the flag tells the model
-how to treat the row. So the right answer to a row depends only on the row. Owner: the simulation;
-each worker has one object store and one model.
+how to treat the row. So the right answer to a row depends only on the row.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """One simulated worker: it runs the real pipeline, and can be killed, frozen and stopped.
 
-Rule: once a worker is killed, nothing calls it any more. Owner: the simulation.
+Rule: once a worker is killed, nothing calls it any more.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Rule: a worker may end by itself only if the broker was away or all of its lines stopped. Another
 worker then replaces it. No message may end a worker. A stop must end in time, whatever fails
-meanwhile. Owner: one simulation.
+meanwhile.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 prints the records of a worker.
 
 Rule: if neither the topics nor a worker know a value, the text for people says "unknown". The JSON
-for programs has everything. Owner: the commands that show answers.
+for programs has everything.
 """
 
 from collections import Counter

@@ -2,7 +2,7 @@
 
 Rule: for every answer with an error there must be a letter that asks for its rows again. For every
 letter there must be such an answer, with the same code and model. Memory grows only with the number
-of rejections. Owner: the judge.
+of rejections.
 """
 
 from collections.abc import Callable, Iterable

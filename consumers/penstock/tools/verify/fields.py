@@ -3,7 +3,7 @@ time and others.
 
 Rule: for each object that was asked for, 32 bytes are kept: a checksum of each field, and the time.
 A record that would be too large for its topic may leave fields out, but a field that is there must
-have the right value. Owner: the judge.
+have the right value.
 """
 
 from array import array

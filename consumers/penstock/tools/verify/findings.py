@@ -1,7 +1,6 @@
 """What the judge found: counts, violations, and the verdict in a sentence.
 
 Rule: every violation is counted. The first few of each kind are also kept, with place and text.
-Owner: the judge while it works; later the caller that gets the report.
 """
 
 from collections import Counter

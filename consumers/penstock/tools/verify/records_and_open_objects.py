@@ -1,7 +1,7 @@
 """Decodes output records for the judge, and holds what the judge keeps of an incomplete object.
 
 Rule: only the judged fields of a record are decoded. Fields that are the same for all rows of an
-object stay JSON text. The rows of an incomplete object are kept as ranges. Owner: `output_topic`.
+object stay JSON text. The rows of an incomplete object are kept as ranges.
 """
 
 from collections.abc import Callable

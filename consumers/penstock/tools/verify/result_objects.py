@@ -2,8 +2,7 @@
 the rows of a result object, whatever its format.
 
 Rule: an object is read once, into a temporary file. A thread decodes its rows from the file. Of
-each row we keep only its number, and whether it failed. Owner: `penstock verify`; `penstock replay`
-also reads results by `fetched` and `rows_of`.
+each row we keep only its number, and whether it failed.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ completely answered.
 
 Rule: neighbouring messages that ask for the same objects and rows share one entry, so that a
 million plain references take the memory of one. `Asked` is filled completely before the first
-answer is judged. Owner: the judge; its caller makes the scope.
+answer is judged.
 """
 
 from bisect import bisect_right

@@ -2,7 +2,7 @@
 
 Rule: no group is joined and nothing is committed. The input topics are read as well, so that each
 answer is shown with the time since its input record. If the input record was written before the
-reading began, this time is unknown. Owner: the command.
+reading began, this time is unknown.
 """
 
 import fnmatch

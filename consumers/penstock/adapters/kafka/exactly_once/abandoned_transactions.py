@@ -7,7 +7,7 @@ A transaction that is still open a second or two after it was first seen is abor
 is alive, it repeats the transaction; if it is dead or frozen, the group has gone on without it. If
 a position still waits after an abort, transactions may be slow, so the next transaction may stay
 open for twice as long. Without the right to look, or on a broker before Kafka 3.0, the broker's own
-time limit decides. Owner: the source, and the worker's producers.
+time limit decides.
 """
 
 import asyncio

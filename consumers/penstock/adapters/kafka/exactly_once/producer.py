@@ -10,7 +10,6 @@ Where the brokers have the second version of transactions (KIP-890; `transaction
 4.0 and newer), a write adds its partition by itself, and the answer to the end of a transaction has
 the epoch of the next one. So a request that arrives late cannot touch another transaction than its
 own: the brokers refuse its epoch. Older brokers are told of each partition and of the group first.
-Owner: `KafkaTransactions`.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ far as even shares allow (`sticky`), or one member gets all of them (`OneOwner`)
 Rule: each member tells which partitions it had, and in which generation. If two members tell that
 they had the same partition, the partition stays with the member of the later generation: the other
 member was expelled meanwhile. While one member divides the partitions for all, its own lanes stand
-still. So the work of dividing may not grow faster than the number of partitions. Owner: the source.
+still. So the work of dividing may not grow faster than the number of partitions.
 """
 
 from collections import defaultdict

@@ -2,7 +2,7 @@
 
 Rule: the client that asks is a member of no group. A member whose client id begins with the
 helpers' prefix is a helper. All other members count as the group's own workers. A group that the
-broker does not know has 0 workers. Owner: the caller, which stops the client.
+broker does not know has 0 workers.
 """
 
 from collections.abc import Mapping

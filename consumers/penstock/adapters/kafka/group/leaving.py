@@ -5,7 +5,7 @@ Rule: a member with an instance id does not leave by itself. A request must say 
 source sends it when it stops for good, and the supervisor sends it for a dead process. With the
 protocol `consumer` (KIP-848) the broker sets session and heartbeat, and no client may ask for a
 shorter session. So both figures are read from the broker and shown to people, because they tell how
-long partitions stand still after a crash. Owner: the source, the supervisor, and `doctor`.
+long partitions stand still after a crash.
 """
 
 import logging

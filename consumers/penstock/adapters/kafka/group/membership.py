@@ -5,7 +5,7 @@ Rule: we recognise a refusal by its code in Kafka's protocol, so that both clien
 same words. Some refusals are lasting, because they are about the configuration of this worker or of
 the group: then the process ends with exit code 2. An instance id that is in use may be free again
 in a moment: the worker waits. A worker that cannot join would look healthy and never read: after a
-deadline the process ends with exit code 3. Owner: the sources of both Kafka clients.
+deadline the process ends with exit code 3.
 """
 
 import asyncio

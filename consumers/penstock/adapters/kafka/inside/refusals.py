@@ -6,8 +6,7 @@ span that the broker names. A batch with a refused record is cut until the recor
 record is replaced by what its sender has for this case (`Outgoing.instead`). What is sent instead
 gets the sequence numbers of the refused batch, of which the broker took nothing, and the batches
 behind it, which were never sent, get those that follow. So the order stays, nothing is published
-twice, and the producer goes on. aiokafka would fail the batch, and the producer with it. Owner: the
-producers.
+twice, and the producer goes on. aiokafka would fail the batch, and the producer with it.
 """
 
 import logging

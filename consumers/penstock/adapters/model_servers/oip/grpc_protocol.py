@@ -8,7 +8,7 @@ versions.
 The library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if they are
 too busy; the text tells which of the two it is. Only a status that the server sent can refuse rows:
 if a stream ends without a status of the server, the server hung up, whatever code the library
-gives. Owner: the gRPC wire.
+gives.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Rule: the server is asked what the model takes before the first row is sent, and again after the
 server was unreachable; nothing is guessed. An empty batch is never sent, because some servers
-refuse it. The wire (REST or gRPC) carries the requests. Owner: the application.
+refuse it. The wire (REST or gRPC) carries the requests.
 """
 
 import asyncio

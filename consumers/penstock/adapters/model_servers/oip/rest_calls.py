@@ -3,7 +3,7 @@
 Rule: binary tensors are sent if the server says that it takes them. If a server does not say so,
 one request tries binary tensors, and the form that the server took is remembered until the server
 becomes unreachable. Binary tensors follow the JSON, with the bytes that they have in memory. An
-answer may have either form, whichever form was asked for. Owner: the model's adapter.
+answer may have either form, whichever form was asked for.
 """
 
 import json

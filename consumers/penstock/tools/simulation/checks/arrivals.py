@@ -2,7 +2,7 @@
 checked.
 
 Rule: each record is checked twice: by the life that published it, and by the outcome, which knows
-nothing of lives. Records come either from a producer or in a transaction. Owner: one simulation.
+nothing of lives. Records come either from a producer or in a transaction.
 """
 
 from collections import defaultdict

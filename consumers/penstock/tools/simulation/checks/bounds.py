@@ -1,6 +1,6 @@
 """Checks, between any two turns of the loop, that a worker holds no more than its limits.
 
-Rule: the limits come from the worker's own settings. Owner: one simulation.
+Rule: the limits come from the worker's own settings.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The right answer to every reference, computed in the simplest way.
 
 Rule: an object is decoded whole and the model is called directly, without batches or retries. Only
-the decoder and the model are shared with the pipeline. Owner: the simulation, which has one
-`Truths` for each set of row options.
+the decoder and the model are shared with the pipeline.
 """
 
 from bisect import bisect_left

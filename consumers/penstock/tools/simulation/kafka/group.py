@@ -4,7 +4,7 @@ Rule: the group acts like Kafka's coordinator. A rebalance waits until every mem
 its partitions, up to a deadline. A member that is silent or late is expelled, and finds out later.
 A commit from another generation is refused. If a member has handed back and waits for the next
 generation, a commit from it breaks a promise, because with Kafka such a commit would begin another
-rebalance. Owner: the simulation.
+rebalance.
 """
 
 import asyncio

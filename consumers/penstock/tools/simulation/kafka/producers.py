@@ -4,8 +4,7 @@ become visible together, or never.
 Rule: as with a real broker, a transaction begins, sends its positions, and ends. A group that has
 gone on without this member refuses the positions. Otherwise the group holds the positions back, and
 nobody may read them before the transaction's end. A request that is on the wire may arrive after
-the worker's death, and a worker that dies before the end leaves an open transaction. Owner: the
-simulation; each worker has one `SimulatedProducers`.
+the worker's death, and a worker that dies before the end leaves an open transaction.
 """
 
 import asyncio

@@ -3,7 +3,6 @@ commits.
 
 Rule: the source calls the pipeline's `suspended`, `revoked` and `assigned` one after the other, as
 a real consumer calls its listener. Once a worker is killed, its source calls nothing any more.
-Owner: the simulation.
 """
 
 import asyncio

@@ -4,8 +4,7 @@ one worker's producer reaches them, slow and unreliable.
 Rule for the input: each record is appended after all earlier ones of its partition; offsets may
 have gaps, even after the last record. Rule for the output: a batch that is on the wire may still
 arrive after the worker's death. A batch that the producer has accepted but not sent leaves later,
-provided that the process still runs and the worker has not called `forget` before. Owner: the
-simulation; each worker has one `SimulatedSink`.
+provided that the process still runs and the worker has not called `forget` before.
 """
 
 import asyncio
