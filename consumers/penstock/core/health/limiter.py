@@ -56,8 +56,9 @@ MOST_TURNS: Final = 6
 REST_S: Final = 1.0
 # After a refusal the limit goes back fast to this share of the level at which it was refused. From
 # there it takes this many answers for each step of one: a step too far costs a refused request,
-# which is about one in a hundred at this pace. If the level is passed by `PASSED` without another
-# refusal, the refusal was chance, and steps are large again.
+# which is one in a hundred at this pace, and up to four at a service of 100 answers a second. If
+# the level is passed by `PASSED` without another refusal, the refusal was chance, and steps are
+# large again.
 STEADY_SHARE: Final = 0.8
 GROW_AFTER_ANSWERS: Final = 50
 PASSED: Final = 1.25
