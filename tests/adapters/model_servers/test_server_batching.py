@@ -65,7 +65,7 @@ async def management() -> AsyncIterator[Management]:
     await runner.cleanup()
 
 
-MOST_LOOK = "penstock.adapters.model_servers.torchserve_management.LOOK_S"
+MOST_LOOK = "penstock.adapters.model_servers.torchserve.LOOK_S"
 
 
 @pytest.fixture(autouse=True)
