@@ -13,6 +13,7 @@ from penstock.core.rows.payload import Matrix, Payload
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.ports import Answers
+from penstock.process.cpu import Cpu
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
@@ -47,7 +48,8 @@ async def load(world: World, dear: Sequence[str]) -> AsyncIterator[Status]:
 
     async with running(world) as pipeline, asyncio.TaskGroup() as tasks:
         services = ServiceAnswers(pipeline, world.model)
-        status = Status(pipeline, world.telemetry, services)
+        # A real processor's work would be held against virtual seconds, which pass at once.
+        status = Status(pipeline, world.telemetry, services, cpu=lambda: Cpu(0.0))
         async with services.watching():
             with status.sampling():
                 cameras = [tasks.create_task(announce(camera)) for camera in range(STREAMS)]

@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
@@ -29,6 +29,7 @@ from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline
+from penstock.process.cpu import Cpu, cpu_now
 from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ class Status:
         telemetry: Telemetry,
         services: ServiceAnswers,
         group: str | None = None,
+        cpu: Callable[[], Cpu] = cpu_now,
     ) -> None:
         self._pipeline = pipeline
         self._telemetry = telemetry
@@ -107,7 +109,7 @@ class Status:
         self._group = group
         self._host = socket.gethostname()
         self._began_s = self._now_s()
-        self.flow = Flow(pipeline, telemetry, services)
+        self.flow = Flow(pipeline, telemetry, services, cpu)
         self._problems = SteadyProblems()
         self._log = CauseLog()
         self._log_s = self._began_s
