@@ -72,7 +72,7 @@ def by_token(
         "KAFKA__OAUTH__CLIENT_ID": CLIENT,
         "KAFKA__OAUTH__CLIENT_SECRET": SECRET,
     }
-    return topics, environment(services, topics, None, **keys, **changes)
+    return topics, environment(services, topics, None, **(keys | changes))
 
 
 async def publish_slowly(broker: Broker, topic: str) -> None:

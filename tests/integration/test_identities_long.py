@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from realstack.token_server import CLIENT, LIFE_S, SECRET, Signer, TokenServer, token_server
+from realstack.token_server import LIFE_S, SECRET, Signer, TokenServer, token_server
+from tests.integration.test_identities import by_token
 from tests.support import secured
 from tests.support.json_server import json_server
 from tests.support.secured import Authority
-from tests.support.services import Services, Topics
+from tests.support.services import Services
 from tests.support.steady_streams import PARTITIONS, Verdict, steady_streams
-from tests.support.worker import environment, penstock, running_worker
+from tests.support.worker import penstock, running_worker
 
 log = logging.getLogger(__name__)
 
@@ -93,20 +94,12 @@ async def observed(
     trouble: Trouble | None = None,
 ) -> tuple[Verdict, str]:
     """The answers, and what the worker said from its first assignment on."""
-    topics = Topics(*(f"{name}-{kind}" for kind in ("in", "out", "dlq")))
     keys: dict[str, object] = {
-        "KAFKA__BOOTSTRAP_SERVERS": kafka["oauth"],
-        "KAFKA__SECURITY_PROTOCOL": "SASL_PLAINTEXT",
-        "KAFKA__SASL_MECHANISM": "OAUTHBEARER",
-        "KAFKA__OAUTH__PROVIDER": "oidc",
-        "KAFKA__OAUTH__TOKEN_URL": server.url,
-        "KAFKA__OAUTH__CLIENT_ID": CLIENT,
-        "KAFKA__OAUTH__CLIENT_SECRET": SECRET,
         "OBJECTS__ENDPOINT_URL": f"file://{server.signer.keys.parent}",  # no object is fetched
         "MODEL__URL": model,
         "MODEL__PROTOCOL": "http",
     }
-    environ = environment(services, topics, None, **keys | dict(changes))
+    topics, environ = by_token(services, kafka, server, name, **(keys | dict(changes)))
     created = await penstock("topics", "create", "--partitions", f"{PARTITIONS}", environ=environ)
     assert created.code == 0, created.stderr
     async with (
