@@ -8,7 +8,7 @@ counted by `tests/test_patterns.py`.
 import sys
 import tracemalloc
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import pytest
@@ -47,22 +47,13 @@ PIECES = 100
 
 
 class Counted:
-    """Of what is done inside."""
+    """Of what is done in the block of `counted_calls`."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.copied = 0
 
-    def __enter__(self) -> "Counted":
-        tracemalloc.start()
-        sys.setprofile(self._count)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-        tracemalloc.stop()
-
-    def _count(self, _frame: FrameType, event: str, _what: object) -> None:
+    def count(self, _frame: FrameType, event: str, _what: object) -> None:
         self.calls += event in ("call", "c_call")
 
     def all(self, turns: Iterator[Turn]) -> None:
@@ -74,15 +65,27 @@ class Counted:
             self.copied += tracemalloc.get_traced_memory()[1] - held
 
 
+@contextmanager
+def counted_calls() -> Iterator[Counted]:
+    counted = Counted()
+    sys.setprofile(counted.count)
+    try:
+        yield counted
+    finally:
+        sys.setprofile(None)
+
+
 def work(name: str, pieces: int, chunk_bytes: int) -> Counted:
     key, options, begin, piece, end = HOSTILE[name]
     data = begin + piece * pieces + end
     format = None if options.format == "auto" else options.format
-    with Counted() as counted:
+    tracemalloc.start()
+    with counted_calls() as counted:
         parser = open_parser(options, claim_of(key, format))
         chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
         with suppress(Poison):
             counted.all(turns(parser, chunks, options))
+    tracemalloc.stop()
     return counted
 
 
