@@ -65,7 +65,10 @@ CAUSES = {
     "full buffer": Cause(
         r"^The buffer is full: .* cam-2 owes the most", "PenstockBufferFull", ("buffer", "cam-2")
     ),
-    "all silent": Cause(r"^None of 4 streams has been heard", "PenstockStreamsSilent", ("silent",)),
+    # Cam-2 came in a burst just before: whether it is regular again is a matter of seconds.
+    "all silent": Cause(
+        r"^None of [34] streams has been heard", "PenstockStreamsSilent", ("silent",)
+    ),
     "store hung": Cause(
         r"^The object store has not answered for",
         "PenstockServiceAway",

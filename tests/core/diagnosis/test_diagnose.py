@@ -228,6 +228,11 @@ def test_a_costly_stream_is_named_only_if_others_wait_for_its_rows() -> None:
         {"costly": None},
         {"costly": whole["costly"] | {"times": 3.0}},
         {"costly": whole["costly"] | {"share": 0.05}},
+        # A call with its rows takes hardly longer than others, and the model has calls to spare.
+        {
+            "costly": whole["costly"] | {"beyond_s": 0.005},
+            "flow": whole["flow"] | {key: document()["flow"][key] for key in ("busy", "way_ms")},
+        },
         # The others are on time.
         {"streams": alone},
         # Something else is full.

@@ -26,6 +26,9 @@ COSTLY_TIMES: Final = 5.0
 # If it takes a smaller share of the model's time, the others would hardly be sooner without it.
 # One of 60 streams that is 50 times as dear takes 0.46.
 COSTLY_SHARE: Final = 0.2
+# If a call with its rows takes less of the bound beyond what others take, it makes nobody late, as
+# long as the model has calls to spare.
+COSTLY_BOUND: Final = 0.2
 # A full buffer, and a full model, may be what it causes.
 CAUSED: Final = ("model", "buffer")
 
@@ -35,7 +38,10 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     most: Mapping[str, Any] | None = document.get("costly")
     if most is None or most["times"] < COSTLY_TIMES or most["share"] < COSTLY_SHARE:
         return None
-    late = _late_beside(document, most["stream"])
+    bound_ms = document.get("bound_ms") or BOUND_MS
+    if full is None and most["beyond_s"] * 1000 < COSTLY_BOUND * bound_ms:
+        return None
+    late = _late_beside(document, most["stream"], bound_ms)
     if not late or not is_late(document) or (full is not None and full.kind not in CAUSED):
         return None
     stream = named(most["stream"])
@@ -53,8 +59,7 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     )
 
 
-def _late_beside(document: Document, stream: str) -> int:
-    bound_ms = document.get("bound_ms") or BOUND_MS
+def _late_beside(document: Document, stream: str, bound_ms: float) -> int:
     return sum(
         (one["age_s"] or 0.0) >= LATE_S or (one.get("now_p99_ms") or 0.0) > bound_ms
         for one in document.get("streams") or ()

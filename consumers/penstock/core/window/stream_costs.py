@@ -75,13 +75,14 @@ class StreamCost(NamedTuple):
 class Costly(NamedTuple):
     """The stream whose rows bring the calls the most time beyond what other rows take. `row_s`: its
     time a row. `times`: how many times the others' time a row. Both with their parts of the calls'
-    fixed cost.
+    fixed cost. `beyond_s`: how much longer a call with its rows takes than one without.
     """
 
     stream: str
     row_s: float
     times: float
     share: float
+    beyond_s: float
 
 
 class _Known:
@@ -279,4 +280,5 @@ def _costly(
     its_s = float(calls_s[most] - others_s * (its_calls @ rows.sum(1) - its_rows))
     name = names[int(np.flatnonzero(column_of == most)[0])]
     row_s = its_s / its_rows
-    return Costly(name, row_s, row_s / max(others_s, TINY_S), its_s / float(whole_s))
+    times, share = row_s / max(others_s, TINY_S), its_s / float(whole_s)
+    return Costly(name, row_s, times, share, float(beyond_s[most] / calls[most]))
