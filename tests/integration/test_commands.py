@@ -1,6 +1,10 @@
 """What the commands tell on the real services: exit codes, messages, and what they leave alone."""
 
+import asyncio
 import json
+import signal
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +191,24 @@ async def test_the_doctor_says_which_object_cannot_be_read(
     found = await penstock("doctor", url, environ=environment(services, topics))
     assert found.code == 1
     assert f"wrong  {url}: " in found.stdout.decode()
+
+
+async def test_watching_without_answers_says_that_it_waits(
+    services: Services, topics: Topics
+) -> None:
+    watching = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "penstock", "watch", "--since", "10s", "--limit", "1"),
+        env=environment(services, topics),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert watching.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            line = (await watching.stderr.readline()).decode()
+            watching.send_signal(signal.SIGINT)
+            assert await watching.wait() == 0
+    finally:
+        with suppress(ProcessLookupError):
+            watching.kill()
+    assert f"no such answer on {topics.output} since then: waiting" in line
+    assert "--until-now" in line

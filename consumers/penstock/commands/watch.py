@@ -1,5 +1,6 @@
 """`penstock watch`: answers as they come."""
 
+import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 # After Ctrl-C a request to Kafka may take this long to end.
 LEAVE_S = 10.0
+# Then a person wonders whether anything is watched.
+SAY_S = 3.0
 
 
 @click.command()
@@ -49,8 +52,10 @@ def watch(
 
     async def work() -> None:
         left = limit
+        none_yet = asyncio.get_running_loop().call_later(SAY_S, say_none_yet)
         async with aclosing(follow(cfg, wanted, since, until_now=until_now)) as found:
             async for answers in found:
+                none_yet.cancel()
                 shown = answers[:left]
                 lines = [
                     answer.json.decode() if as_json else _answer_line(answer) for answer in shown
@@ -58,6 +63,11 @@ def watch(
                 click.echo("\n".join(lines))
                 if left is not None and (left := left - len(shown)) == 0:
                     return
+
+    def say_none_yet() -> None:
+        wanted_by = "" if since is None else " since then"
+        end = "" if until_now else "; Ctrl-C ends it, --until-now with --since shows what is there"
+        click.echo(f"no such answer on {cfg.output.topic}{wanted_by}: waiting{end}", err=True)
 
     async def until_asked_to_end() -> None:
         with StopSignal(LEAVE_S):
