@@ -24,7 +24,8 @@ from penstock.messages.codec import decode
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_head, decode_prediction
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
-from penstock.ops.members_page import serve_members
+from penstock.ops.members_page import MembersSource
+from penstock.ops.page.page import Page
 from penstock.telemetry.recent import TimeSpent
 from penstock.telemetry.worker import Telemetry
 from scripts import docs_commands
@@ -198,7 +199,7 @@ async def test_every_metric_is_documented_with_its_type() -> None:
     telemetry.in_region("eu", {})
     metrics = exposed(generate_latest(telemetry.registry).decode())
     async with (
-        serve_members(config.Http(port=0), ()) as url,
+        Page(config.Http(port=0), MembersSource((), None)).open() as url,
         aiohttp.ClientSession() as session,
         session.get(f"{url}/metrics") as response,
     ):

@@ -2,20 +2,21 @@
 of them delivered an object.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple
 
 import aiohttp
-from aiohttp import web
-from aiohttp.typedefs import Handler
 from msgspec import structs
+from prometheus_client import CollectorRegistry
 
 from penstock import config
 from penstock.adapters.http import running_worker
 from penstock.adapters.http.running_worker import way_of
 from penstock.core.records.output_records import Labels
-from penstock.ops.http_server import as_json, serving
-from penstock.ops.members_page import serve_members
-from penstock.ops.page.one_object import SAMPLES, shown, way_page
+from penstock.ops.members_page import MembersSource
+from penstock.ops.page.page import ALIVE, SAMPLES, Page, PageSource, Picture, Probe
+from penstock.ops.worker_page import told_way
 from penstock.telemetry.recent import TimeSpent, Way, Ways
 from tests.support.worker import own_port
 
@@ -29,23 +30,43 @@ class Member(NamedTuple):
     running: bool = True
 
 
-def pages(stream: str) -> dict[str, Handler]:
-    """Of a member with one sample, which is a picture."""
+class OfOneStream(PageSource):
+    """A member with one sample, which is a picture, and with these ways."""
 
-    async def samples(_: web.Request) -> web.Response:
-        return as_json({"samples": [{"number": 7, "stream": stream, "picture": f"{SAMPLES}/7"}]})
+    def __init__(self, stream: str, ways: Ways | None = None) -> None:
+        self._stream = stream
+        self._ways = ways or Ways()
 
-    async def picture(_: web.Request) -> web.Response:
-        return shown("image/png", stream.encode())
+    async def ready(self) -> Probe:
+        return ALIVE
 
-    return {SAMPLES: samples, f"{SAMPLES}/7": picture}
+    async def metrics(self) -> CollectorRegistry:
+        return CollectorRegistry()
+
+    async def status(self) -> dict[str, Any]:
+        return {}
+
+    async def samples(self) -> list[dict[str, Any]]:
+        return [{"number": 7, "stream": self._stream, "picture": "7"}]
+
+    async def picture(self, numbers: Sequence[int]) -> Picture | None:
+        return Picture("image/png", self._stream.encode()) if numbers == [7] else None
+
+    async def way(self, query: Mapping[str, str]) -> dict[str, Any] | None:
+        return told_way(query, self._ways, LABELS)
+
+
+def supervisor(*members: str) -> AbstractAsyncContextManager[str]:
+    """The page of a supervisor of the members with these pages."""
+    found = [Member(number, url) for number, url in enumerate(members)]
+    return Page(HTTP, MembersSource(found, HTTP.token)).open()
 
 
 async def test_samples_of_all_members_are_joined_and_each_picture_is_its_own() -> None:
     async with (
-        serving(HTTP, pages("cam-1")) as one,
-        serving(HTTP, pages("cam-2")) as two,
-        serve_members(HTTP, [Member(0, one), Member(1, two)]) as url,
+        Page(HTTP, OfOneStream("cam-1")).open() as one,
+        Page(HTTP, OfOneStream("cam-2")).open() as two,
+        supervisor(one, two) as url,
         aiohttp.ClientSession(url, headers={"Authorization": "Bearer t"}) as session,
     ):
         async with session.get(SAMPLES) as answer:
@@ -64,18 +85,18 @@ LABELS = Labels("refs", "out", "rows", None, markers=True)
 WAY = Way(TimeSpent(call=0.031), 0.05, 64, 8, 1)
 
 
-def remembering(of: str, model: str | None) -> dict[str, Handler]:
+def remembering(of: str, model: str | None) -> AbstractAsyncContextManager[str]:
     """The page of a worker that has delivered this object."""
     ways = Ways()
     ways.add(of, model, WAY)
-    return way_page(ways, LABELS)
+    return Page(HTTP, OfOneStream("cam-1", ways)).open()
 
 
 async def test_an_object_s_way_is_told_by_the_member_that_delivered_it() -> None:
     async with (
-        serving(HTTP, way_page(Ways(), LABELS)) as one,
-        serving(HTTP, remembering("refs/0/7/0", None)) as two,
-        serve_members(HTTP, [Member(0, one), Member(1, two)]) as url,
+        Page(HTTP, OfOneStream("cam-1")).open() as one,
+        remembering("refs/0/7/0", None) as two,
+        supervisor(one, two) as url,
     ):
         http = structs.replace(HTTP, port=int(url.rpartition(":")[2]))
         found = await way_of(http, "refs/0/7/0/5", "rows", "out")
@@ -92,7 +113,7 @@ async def test_an_object_s_way_is_told_by_the_member_that_delivered_it() -> None
 
 
 async def test_peers_are_asked_where_the_worker_itself_is_not_here() -> None:
-    async with serving(HTTP, remembering("refs/0/7/0", "a#b%c")) as url:
+    async with remembering("refs/0/7/0", "a#b%c") as url:
         peers = ["no-such-host.invalid", url.removeprefix("http://")]
         http = structs.replace(HTTP, port=own_port(), peers=peers)
         found = await way_of(http, "refs/0/7/0/-", "a#b%c", "out")

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,12 +12,13 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from penstock import config
 from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
-from penstock.ops.http_server import as_json, paths, serving
-from penstock.ops.page.live_page import EVERY_S, Live, page
-from penstock.ops.page.one_object import SAMPLES, shown
+from penstock.ops.http_server import as_json
+from penstock.ops.page.live_page import EVERY_S
+from penstock.ops.page.page import ALIVE, Page, PageSource, Picture, Probe
 from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium
 from tests.support.status_documents import document, letter, stopped, stream
@@ -42,34 +43,36 @@ def diagnosed(status: dict[str, Any]) -> dict[str, Any]:
     return whole | {"problems": [one._asdict() for one in diagnose(whole)]}
 
 
-class Worker:
+class Worker(PageSource):
     """What a page shows, as long as a test has not changed it; and what it was asked to do."""
 
     def __init__(self, status: dict[str, Any], *actions: str) -> None:
-        self.status = status
+        self.shown = status
         self.actions = actions
         self.group: dict[str, Any] | None = None
         self.peers: dict[str, Any] | None = None
-        self.samples: list[dict[str, Any]] | None = None
+        self.kept: list[dict[str, Any]] | None = None
         self.made = 0
         self.asked: list[tuple[str, Any]] = []
 
-    async def look(self) -> dict[str, Any]:
+    async def ready(self) -> Probe:
+        return ALIVE
+
+    async def metrics(self) -> CollectorRegistry:
+        return CollectorRegistry()
+
+    async def status(self) -> dict[str, Any]:
         self.made += 1
-        status = diagnosed(self.status)
-        return {
-            "status": status,
-            "group": self.group,
-            "peers": self.peers,
-            "samples": self.samples is not None,
-            "actions": list(self.actions),
-        }
+        return diagnosed(self.shown)
 
-    async def sampled(self, _: web.Request) -> web.Response:
-        return as_json({"samples": self.samples})
+    async def samples(self) -> list[dict[str, Any]]:
+        return self.kept or []
 
-    async def picture(self, _: web.Request) -> web.Response:
-        return shown("image/gif", GIF)
+    async def picture(self, numbers: Sequence[int]) -> Picture:
+        return Picture("image/gif", GIF)
+
+    def look(self) -> dict[str, Any]:
+        return {"group": self.group, "peers": self.peers}
 
     async def act(self, request: web.Request) -> web.Response:
         self.asked.append((request.path, await request.json()))
@@ -77,15 +80,9 @@ class Worker:
 
     @asynccontextmanager
     async def served(self, token: str | None = None) -> AsyncIterator[str]:
-        async def nothing(_: web.Request) -> web.Response:
-            return web.Response()
-
-        live = Live(self.look)
-        pages = paths(page, nothing, nothing, nothing, live=live.serve)
-        pages |= {SAMPLES: self.sampled, SAMPLES + "/{number}": self.picture}
-        http = config.Http(port=0, token=token)
+        http = config.Http(port=0, token=token, samples=self.kept is not None)
         acts = dict.fromkeys(self.actions, self.act)
-        async with serving(http, pages, actions=acts) as url, live.open():
+        async with Page(http, self, around=self, actions=acts).open() as url:
             yield url
 
 
@@ -114,7 +111,7 @@ async def test_the_first_line_names_each_planted_cause_and_no_other_line_does(
         assert await tab.text("#verdict .first") == "All is well"
         assert (await tab.run("document.getElementById('verdict').className")) == "good"
         for cause, trouble in TROUBLES.items():
-            worker.status = troubled(cause)
+            worker.shown = troubled(cause)
             first = "document.querySelector('#verdict .first').innerText"
             await tab.until(f"{first}.startsWith({json.dumps(trouble.line)})")
             assert await tab.text("#verdict .first + p"), cause
@@ -135,7 +132,7 @@ async def test_a_figure_has_a_colour_only_if_the_first_lines_say_why(browser: Br
     coloured = f"document.querySelectorAll('{parts}').length"
     async with opened(browser, worker) as tab:
         assert await tab.run(coloured) == 0
-        worker.status = troubled("model too slow")
+        worker.shown = troubled("model too slow")
         await tab.until(f"{coloured} > 1")
 
 
@@ -146,8 +143,8 @@ async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser
         "age_s": 1.0, "why": None,
         "partitions": [{"topic": "refs", "partition": number, **other} for number in range(6)],
     }  # fmt: skip
-    worker.status["streams_others"] = stream("*others*", partition=None)
-    worker.status["streams"][1]["stream"] = (
+    worker.shown["streams_others"] = stream("*others*", partition=None)
+    worker.shown["streams"][1]["stream"] = (
         "plant-of-the-north/building-7/line-12/site-1/camera-0017"
     )
     async with opened(browser, worker) as tab:
@@ -175,7 +172,7 @@ async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser
         await tab.size(800)
         scrolled = "$('streams').querySelector('.scroll').scrollLeft"
         await tab.run(f"{scrolled} = 50")
-        worker.status["streams"][0]["p50_ms"] += 1_000.0
+        worker.shown["streams"][0]["p50_ms"] += 1_000.0
         await tab.until("$('streams').innerText.includes('1.0 s')")
         assert await tab.run(scrolled) == 50
         await tab.run("$('wanted').value = 'cam-17'; $('wanted').dispatchEvent(new Event('input'))")
@@ -194,7 +191,7 @@ async def test_people_with_a_keyboard_or_a_screen_reader_can_use_it(
         if dark:
             await tab.dark()
         assert await findings(tab, script) == []
-        worker.status = troubled("stopped line") | away | {"letters": [letter("cam-7")]}
+        worker.shown = troubled("stopped line") | away | {"letters": [letter("cam-7")]}
         await tab.until("document.querySelectorAll('#verdict li').length === 2")
         for width in (1440, 400):
             await tab.size(width)
@@ -230,7 +227,7 @@ async def test_without_a_token_there_is_no_button_and_the_commands_are_told(
 
 async def test_letters_are_counted_before_they_are_sent_back(browser: Browser) -> None:
     worker = Worker(document() | {"letters": [letter("cam-7", 4)]}, *ASKED)
-    worker.status["rejected"] = {"bad_row": 1}
+    worker.shown["rejected"] = {"bad_row": 1}
     async with opened(browser, worker, TOKEN) as tab:
         assert await tab.run("$('send').disabled")
         await tab.run("document.querySelector('#letters button').click()")
@@ -267,7 +264,7 @@ async def test_a_stopped_line_goes_on_and_a_skip_is_asked_twice(browser: Browser
         )
         # What has the focus keeps it when the data changes.
         await tab.run(f"{go_on}.focus()")
-        worker.status = document() | {"assignments": [stopped("cam-7"), stopped("cam-9")]}
+        worker.shown = document() | {"assignments": [stopped("cam-7"), stopped("cam-9")]}
         await tab.until("document.querySelectorAll('#stopped .stop').length === 2")
         assert await tab.run("document.activeElement.innerText") == "Go on at this object"
     asked = [("/api/line", {"verb": verb, "stream": "cam-7"}) for verb in ("resume", "skip")]
@@ -343,10 +340,10 @@ async def test_rows_are_shown_beside_their_predictions_and_pictures_as_pictures(
     browser: Browser,
 ) -> None:
     worker = Worker(document())
-    worker.samples = [
+    worker.kept = [
         sample(3, HOSTILE, input=HOSTILE, prediction=HOSTILE),
         sample(2, "cam-2", prediction=None, error="null in row"),
-        sample(1, "cam-1", input="43 bytes", picture=f"{SAMPLES}/1"),
+        sample(1, "cam-1", input="43 bytes", picture="1"),
     ]
     async with opened(browser, worker, TOKEN) as tab:
         await tab.until("document.querySelectorAll('.samples li').length === 3")
@@ -393,7 +390,6 @@ async def test_members_of_the_group_are_shown_with_their_first_line_and_a_silent
 
 async def test_an_update_is_made_once_for_all_viewers_and_none_without_one() -> None:
     worker = Worker(document())
-    live = Live(worker.look)
     assert worker.made == 0
 
     async def viewer(url: str, updates: int) -> None:
@@ -402,8 +398,7 @@ async def test_an_update_is_made_once_for_all_viewers_and_none_without_one() -> 
             for _ in range(updates):
                 assert await answer.content.readuntil(b"\n")
 
-    pages = paths(page, page, page, page, live=live.serve)
-    async with serving(config.Http(port=0), pages) as url, live.open():
+    async with worker.served() as url:
         async with asyncio.timeout(30 * EVERY_S), asyncio.TaskGroup() as viewers:
             for _ in range(10):
                 viewers.create_task(viewer(url, 3))

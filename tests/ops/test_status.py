@@ -26,9 +26,9 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import HungUp, Overloaded, Unreachable
 from penstock.failures.outage import FAILS_S
 from penstock.ops.flow import OVER_S, SAMPLE_S
-from penstock.ops.health_page import Readiness, serve_health
 from penstock.ops.http_server import serving
 from penstock.ops.page.live_page import DOCUMENT
+from penstock.ops.page.page import Page
 from penstock.ops.service_answers import (
     ANSWER_S,
     IDLE_S,
@@ -39,6 +39,7 @@ from penstock.ops.service_answers import (
     ServiceAnswers,
 )
 from penstock.ops.status import Status
+from penstock.ops.worker_page import Readiness, WorkerSource
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers, Location
 from penstock.stages.reject import RECENT
@@ -612,7 +613,7 @@ async def test_no_page_waits_for_a_service_however_long_it_is_silent() -> None:
     model = SilentModel()
     async with (
         running(world) as pipeline,
-        serve_health(config.Http(port=0), pipeline, model, world.telemetry, config.Kafka()) as url,
+        Page(config.Http(port=0), WorkerSource(pipeline, model, config.Kafka())).open() as url,
         aiohttp.ClientSession(base_url=url) as session,
     ):
         await until(lambda: source.asked > 0 and model.asked > 0)
@@ -743,7 +744,7 @@ async def served(
     async with running(world) as pipeline:
         await until(lambda: len(pipeline.stopped) == 1)
         async with (
-            serve_health(http, pipeline, world.model, world.telemetry, config.Kafka()) as url,
+            Page(http, WorkerSource(pipeline, world.model, config.Kafka())).open() as url,
             aiohttp.ClientSession(base_url=url) as session,
         ):
             yield session

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from penstock import config
-from penstock.scenes.page import DOCUMENT, serve_scenes
+from penstock.scenes.page import DOCUMENT, scenes_page
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import World, said
 
@@ -42,7 +42,7 @@ async def test_metrics_are_by_site() -> None:
     world = await world_with_a_dead_member()
     assert world.last is not None
     cfg = config.load(None, {"PENSTOCK_HTTP__PORT": "0"})
-    async with serve_scenes(cfg, world.last) as url, aiohttp.ClientSession() as session:
+    async with scenes_page(cfg, world.last) as url, aiohttp.ClientSession() as session:
         said_by = {}
         for path in ("/", "/healthz", "/readyz", "/metrics", "/api/status"):
             async with session.get(url + path) as answer:
@@ -58,7 +58,7 @@ async def test_metrics_are_by_site() -> None:
             assert line in said_by["/metrics"]
         # A second worker of the host has the same configuration.
         taken = config.load(None, {"PENSTOCK_HTTP__PORT": url.rpartition(":")[2]})
-        async with serve_scenes(taken, world.last) as other:
+        async with scenes_page(taken, world.last) as other:
             assert other != url
             await world.last.give_up()
             async with session.get(other + "/readyz") as answer:

@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from penstock.ops.http_server import exposition
+from penstock.ops.page.page import exposition
 from penstock.telemetry.metric_types import Spread, Total, TotalBy
 from penstock.telemetry.worker import Telemetry
 

@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,9 +24,6 @@ import msgspec
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from penstock import config
 from penstock.adapters.http.connections import is_address
@@ -174,7 +171,6 @@ NO_PARTITION: Final = "no partition is assigned yet\n"
 # The key of a value in the application: True if a token is configured, so that the page at `/` must
 # ask the viewer for the token.
 ASKS: Final = web.AppKey("asks", bool)
-_OPENMETRICS: Final = "application/openmetrics-text"
 
 
 def inherited_listener() -> socket.socket | None:
@@ -194,45 +190,6 @@ def as_json(document: Any, status: int = 200) -> web.Response:
         content_type="application/json",
         headers=headers,
     )
-
-
-def exposition(metrics: Collector, accept: str = "") -> web.Response:
-    """The metrics in Prometheus' text format. If the reader's `Accept` header names OpenMetrics,
-    the metrics have that format instead, because only OpenMetrics has exemplars.
-    """
-    if _OPENMETRICS in accept:
-        encode, content_type = choose_encoder(accept)
-        return web.Response(body=encode(metrics), headers={"Content-Type": content_type})
-    return web.Response(
-        body=generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
-    )
-
-
-async def alive(_: web.Request) -> web.Response:
-    return web.Response(text="ok\n")
-
-
-def paths(
-    page: Handler,
-    readyz: Handler,
-    metrics: Handler,
-    status: Handler,
-    healthz: Handler = alive,
-    *,
-    live: Handler | None = None,
-) -> dict[str, Handler]:
-    """The paths that every server has, each with its handler: a page for people, probes for
-    Kubernetes, metrics for Prometheus, and the status for programs. `live`: the handler that sends
-    the updates of the page for people, if it has updates.
-    """
-    found = {
-        "/": page,
-        "/healthz": healthz,
-        "/readyz": readyz,
-        "/metrics": metrics,
-        "/api/status": status,
-    }
-    return found if live is None else {**found, "/api/live": live}
 
 
 @asynccontextmanager
@@ -288,30 +245,6 @@ async def serving_beside(settings: config.Http, pages: Mapping[str, Handler]) ->
             log.warning("%s; a free port is taken", error)
             anywhere = msgspec.structs.replace(settings, port=0)
             url = await cleanup.enter_async_context(serving(anywhere, pages))
-        yield url
-
-
-@asynccontextmanager
-async def serve_figures(
-    settings: config.Http,
-    registry: CollectorRegistry,
-    ready: Callable[[], str],
-    status: Callable[[], Mapping[str, Any]],
-) -> AsyncIterator[str]:
-    """Serve the figures of a process that has no page for people and is ready from its start on.
-    The status is at `/`, too. `ready`: a function that gives the text of `/readyz`.
-    """
-
-    async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text=f"ready: {ready()}\n")
-
-    async def metrics(request: web.Request) -> web.Response:
-        return exposition(registry, request.headers.get("Accept", ""))
-
-    async def figures(_: web.Request) -> web.Response:
-        return as_json({"v": 1, **status()})
-
-    async with serving_beside(settings, paths(figures, readyz, metrics, figures)) as url:
         yield url
 
 

@@ -1,4 +1,4 @@
-"""One page for several workers, joined from the answers of their own pages.
+"""What a supervisor's page shows, joined from the answers of its members' own pages.
 
 Rule: every request is passed to all members' own pages, and no answer is kept. `/readyz` says that
 the supervisor's workers are ready if all members run and reach the model, and if at least one of
@@ -7,7 +7,7 @@ wait in reserve.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -17,15 +17,12 @@ from aiohttp import web
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
-from penstock import config
 from penstock.adapters.http.running_worker import proving
 from penstock.core.diagnosis.diagnose import diagnose
-from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving
-from penstock.ops.page.actions import Actions
-from penstock.ops.page.live_page import Live, page
-from penstock.ops.page.one_object import SAMPLES, WAY, forgotten, gone, shown
-from penstock.ops.page.whole_group import GroupPartitions, Peers
+from penstock.ops.http_server import NO_PARTITION
+from penstock.ops.page.page import ALIVE, SAMPLES, WAY, PageSource, Picture, Probe
 
 # A member's page waits for no service, so a member that takes longer than this to answer hangs.
 ANSWER_S: Final = 2.0
@@ -47,148 +44,114 @@ class Member(Protocol):
     def running(self) -> bool: ...
 
 
-class Answer(NamedTuple):
+class _MemberAnswer(NamedTuple):
     """A member's answer; if no answer came, `text` says why."""
 
     member: Member
     good: bool
     text: str
     body: bytes = b""
-    kind: str = ""
+    type: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"process {self.member.number}: {self.text}"
 
 
-@asynccontextmanager
-async def serve_members(
-    settings: config.Http,
-    members: Sequence[Member],
-    kafka: config.Kafka | None = None,
-    actions: Actions | None = None,
-) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the page's URL. `kafka`: the settings of the Kafka that the
-    page asks for the partitions of the whole group.
-    """
-    async with aiohttp.ClientSession(
-        # Connections are not kept: a kept one would be dead once its member was started again.
-        connector=aiohttp.TCPConnector(force_close=True),
-        middlewares=proving(settings.token),
-        timeout=aiohttp.ClientTimeout(total=ANSWER_S),
-    ) as session:
+class MembersSource(PageSource):
+    # Prometheus' plain format is what the members' metrics are joined in.
+    openmetrics = False
 
-        async def ask_all(path: str, query: Mapping[str, str] | None = None) -> Sequence[Answer]:
-            asked = (_ask(session, member, path, query) for member in members)
-            return await asyncio.gather(*asked)
+    def __init__(self, members: Sequence[Member], token: str | None) -> None:
+        self._members = members
+        self._token = token
 
-        async def healthz(_: web.Request) -> web.Response:
-            answers = await ask_all("/healthz")
-            bad = [answer for answer in answers if not answer.good]
-            return _unavailable(bad) if bad else web.Response(text="ok\n")
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        async with aiohttp.ClientSession(
+            # Connections are not kept: a kept one would be dead once its member was started again.
+            connector=aiohttp.TCPConnector(force_close=True),
+            middlewares=proving(self._token),
+            timeout=aiohttp.ClientTimeout(total=ANSWER_S),
+        ) as self._session:
+            yield
 
-        async def readyz(_: web.Request) -> web.Response:
-            answers = await ask_all("/readyz")
-            idle = [answer for answer in answers if answer.text == NO_PARTITION]
-            bad = [answer for answer in answers if not answer.good and answer not in idle]
-            if bad or len(idle) == len(members):
-                return _unavailable(bad or idle)
-            return web.Response(text="".join(map(_line, answers)))
+    async def alive(self) -> Probe:
+        bad = [answer for answer in await self._ask_all("/healthz") if not answer.good]
+        return _unavailable(bad) if bad else ALIVE
 
-        async def metrics(_: web.Request) -> web.Response:
-            return exposition(_Merged(await ask_all("/metrics")))
+    async def ready(self) -> Probe:
+        answers = await self._ask_all("/readyz")
+        idle = [answer for answer in answers if answer.text == NO_PARTITION]
+        bad = [answer for answer in answers if not answer.good and answer not in idle]
+        if bad or len(idle) == len(self._members):
+            return _unavailable(bad or idle)
+        return Probe(True, "".join(answer.line for answer in answers))
 
-        async def status() -> dict[str, Any]:
-            whole = {"v": 1, "processes": list(map(_status, await ask_all("/api/status")))}
-            return whole | {"problems": [one._asdict() for one in diagnose(whole)]}
+    async def metrics(self) -> Collector:
+        return _Merged(await self._ask_all("/metrics"))
 
-        async def api_status(_: web.Request) -> web.Response:
-            return as_json(await status())
+    async def status(self) -> dict[str, Any]:
+        processes = [_status(answer) for answer in await self._ask_all("/api/status")]
+        whole = {"v": 1, "processes": processes}
+        return whole | {"problems": [problem._asdict() for problem in diagnose(whole)]}
 
-        group, peers = GroupPartitions(kafka), Peers(settings)
-        handlers = {} if actions is None or not settings.token else actions.handlers
+    async def way(self, query: Mapping[str, str]) -> dict[str, Any] | None:
+        """As the member tells it that delivered the object."""
+        answers = [answer for answer in await self._ask_all(WAY, query) if answer.good]
+        return orjson.loads(answers[0].body) if answers else None
 
-        async def update() -> dict[str, Any]:
-            return {
-                "status": await status(),
-                "group": group.look(),
-                "actions": list(handlers),
-                "peers": peers.look(),
-                "samples": settings.samples,
-            }
+    async def samples(self) -> Sequence[dict[str, Any]]:
+        """Those of all members. A picture's first number is its member's."""
+        joined = []
+        for answer in await self._ask_all(SAMPLES):
+            process = answer.member.number
+            for sample in orjson.loads(answer.body)["samples"] if answer.good else ():
+                path = f"{process}/{sample['number']}" if sample["picture"] else None
+                joined.append(sample | {"process": process, "picture": path})
+        return joined
 
-        async def samples(_: web.Request) -> web.Response:
-            return as_json({"samples": list(_joined(await ask_all(SAMPLES)))})
+    async def picture(self, numbers: Sequence[int]) -> Picture | None:
+        number, *of_member = numbers
+        member = next((one for one in self._members if one.number == number), None)
+        if member is None or not of_member:
+            return None
+        answer = await self._ask(member, f"{SAMPLES}/{of_member[0]}")
+        return Picture(answer.type, answer.body) if answer.good else None
 
-        async def picture(request: web.Request) -> web.Response:
-            number, path = int(request.match_info["process"]), request.match_info["sample"]
-            member = next((one for one in members if one.number == number), None)
-            if member is None:
-                return gone()
-            answer = await _ask(session, member, f"{SAMPLES}/{path}")
-            return shown(answer.kind, answer.body) if answer.good else gone()
+    async def _ask_all(
+        self, path: str, query: Mapping[str, str] | None = None
+    ) -> Sequence[_MemberAnswer]:
+        return await asyncio.gather(*(self._ask(member, path, query) for member in self._members))
 
-        async def way(request: web.Request) -> web.Response:
-            answers = await ask_all(WAY, request.query)
-            told = [orjson.loads(one.body) for one in answers if one.good]
-            return as_json(told[0]) if told else forgotten()
-
-        live = Live(update)
-        pages = paths(page, readyz, metrics, api_status, healthz, live=live.serve) | {WAY: way}
-        if settings.samples:
-            pages |= {SAMPLES: samples, SAMPLES + r"/{process:\d{1,4}}/{sample:\d{1,15}}": picture}
-        async with (
-            group.watching(),
-            peers.watching(),
-            serving(settings, pages, actions=handlers) as url,
-            live.open(),
-        ):
-            yield url
+    async def _ask(
+        self, member: Member, path: str, query: Mapping[str, str] | None = None
+    ) -> _MemberAnswer:
+        if not member.running:
+            return _MemberAnswer(member, False, "it does not run\n")
+        try:
+            async with self._session.get(member.url + path, params=query) as response:
+                good, body = response.status == web.HTTPOk.status_code, await response.read()
+                text = body.decode(errors="replace")
+                return _MemberAnswer(member, good, text, body, response.content_type)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return _MemberAnswer(member, False, f"its page does not answer: {error!r}\n")
 
 
-async def _ask(
-    session: aiohttp.ClientSession,
-    member: Member,
-    path: str,
-    query: Mapping[str, str] | None = None,
-) -> Answer:
-    if not member.running:
-        return Answer(member, False, "it does not run\n")
-    try:
-        async with session.get(member.url + path, params=query) as response:
-            good, body = response.status == web.HTTPOk.status_code, await response.read()
-            text = body.decode(errors="replace")
-            return Answer(member, good, text, body, response.content_type)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        return Answer(member, False, f"its page does not answer: {error!r}\n")
-
-
-def _joined(answers: Sequence[Answer]) -> Iterator[dict[str, Any]]:
-    """The samples of all members, each with the path of its picture on this page."""
-    for answer in answers:
-        number = answer.member.number
-        for one in orjson.loads(answer.body)["samples"] if answer.good else ():
-            has_picture = one["picture"] is not None
-            path = f"{SAMPLES}/{number}/{one['number']}" if has_picture else None
-            yield {**one, "process": number, "picture": path}
-
-
-def _line(answer: Answer) -> str:
-    return f"process {answer.member.number}: {answer.text}"
-
-
-def _status(answer: Answer) -> dict[str, Any]:
+def _status(answer: _MemberAnswer) -> dict[str, Any]:
     member = {"process": answer.member.number, "restarts": answer.member.restarts}
     status = orjson.loads(answer.text) if answer.good else {"error": answer.text.strip()}
     return {**member, "up": answer.good, **status}
 
 
-def _unavailable(answers: Iterable[Answer]) -> web.Response:
-    return web.Response(status=503, text="".join(map(_line, answers)))
+def _unavailable(answers: Iterable[_MemberAnswer]) -> Probe:
+    return Probe(False, "".join(answer.line for answer in answers))
 
 
-class _Merged:
-    """Collects the metrics of all members; each sample gets the label `process`. Implements
-    `Collector`.
-    """
+class _Merged(Collector):
+    """Collects the metrics of all members; each sample gets the label `process`."""
 
-    def __init__(self, answers: Sequence[Answer]) -> None:
+    def __init__(self, answers: Sequence[_MemberAnswer]) -> None:
         self._answers = answers
 
     def collect(self) -> Iterable[Metric]:

@@ -29,8 +29,10 @@ from penstock.adapters.kafka.group.membership import instance_of
 from penstock.config.variables import ENV_PREFIX
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.ops.http_server import HTTP_FD
-from penstock.ops.members_page import serve_members
+from penstock.ops.members_page import MembersSource
 from penstock.ops.page.actions import Actions
+from penstock.ops.page.page import Page
+from penstock.ops.page.whole_group import WholeGroup
 from penstock.process.process_end import END_WITH_PARENT, RESERVE
 from penstock.process.signals import on_stop
 
@@ -292,10 +294,10 @@ async def supervise(
         spare = None if reserve is None else Spare(reserve, listeners)
         hang_up = partial(_hang_up, members)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
-        async with (
-            serve_members(http, members, kafka, actions) as url,
-            asyncio.TaskGroup() as tasks,
-        ):
+        source, around = MembersSource(members, http.token), WholeGroup(http, kafka)
+        handlers = None if actions is None else actions.handlers
+        page = Page(http, source, around=around, actions=handlers)
+        async with page.open() as url, asyncio.TaskGroup() as tasks:
             log.info("%d processes; their health and metrics are on %s", count, url)
             lives = [tasks.create_task(live(member, spare)) for member in members]
             if spare is not None:

@@ -1,26 +1,23 @@
-"""The page of a scenes worker. `/healthz`, `/readyz`, `/metrics` and `/api/status` are for
-machines; `/` is for people.
+"""What the page of a scenes worker shows.
 
-Rule: the page changes nothing, and its figures are collected at each request. The counters of a
-site are part of its state, so the next worker that has the site goes on counting from them. Owner:
-the command.
+Rule: the counters of a site are part of its state, so the next worker that has the site goes on
+counting from them.
 """
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from importlib import resources
 from typing import Any, Final, get_args
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock import config
 from penstock.adapters.kafka.inside.refusals import times_mended
 from penstock.messages.scene import ClosedBy
-from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving_beside
-from penstock.ops.page.live_page import Live, document_of, handler_of
+from penstock.ops.http_server import NO_PARTITION
+from penstock.ops.page.live_page import document_of
+from penstock.ops.page.page import Page, PageSource, Probe
 from penstock.scenes.ledger import Ledger
 
 DOCUMENT: Final = document_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])
@@ -73,38 +70,32 @@ class SiteMetrics(Collector):
         yield from (scenes, events, members, waiting, skews, mended)
 
 
-@asynccontextmanager
-async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]:
+class ScenesSource(PageSource):
+    def __init__(self, settings: config.Scenes, ledger: Ledger) -> None:
+        self._settings = settings
+        self._ledger = ledger
+
+    async def ready(self) -> Probe:
+        if not self._ledger.partitions:
+            return Probe(False, NO_PARTITION)
+        return Probe(True, f"ready: {len(self._ledger.partitions)} partitions\n")
+
+    async def metrics(self) -> Collector:
+        return SiteMetrics(self._ledger)
+
+    async def status(self) -> dict[str, Any]:
+        return {
+            "v": 1,
+            "input_topic": self._settings.input_topic,
+            "output_topic": self._settings.topic,
+            "partitions": sorted(self._ledger.partitions),
+            "sites": list(self._ledger.looks(MOST_SITES)),
+        }
+
+
+def scenes_page(cfg: config.Config, ledger: Ledger) -> AbstractAsyncContextManager[str]:
     """Serve while the body runs; yields the URL. If `http.port` is taken, a free port is used,
     because `penstock run` and `penstock scenes` may share one configuration.
     """
-    registry = CollectorRegistry()
-    registry.register(SiteMetrics(ledger))
-
-    async def readyz(_: web.Request) -> web.Response:
-        if not ledger.partitions:
-            return web.Response(status=503, text=NO_PARTITION)
-        return web.Response(text=f"ready: {len(ledger.partitions)} partitions\n")
-
-    async def metrics(_: web.Request) -> web.Response:
-        return exposition(registry)
-
-    def look() -> dict[str, Any]:
-        return {
-            "v": 1,
-            "input_topic": cfg.scenes.input_topic,
-            "output_topic": cfg.scenes.topic,
-            "partitions": sorted(ledger.partitions),
-            "sites": list(ledger.looks(MOST_SITES)),
-        }
-
-    async def status(_: web.Request) -> web.Response:
-        return as_json(look())
-
-    async def update() -> dict[str, Any]:
-        return {"status": look()}
-
-    live = Live(update)
-    pages = paths(handler_of(DOCUMENT), readyz, metrics, status, live=live.serve)
-    async with serving_beside(cfg.http, pages) as url, live.open():
-        yield url
+    page = Page(cfg.http, ScenesSource(cfg.scenes, ledger), document=DOCUMENT)
+    return page.open(beside=True)

@@ -24,7 +24,7 @@ from penstock.packages import missing_extra
 from penstock.scenes.engine import Engine
 from penstock.scenes.ledger import Ledger
 from penstock.scenes.ledger_ports import Fits
-from penstock.scenes.page import serve_scenes
+from penstock.scenes.page import scenes_page
 from penstock.scenes.settings import Names, names, rules_of
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ async def run_scenes(cfg: config.Config) -> None:
     async with (
         telling_refusals(cfg.kafka),
         minding_credentials(replace(cfg.kafka, input_topic=ours.input)),
-        serve_scenes(cfg, engine.ledger) as url,
+        scenes_page(cfg, engine.ledger) as url,
     ):
         log.info("scenes of %s to %s as group %s; %s", *_said(cfg.scenes), url)
         await engine.run()

@@ -11,7 +11,6 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,7 +25,8 @@ from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.errors import usage
 from penstock.failures.outage import until_answered
-from penstock.ops.http_server import serve_figures
+from penstock.ops.page.page import Page
+from penstock.ops.rekey_page import RekeySource
 from penstock.ops.topic_checks import check_rekey, minding_credentials, warn_of_limits
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
@@ -48,22 +48,13 @@ async def run_rekey(cfg: config.Config) -> None:
     """Run alone until SIGTERM or Ctrl-C, then leave the group."""
     stop, telemetry = asyncio.Event(), RekeyTelemetry()
     count_mended_times(lambda: times_mended, telemetry.registry)
-
-    def ready() -> str:
-        # A rekeyer that stands by counts as ready, because it takes over by itself when the leader
-        # ends.
-        return "rekeys" if telemetry.leads else "stands by"
-
-    def status() -> dict[str, Any]:
-        topics = {"input_topic": cfg.kafka.input_name, "topic": cfg.kafka.rekey}
-        return {**topics, **telemetry.status}
-
+    page = Page(cfg.http, RekeySource(cfg.kafka, telemetry), document=None)
     with StopSignal(LAST_RESORT_S) as signals:
         async with (
             telling_refusals(cfg.kafka),
             open_rekeyer(cfg, telemetry) as rekeyer,
             minding_credentials(cfg.kafka),
-            serve_figures(cfg.http, telemetry.registry, ready, status) as url,
+            page.open(beside=True) as url,
         ):
             group = kafka_of_rekeyer(cfg).group
             log.info("%s to %s as group %s; %s", cfg.kafka.input_name, cfg.kafka.rekey, group, url)

@@ -14,9 +14,12 @@ from pathlib import Path
 from penstock import config
 from penstock.adapters.kafka.client import KafkaLogin, telling_refusals
 from penstock.errors import Fatal, PenstockError
-from penstock.ops.health_page import serve_health
+from penstock.ops.http_server import inherited_listener
 from penstock.ops.page.actions import Actions
+from penstock.ops.page.page import Page
+from penstock.ops.page.whole_group import WholeGroup
 from penstock.ops.topic_checks import mind_topics
+from penstock.ops.worker_page import WorkerSource
 from penstock.pipeline.life import Pipeline
 from penstock.settings.routes import routes_of
 from penstock.stages.intake import Intake
@@ -54,14 +57,13 @@ async def run_worker(
             open_worker(cfg, variant, leaves=leaves) as pipeline,
         ):
             wiring = pipeline.wiring
-            async with serve_health(
+            page = Page(
                 cfg.http,
-                pipeline,
-                wiring.adapters.model,
-                wiring.telemetry,
-                cfg.kafka,
-                Actions(path),
-            ) as url:
+                WorkerSource(pipeline, wiring.adapters.model, cfg.kafka),
+                around=WholeGroup(cfg.http, cfg.kafka),
+                actions=Actions(path).handlers,
+            )
+            async with page.open(inherited_listener()) as url:
                 log.info("healthz, readyz and metrics at %s", url)
                 await until_services_answered(cfg, pipeline)
                 stop.then(pipeline.stop)

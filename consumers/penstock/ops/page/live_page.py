@@ -90,9 +90,6 @@ def _hash_of(shell: str, tag: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-page: Final = handler_of(DOCUMENT)
-
-
 EVERY_S: Final = 1.0
 # At most this many viewers are served: enough for a wall of screens. For each viewer, some 100 kB
 # of unread updates may be in memory.

@@ -12,8 +12,8 @@ are declared here are read.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final
 
 import aiohttp
@@ -39,6 +39,25 @@ EVERY_S: Final = 5.0
 KAFKA_ANSWER_S: Final = 10.0
 PEER_ANSWER_S: Final = 2.0
 MOST_BYTES: Final = 4 << 20
+
+
+class WholeGroup:
+    """The group's partitions and the peers, as the page shows them."""
+
+    def __init__(self, settings: config.Http, kafka: config.Kafka | None) -> None:
+        """`kafka`: the settings of the Kafka that is asked for the partitions. Raises `Fatal` if an
+        entry of `http.peers` is not an address.
+        """
+        self._partitions = GroupPartitions(kafka)
+        self._peers = Peers(settings)
+
+    def look(self) -> dict[str, Any]:
+        return {"group": self._partitions.look(), "peers": self._peers.look()}
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        async with self._partitions.watching(), self._peers.watching():
+            yield
 
 
 class GroupPartitions:

@@ -1,39 +1,30 @@
-"""The worker's HTTP page (`/healthz`, `/readyz`, `/metrics` and `/api/status` are for machines, `/`
-is for people), and the decision whether the worker is ready.
+"""What a worker's page shows, and the decision whether the worker is ready.
 
-Rule: the page changes nothing, and answers at once even if a service is away. No request waits for
-Kafka, a store or a model, because `ServiceAnswers` asks them in the background. All other figures
-are collected at each request.
+Rule: the page answers at once even if a service is away. No request waits for Kafka, a store or a
+model, because `ServiceAnswers` asks them in the background.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
-from aiohttp import web
+from prometheus_client.registry import Collector
 
 from penstock import config
 from penstock.core.order.stall import Stall, Stalled
+from penstock.core.records.output_records import Labels
 from penstock.failures.outage import MODEL, STORE
-from penstock.ops.http_server import (
-    NO_PARTITION,
-    as_json,
-    exposition,
-    inherited_listener,
-    paths,
-    serving,
-)
-from penstock.ops.page.actions import Actions
-from penstock.ops.page.live_page import Live, page
-from penstock.ops.page.one_object import sample_pages, way_page
-from penstock.ops.page.whole_group import GroupPartitions, Peers
+from penstock.ops.http_server import NO_PARTITION
+from penstock.ops.page.page import PageSource, Picture, Probe
 from penstock.ops.service_answers import SILENT_S, ServiceAnswers
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
 from penstock.process.asyncio_additions import meanwhile
-from penstock.telemetry.worker import Telemetry
+from penstock.telemetry.recent import Ways
 
 LOOK_EVERY_S: Final = 5.0
 # A partition that has not moved for this share of `limits.stall_ms` makes the worker unready. After
@@ -44,73 +35,88 @@ STALL_SHARE: Final = 0.5
 SESSIONS: Final = 2
 
 
-@asynccontextmanager
-async def serve_health(
-    settings: config.Http,
-    pipeline: Pipeline,
-    model: Model,
-    telemetry: Telemetry,
-    kafka: config.Kafka,
-    actions: Actions | None = None,
-) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the page's URL. If a supervisor made a socket for this
-    worker, the page listens on that socket. `kafka`: the settings of the Kafka that the page asks
-    for the partitions of the whole group.
-    """
+class WorkerSource(PageSource):
+    """`kafka`: the settings of the group that the worker is in."""
 
-    services = ServiceAnswers(pipeline, model)
-    readiness = Readiness(pipeline, services, kafka.session_ms / 1000)
+    def __init__(self, pipeline: Pipeline, model: Model, kafka: config.Kafka) -> None:
+        self._pipeline = pipeline
+        self._telemetry = pipeline.wiring.telemetry
+        self._services = ServiceAnswers(pipeline, model)
+        self._readiness = Readiness(pipeline, self._services, kafka.session_ms / 1000)
+        self._status = Status(pipeline, self._telemetry, self._services, kafka.group)
 
-    async def readyz(_: web.Request) -> web.Response:
-        if (why_not := readiness.why_not()) is not None:
-            return web.Response(status=503, text=why_not)
-        return web.Response(text=f"ready: {pipeline!r}\n")
+    async def ready(self) -> Probe:
+        why_not = self._readiness.why_not()
+        return Probe(why_not is None, why_not or f"ready: {self._pipeline!r}\n")
 
-    async def metrics(request: web.Request) -> web.Response:
-        budget, figures = pipeline.wiring.budget, status.flow.look()
-        document, gauges = status.look(), telemetry.status_gauges
+    async def metrics(self) -> Collector:
+        budget, figures = self._pipeline.wiring.budget, self._status.flow.look()
+        document, gauges = self._status.look(), self._telemetry.status_gauges
         gauges.show(document["flow"], figures.backlog.objects, figures.streams)
         gauges.show_stores(document["stores"])
-        gauges.show_costs(status.flow.costs.spent_s)
+        gauges.show_costs(self._status.flow.costs.spent_s)
         gauges.show_problems(document["problems"])
         gauges.buffer_bytes.set(budget.spent_bytes)
         gauges.buffer_limit.set(budget.limit_bytes)
-        gauges.lines_stopped.set(len(pipeline.stopped))
+        gauges.lines_stopped.set(len(self._pipeline.stopped))
         gauges.backlog.set(figures.backlog.age_s)
-        gauges.lag.set(sum(services.lags.values()))
-        gauges.lag_age.set(services.lag_age_s)
-        return exposition(telemetry.registry, request.headers.get("Accept", ""))
+        gauges.lag.set(sum(self._services.lags.values()))
+        gauges.lag_age.set(self._services.lag_age_s)
+        return self._telemetry.registry
 
-    status = Status(pipeline, telemetry, services, kafka.group)
+    async def status(self) -> dict[str, Any]:
+        return self._status.look()
 
-    async def api_status(_: web.Request) -> web.Response:
-        return as_json(status.look())
+    async def way(self, query: Mapping[str, str]) -> dict[str, Any] | None:
+        return told_way(query, self._telemetry.ways, self._pipeline.wiring.settings.labels)
 
-    group, peers = GroupPartitions(kafka), Peers(settings)
-    handlers = {} if actions is None or not settings.token else actions.handlers
+    async def samples(self) -> Sequence[dict[str, Any]]:
+        samples = self._pipeline.wiring.samples
+        if samples is None:
+            return ()
+        in_view = {one["stream"] for one in self._status.flow.look().streams.streams}
+        return [
+            sample._asdict() | {"picture": str(sample.number) if sample.picture else None}
+            for sample in samples.look(in_view)
+        ]
 
-    async def update() -> dict[str, Any]:
-        return {
-            "status": status.look(),
-            "group": group.look(),
-            "actions": list(handlers),
-            "peers": peers.look(),
-            "samples": bool(samples),
-        }
+    async def picture(self, numbers: Sequence[int]) -> Picture | None:
+        samples = self._pipeline.wiring.samples
+        if samples is None or len(numbers) != 1:
+            return None
+        picture = samples.picture(numbers[0])
+        return None if picture is None else Picture(picture.type, picture.body)
 
-    live, samples = Live(update), sample_pages(pipeline, status.flow)
-    pages = paths(page, readyz, metrics, api_status, live=live.serve) | samples
-    pages |= way_page(telemetry.ways, pipeline.wiring.settings.labels)
-    with status.sampling():
-        async with (
-            readiness.watching(),
-            services.watching(),
-            group.watching(),
-            peers.watching(),
-            serving(settings, pages, inherited_listener(), actions=handlers) as url,
-            live.open(),
-        ):
-            yield url
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        with self._status.sampling():
+            async with self._readiness.watching(), self._services.watching():
+                yield
+
+
+def told_way(query: Mapping[str, str], ways: Ways, labels: Labels) -> dict[str, Any] | None:
+    """The stages of the way are in the order of the flow, each with its time."""
+    # Workers of another job may answer the same messages with the same ids, but on another output
+    # topic.
+    if query.get("output", labels.output_topic) != labels.output_topic:
+        return None
+    model = query.get("model", labels.model)
+    of = query.get("id", "").rpartition("/")[0]
+    way = ways.look(of, None if model == labels.model else model)
+    if way is None:
+        return None
+    batch = {"rows": way.rows, "objects": way.objects, "request": way.request}
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "took_ms": _ms(way.latency_s),
+        "times_ms": {stage: _ms(spent_s) for stage, spent_s in way.spent._asdict().items()},
+        "batch": batch if way.request else None,
+    }
+
+
+def _ms(time_s: float) -> float:
+    return round(time_s * 1000, 1)
 
 
 class Readiness:

@@ -4,19 +4,16 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from penstock import config
-from penstock.ops.http_server import serve_figures
+from penstock.ops.page.page import Page
+from penstock.ops.rekey_page import RekeySource
 from penstock.telemetry.rekey import RekeyTelemetry
 
 
 async def test_a_process_without_a_page_for_people_shows_its_status_at_the_root_too() -> None:
     telemetry = RekeyTelemetry(CollectorRegistry())
     telemetry.count("passed")
-    async with (
-        serve_figures(
-            config.Http(port=0), telemetry.registry, lambda: "stands by", lambda: telemetry.status
-        ) as url,
-        aiohttp.ClientSession() as session,
-    ):
+    page = Page(config.Http(port=0), RekeySource(config.Kafka(), telemetry), document=None)
+    async with page.open() as url, aiohttp.ClientSession() as session:
 
         async def text(path: str) -> str:
             async with session.get(url + path) as answer:
@@ -26,5 +23,5 @@ async def test_a_process_without_a_page_for_people_shows_its_status_at_the_root_
         assert await text("/healthz") == "ok\n"
         assert await text("/readyz") == "ready: stands by\n"
         assert 'penstock_rekey_messages_total{what="passed"} 1.0' in await text("/metrics")
-        assert '"v":1,"leads":false,"backlog":0' in await text("/api/status")
+        assert '"leads":false,"backlog":0' in await text("/api/status")
         assert await text("/") == await text("/api/status")
