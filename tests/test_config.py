@@ -2,16 +2,20 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec import Struct
 
 from penstock.commands.root import cli
 from penstock.commands.run import say_start
 from penstock.config import MASK, load, resolve
-from penstock.config.marks import Secret
+from penstock.config.all_sections import NAMED, SECTIONS, TABLES
+from penstock.config.marks import Secret, marks, nested
 from penstock.config.secrets import mask, secrets
 from penstock.config.sections import Section
 from penstock.errors import EXIT_USAGE, Fatal
@@ -413,6 +417,31 @@ def test_an_error_of_one_of_several_models_or_routes_names_it(
     message = refused({}, file)
     assert words in message
     assert "$." not in message
+
+
+# What a key's name lets one expect of its text, and the keys that are none of it.
+NAMES = {
+    "secret": r"secret$|password$|token$|^key$|headers$",
+    "file": r"_(ca|cert|key)?file$|keytab$",
+    "address": r"url$|endpoint$|replicas$",
+}
+OTHERS = {"routes.key", "objects.replicas", "stores.replicas"}  # a glob, and names of stores
+
+
+def test_a_key_that_is_called_like_a_secret_a_file_or_an_address_is_marked_as_such() -> None:
+    """So that it is masked, checked and trimmed as one (config/marks.py)."""
+    missing: dict[str, str] = {}
+
+    def look(name: str, kind: type[Struct]) -> None:
+        for key, mark in product(kind.__struct_fields__, NAMES):
+            if re.search(NAMES[mark], key) and marks(kind).get(key) != mark:
+                missing[f"{name}.{key}"] = mark
+        for key, inner in nested(kind).items():
+            look(f"{name}.{key}", inner)
+
+    for name, kind in (SECTIONS | NAMED | TABLES).items():
+        look(name, kind)
+    assert missing.keys() == OTHERS, f"mark them where they are declared: {missing}"
 
 
 def test_a_key_is_a_secret_by_its_mark_and_not_by_its_name() -> None:

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from penstock import config
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
-from penstock.ports import Commit, Where
+from penstock.ports import Commit, Headers, Where
 from penstock.process.clock import SystemClock
 from tests.adapters.kafka.producers_contract import LETTERS, TOPIC, Ground, ProducersContract
 from tests.integration.conftest import MakeTopics
@@ -70,6 +70,11 @@ class KafkaGround:
     async def values(self, name: str) -> list[bytes]:
         await self._all_written()
         return [record.value for record in (await self._broker.records(self.topic(name)))[0]]
+
+    async def headers(self, name: str) -> list[Headers]:
+        await self._all_written()
+        records = (await self._broker.records(self.topic(name)))[0]
+        return [list(record.headers) for record in records]
 
     async def position(self, partition: int = 0) -> Commit | None:
         await self._all_written()

@@ -199,8 +199,7 @@ class MemoryPassage:
             producers.aborted += outgoing
             raise
         for out in outgoing:
-            records = zip(out.keys, out.values, strict=True)
-            producers.sink.topics[out.topic][out.partition] += records
+            producers.sink.append(out)
         numbers = {where.partition: position for where, position in positions.items()}
         producers.source.committed.update(numbers)
         producers.transactions.append(list(numbers))

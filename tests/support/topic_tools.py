@@ -4,7 +4,7 @@ Rule: reads topics whole, from their beginning to their end; judges nothing. Onl
 a group is is the product's own: aiokafka's takes an answer that is an error for "nowhere".
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes
+    headers: Sequence[tuple[str, bytes]] = ()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -130,7 +131,9 @@ class Broker:
 
         async def all_read() -> bool:
             for where, batch in (await self._consumer.getmany(timeout_ms=20)).items():
-                read[where.partition] += [Record(r.offset, r.key, r.value) for r in batch]
+                read[where.partition] += [
+                    Record(one.offset, one.key, one.value, one.headers) for one in batch
+                ]
             positions = [await self._consumer.position(where) for where in places.values()]
             return all(map(int.__ge__, positions, ends.values()))
 

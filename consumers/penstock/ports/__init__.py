@@ -29,7 +29,15 @@ from penstock.ports.objects import (
     Stored,
     Upload,
 )
-from penstock.ports.sink import Headers, Outgoing, Passage, Producers, Sink
+from penstock.ports.sink import (
+    HEADERS_BYTES,
+    Headers,
+    Outgoing,
+    Passage,
+    Producers,
+    Sink,
+    header_bytes,
+)
 from penstock.ports.source import (
     UNDECIDED,
     Commit,
@@ -40,6 +48,7 @@ from penstock.ports.source import (
 )
 
 __all__ = [
+    "HEADERS_BYTES",
     "UNDECIDED",
     "Adapters",
     "Answers",
@@ -71,5 +80,6 @@ __all__ = [
     "Transactions",
     "Upload",
     "Where",
+    "header_bytes",
     "outgoing_traceparent",
 ]

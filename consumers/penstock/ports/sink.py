@@ -5,12 +5,21 @@ Rule: accepted records are delivered in order, and their delivery can be awaited
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.core.rows.origin import Where
 from penstock.ports.source import Commit
 
 Headers = list[tuple[str, bytes]]
+# `Sink.fits` is asked before a record has its headers, so it leaves this room for them: enough for
+# `traceparent`, which takes 70 bytes. Who gives records another header raises this number; the sink
+# in memory refuses records whose headers take more.
+HEADERS_BYTES: Final = 80
+
+
+def header_bytes(headers: Headers) -> int:
+    """What the headers of one record take in a batch, their two lengths included."""
+    return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 @dataclass(slots=True)
@@ -66,7 +75,9 @@ class Sink(Protocol):
         ...
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
-        """Would the topic take a record with this key and a value of this many bytes?"""
+        """Would the topic take a record with this key, a value of this many bytes, and headers of
+        `HEADERS_BYTES`?
+        """
         ...
 
     async def forget(self) -> None:

@@ -41,7 +41,7 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
     servers = cfg.kafka.bootstrap_servers.split(",")
     return {
         "broker": ";".join(f"kafka://{server.strip()}" for server in servers),
-        "broker_credentials": _credentials(cfg.kafka),
+        "broker_credentials": credentials_of(cfg.kafka),
         "broker_client_id": "penstock-scenes",
         # When a worker has been dead for this many seconds, other workers take over its sites.
         "broker_session_timeout": 10.0,
@@ -67,7 +67,7 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
     }
 
 
-def _credentials(kafka: config.Kafka) -> Any:
+def credentials_of(kafka: config.Kafka) -> Any:
     arguments = connection(kafka)  # from now on each connection knows its mechanism itself
     identity = arguments.get("sasl_oauth_token_provider")
     if identity is None:

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from penstock.errors import Fenced
-from penstock.ports import Commit, Outgoing, Producers, Where
+from penstock.ports import Commit, Headers, Outgoing, Producers, Where
 
 TOPIC, LETTERS = "predictions", "letters"
 
@@ -35,6 +35,10 @@ class Ground(Protocol):
         """Of partition 0, as a reader of committed records sees them."""
         ...
 
+    async def headers(self, name: str) -> list[Headers]:
+        """Those of each value."""
+        ...
+
     async def position(self, partition: int = 0) -> Commit | None: ...
 
 
@@ -54,6 +58,14 @@ class ProducersContract:
         assert await ground.values(TOPIC) == [b"1", b"2", b"3"]
         assert await ground.values(LETTERS) == [b"x"]
         assert await ground.position() == Commit(8)
+
+    async def test_headers_go_with_their_records(self, ground: Ground) -> None:
+        passage = await ground.producers.open(0)
+        records = some(ground, b"1")
+        records.add(b"k", [b"2"], [("traceparent", b"00-1")])
+        await passage.publish([records], {ground.place(0): Commit(7)})
+        await passage.close()
+        assert await ground.headers(TOPIC) == [[], [("traceparent", b"00-1")]]
 
     async def test_the_metadata_goes_with_the_position(self, ground: Ground) -> None:
         passage = await ground.producers.open(0)

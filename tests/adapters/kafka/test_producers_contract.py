@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.adapters.memory.topics import MemorySink
-from penstock.ports import Commit, Where
+from penstock.ports import Commit, Headers, Where
 from tests.adapters.kafka.producers_contract import Ground, ProducersContract
 from tests.support.memory import MemoryProducers, MemorySource
 
@@ -25,6 +25,9 @@ class MemoryGround:
 
     async def values(self, name: str) -> list[bytes]:
         return [value for _, value in self.sink.topics[name][0]]
+
+    async def headers(self, name: str) -> list[Headers]:
+        return self.sink.headers[name][0]
 
     async def position(self, partition: int = 0) -> Commit | None:
         return self.source.committed.get(partition)

@@ -5,13 +5,17 @@ import lzma
 import shutil
 import subprocess
 import zlib
+from collections.abc import Iterator
+from typing import Any
 
 import lz4.frame
 import pytest
 from backports import zstd
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.archives.unpacking import SLICE_BYTES, Codec, Expansion, PackedParser
+from penstock.formats.base.parser_chain import ArchiveLimit, Parser
+from penstock.formats.base.runs import RowOptions, Run
 from tests.formats.support import decode, decode_until_failure, gzipped, matrix, tar_of
 
 ROWS = b"1,2\n" * 100
@@ -123,6 +127,38 @@ def test_a_bomb_of_any_codec_stops_at_the_expansion_ratio(codec: str) -> None:
     assert failure is not None
     assert failure.code == "too_large"
     assert sum(run.rows for run in runs) <= 5 << 20
+
+
+class Generous:
+    """Unpacks more than it is asked for, as a library may whose limit is soft."""
+
+    def __init__(self) -> None:
+        self._unpacker = zstd.ZstdDecompressor()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._unpacker, name)
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        return self._unpacker.decompress(data, 2 * max_length - 1)
+
+
+class Unread(Parser):
+    """Of rows that nobody counts."""
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return iter(())
+
+    def close(self) -> Iterator[Run]:
+        return iter(())
+
+
+def test_a_codec_that_gives_more_than_it_is_asked_for_has_the_same_limits() -> None:
+    codec = Codec("zstd", zstd.compress(b"")[:4], (".zst",), Generous)
+    options = RowOptions(expansion_ratio=100)
+    parser = PackedParser(codec, Unread(), Expansion(options), limit_bytes=None)
+    packed = zstd.compress(b"1,2\n" * (1 << 23))
+    with pytest.raises(ArchiveLimit, match=r"limits\.expansion_ratio"):
+        list(parser.feed(packed + bytes(SLICE_BYTES - len(packed) % SLICE_BYTES)))
 
 
 def test_packed_twice_is_refused() -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.errors import Fatal
-from penstock.ports import Commit, Headers, Outgoing, Record
+from penstock.ports import HEADERS_BYTES, Commit, Headers, Outgoing, Record, header_bytes
 
 
 class MemorySink:
@@ -36,19 +36,25 @@ class MemorySink:
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         await asyncio.sleep(0)
-        for key, value in zip(outgoing.keys, outgoing.values, strict=True):
-            if not self.fits(outgoing.topic, key, len(value)):
-                raise Fatal(f"a record of {len(value)} bytes is larger than the topic takes")
-        records = zip(outgoing.keys, outgoing.values, strict=True)
-        self.topics[outgoing.topic][outgoing.partition] += records
-        headers = outgoing.headers or [[] for _ in outgoing.values]
-        self.headers[outgoing.topic][outgoing.partition] += headers
+        self.append(outgoing)
         report: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.hold:
             self._reports.append(report)
         else:
             report.set_result(None)
         return report
+
+    def append(self, outgoing: Outgoing) -> None:
+        """What was sent is on its topic from now on."""
+        headers = outgoing.headers or [[] for _ in outgoing.values]
+        for key, value, own in zip(outgoing.keys, outgoing.values, headers, strict=True):
+            if not self.fits(outgoing.topic, key, len(value)):
+                raise Fatal(f"a record of {len(value)} bytes is larger than the topic takes")
+            if header_bytes(own) > HEADERS_BYTES:
+                raise Fatal(f"raise HEADERS_BYTES in ports/sink.py to {header_bytes(own)}: {own}")
+        records = zip(outgoing.keys, outgoing.values, strict=True)
+        self.topics[outgoing.topic][outgoing.partition] += records
+        self.headers[outgoing.topic][outgoing.partition] += headers
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
         return value_bytes + len(key or b"") < self.record_bytes

@@ -46,9 +46,7 @@ class Unpacker(Protocol):
     @property
     def unused_data(self) -> bytes | None: ...
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        """At most `max_length` bytes. A codec that gives more switches off the limits against
-        bombs, which are checked when the pieces fill `PIECE_BYTES` exactly.
-        """
+        """Some `max_length` bytes: more is allowed, but it is in memory at once."""
         ...
 
 
@@ -324,11 +322,12 @@ class PackedParser(Unpacking):
             if self._frame.eof:
                 data = bytes(self._frame.unused_data or b"")
                 self._frame = None
+            checked = self._made_bytes // PIECE_BYTES
             self._made_bytes += len(piece)
             self._expansion.add(0, len(piece))
             if piece:
                 yield piece
-                if not self._made_bytes % PIECE_BYTES:
+                if self._made_bytes // PIECE_BYTES > checked:
                     self._check()
 
     def _next_frame(self, head: bytes) -> Unpacker:

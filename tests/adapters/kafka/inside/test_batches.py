@@ -2,8 +2,15 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from penstock.adapters.kafka.inside.sending import batches, fill, give_up
-from penstock.ports import Outgoing
+from penstock.adapters.kafka.inside.sending import (
+    RECORD_OVERHEAD_BYTES,
+    batches,
+    fill,
+    filled,
+    give_up,
+    sealed,
+)
+from penstock.ports import HEADERS_BYTES, Outgoing, header_bytes
 
 KEYS: list[bytes | None] = [b"cam-1", None, b"cam-2", b""] * 50
 VALUES = [b"%d" % (number**7) for number in range(200)]
@@ -38,6 +45,18 @@ def test_a_full_batch_says_where_to_go_on() -> None:
     assert max(sizes) <= 1_000
     assert len(whole) > 3
     assert all(stop - start == count for start, stop, count in whole)
+
+
+def test_what_fits_also_fits_with_its_headers() -> None:
+    """The broker compares a record that is alone in its batch with the topic's limit."""
+    most, key = 5_000, b"cam-1"
+    name = "x" * 11
+    headers = [(name, b"y" * (HEADERS_BYTES - len(name) - 4))]
+    assert header_bytes(HEADERS) <= header_bytes(headers) == HEADERS_BYTES
+    outgoing = Outgoing("t", 0, [], [])
+    outgoing.add(key, [b"v" * (most - RECORD_OVERHEAD_BYTES - len(key) - 1)], headers)
+    (batch,) = filled(outgoing, 1_800_000_000_000, most, 0)
+    assert len(sealed(batch, 1, 0, 0)) <= most
 
 
 async def test_no_batch_is_larger_than_its_topic_takes() -> None:

@@ -20,14 +20,14 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from penstock import config
 from penstock.adapters.kafka.client import connection
 from penstock.adapters.kafka.inside.refusals import Origin, mend_refusals
-from penstock.ports import Headers, Outgoing
+from penstock.ports import HEADERS_BYTES, Headers, Outgoing
 
 # This is below the broker's default message.max.bytes of 1,048,588, and leaves room for the batch
 # header.
 BATCH_BYTES = 1_000_000
-# The most bytes that a record takes besides key and value: the header of its batch (61 bytes),
-# varints, offsets, the count of headers, and a header `traceparent` (70 bytes).
-RECORD_OVERHEAD_BYTES = 256
+# The most bytes that a record takes besides key and value: its headers, and 176 for the header of
+# its batch (61 bytes), varints, offsets, and the count of headers.
+RECORD_OVERHEAD_BYTES = 176 + HEADERS_BYTES
 _NO_HEADERS: Headers = []
 # The pause between two questions for a leader: about the time of an election. Without a pause the
 # broker would be asked 500 times a second.
