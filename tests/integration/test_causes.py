@@ -31,10 +31,11 @@ from penstock.tools.doctor.examine import look_at_worker
 from tests.deploy.capture import EVERY_S, Scraped, at_once, note, series
 from tests.deploy.tools import tool
 from tests.support.chromium import Tab, chromium
+from tests.support.json_server import JsonServer, json_server
 from tests.support.loads import csv
-from tests.support.moods import MoodyModel, SlowStore, moody_model, slow_store
 from tests.support.reference_model import random_rows
 from tests.support.services import Services
+from tests.support.slow_store import SlowStore, slow_store
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
@@ -119,11 +120,19 @@ CAUSES = {
 }
 
 
+def answers(rows: list[list[float]]) -> list[object]:
+    return ["x" * 200_000 if row[0] == LONG else 1.0 for row in rows]
+
+
+def dear_s(rows: list[list[float]]) -> float:
+    return sum(0.5 if row[0] == DEAR else 0.005 for row in rows)
+
+
 class Plant:
     """One worker, and what is around it. A stream has its partition; each is announced by `key`."""
 
     def __init__(
-        self, topic: str, bucket: str, broker: Broker, model: MoodyModel, store: SlowStore
+        self, topic: str, bucket: str, broker: Broker, model: JsonServer, store: SlowStore
     ) -> None:
         self.topic = topic
         self.bucket = bucket
@@ -183,7 +192,9 @@ class Plant:
                     yield
             case "costly stream":
                 # An object of it takes two seconds.
-                self.model.takes_s = lambda row: 0.5 if row[0] == DEAR else 0.005
+                self.model.takes_s = lambda rows: sum(
+                    0.5 if row[0] == DEAR else 0.005 for row in rows
+                )
                 self.keys[2] = "dear.csv"
                 yield
             case "store slow":
@@ -310,18 +321,17 @@ async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
     scraped: dict[str, Scraped] = {}
     lines: dict[str, list[tuple[int, str]]] = {}
     async with (
-        moody_model() as model,
+        json_server("/", answers) as model,
         slow_store(services.endpoint_url) as store,
         chromium() as browser,
         browser.tab() as tab,
         asyncio.TaskGroup() as tasks,
     ):
-        model.answer = lambda row: "x" * 200_000 if row[0] == LONG else 1.0
         environ = environment(
             services,
             topics,
             MODEL__PROTOCOL="http",
-            MODEL__URL=model.url,
+            MODEL__URL=f"{model.url}/",
             OBJECTS__ENDPOINT_URL=store.url,
             LIMITS__BUFFER_BYTES=8 << 20,
             LIMITS__DLQ_CONSECUTIVE=8,

@@ -20,9 +20,9 @@ from realstack.model_servers import ModelServer
 from realstack.processes import Process
 from realstack.service import NotReady
 from tests.support.loads import Load, assert_predicted, csv, places_of
-from tests.support.moods import slow_store
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics, Unavailable, model_server
+from tests.support.slow_store import slow_store
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, running_worker

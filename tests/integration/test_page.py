@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.chromium import Tab, chromium
+from tests.support.json_server import json_server
 from tests.support.loads import csv
-from tests.support.moods import moody_model
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
@@ -73,9 +73,9 @@ async def test_a_model_that_hangs_up_on_rows_and_one_that_is_away_are_told_apart
     services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
 ) -> None:
     s3.put_object(Bucket=bucket, Key="a.csv", Body=b"".join(ROWS))
-    async with moody_model() as model:
+    async with json_server("/", lambda rows: [1.0] * len(rows)) as model:
         model.dislikes = bool
-        environ = environment(services, topics, MODEL__PROTOCOL="http", MODEL__URL=model.url)
+        environ = environment(services, topics, MODEL__PROTOCOL="http", MODEL__URL=f"{model.url}/")
         async with seen(environ) as (worker, tab):
             await tab.until(first_line_has("All is well"))
             message = Message({"bucket": bucket, "key": "a.csv", "stream": "s"}, 1)

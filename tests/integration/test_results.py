@@ -16,6 +16,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Location
 from tests.adapters.result_stores.contract import CHUNK, LONG, ResultsContract, Shelf
 from tests.integration.test_objects import settings
+from tests.support.http_server import http_server
 from tests.support.services import Services
 
 
@@ -74,22 +75,14 @@ async def test_a_long_result_is_complete_if_only_the_answer_to_its_end_was_lost(
     services: Services, s3: Any, bucket: str
 ) -> None:
     middle = LosesTheEnd(services.endpoint_url)
-    app = web.Application(client_max_size=LONG)
-    app.router.add_route("*", "/{path:.*}", middle.forward)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    try:
-        near = msgspec.structs.replace(settings(services), endpoint_url=f"http://{host}:{port}")
+    async with http_server(middle.forward) as url:
+        near = msgspec.structs.replace(settings(services), endpoint_url=url)
         results = open_results(config.Config(objects=near), f"s3://{bucket}/x.jsonl")
         upload = results.begin(Location(bucket, "x.jsonl"))
         for _ in range(LONG // len(CHUNK)):
             await upload.write(CHUNK)
         stored = await upload.complete()
         await results.aclose()
-    finally:
-        await runner.cleanup()
     there = s3.get_object(Bucket=bucket, Key="x.jsonl")
     assert (middle.lost, stored.version) == (1, there["ETag"])
     assert there["Body"].read() == CHUNK * (LONG // len(CHUNK))

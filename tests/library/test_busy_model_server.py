@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from penstock import Prediction, predict
+from tests.support.json_server import Refused, json_server
 
 ROWS = 40
 
@@ -23,23 +23,13 @@ async def busy_server(share: float, bad: int | None = None) -> AsyncIterator[str
     """
     chance = random.Random(38)
 
-    async def take(request: web.Request) -> web.Response:
-        if request.method != "POST":
-            return web.Response(status=204)
-        rows = await request.json()
+    def answer(rows: list[list[int]]) -> list[int]:
         if chance.random() < share or [bad] in rows:
-            return web.json_response({"error": "Internal Server Error"}, status=500)
-        return web.json_response([row[0] for row in rows])
+            raise Refused(500, {"error": "Internal Server Error"})
+        return [row[0] for row in rows]
 
-    app = web.Application()
-    app.router.add_route("*", "/m", take)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/m"
-    finally:
-        await runner.cleanup()
+    async with json_server("/m", answer) as server:
+        yield f"{server.url}/m"
 
 
 async def asked(folder: Path, url: str, canary: str | None) -> tuple[list[Any], list[Prediction]]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from tests.support.http_server import http_server
 from tests.support.services import ROOT
 
 LOOK_S = 0.1
@@ -40,16 +41,8 @@ async def idle_model() -> AsyncIterator[str]:
         body = b"[" + b",".join([b"0"] * rows) + b"]"
         return web.Response(body=body, content_type="application/json")
 
-    app = web.Application(client_max_size=64 << 20)
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        yield f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
+    async with http_server(answer) as url:
+        yield url
 
 
 async def footprint(url: str, environ: Mapping[str, str], within_s: float) -> Footprint:

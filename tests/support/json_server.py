@@ -1,38 +1,65 @@
-"""A plain JSON server whose address, envelope and complaints a test chooses."""
+"""A JSON model server whose address, envelope, complaints and moods a test chooses, also while a
+worker asks it.
+"""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import orjson
 from aiohttp import web
 
+from tests.support.http_server import http_server
+from tests.support.scripted import hang_up
+from tests.support.worker import own_port
+
+LOOK_S = 0.05
+
 
 @dataclass
 class JsonServer:
-    """`answer` gets the document that was posted; `path` is the only address, `health` another.
-    `refusals` are status and body of the next answers, one each; `no_method` is the status for
-    methods that it does not know.
+    """`answer` gets the document that was posted, and may refuse it by `Refused`; `path` is the
+    only address, `health` another. `no_method`: the status for methods that it does not know.
+
+    `refusals`: status and body of the next answers, one each. It hangs up on bodies that it
+    `dislikes`. The answer to a document takes `takes_s`, and `delay_s` more: a change of that holds
+    for those that wait already.
     """
 
     path: str
     answer: Callable[[Any], Any]
     health: str | None = None
     no_method: int = 405
+    refusals: list[tuple[int, bytes]] = field(default_factory=list)
+    dislikes: Callable[[bytes], bool] = lambda _: False
+    takes_s: Callable[[Any], float] = lambda _: 0.0
+    delay_s: float = 0.0
     url: str = ""
     posted: list[tuple[str, bytes]] = field(default_factory=list)
     accepts: list[str | None] = field(default_factory=list)
-    refusals: list[tuple[int, bytes]] = field(default_factory=list)
+    _there: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _port: int = field(default_factory=own_port)
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def come(self) -> None:
+        """To the same port each time."""
+        self.url = await self._there.enter_async_context(http_server(self._take, self._port))
+
+    async def leave(self) -> None:
+        await self._there.aclose()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        if self.dislikes(body):
+            return hang_up(request)
         if request.path == self.health and request.method == "GET":
             return web.Response(text="ok")
         if request.path != self.path:
             return web.json_response({"detail": "Not Found"}, status=404)
         if request.method != "POST":
             return web.Response(status=self.no_method)
-        body = await request.read()
         self.posted.append((request.content_type, body))
         self.accepts.append(request.headers.get("Accept"))
         if self.refusals:
@@ -42,8 +69,23 @@ class JsonServer:
         document = (
             [orjson.loads(one) for one in body.splitlines()] if is_lines else orjson.loads(body)
         )
-        answer = self.answer(document)
+        await self._wait(self.takes_s(document))
+        try:
+            answer = self.answer(document)
+        except Refused as refused:
+            return web.json_response(refused.document, status=refused.status)
         return web.Response(body=answer if isinstance(answer, bytes) else orjson.dumps(answer))
+
+    async def _wait(self, takes_s: float) -> None:
+        began_s = monotonic()
+        while (left_s := began_s + takes_s + self.delay_s - monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(min(LOOK_S, left_s))
+
+
+class Refused(Exception):
+    def __init__(self, status: int, document: Any) -> None:
+        super().__init__()
+        self.status, self.document = status, document
 
 
 @asynccontextmanager
@@ -51,13 +93,8 @@ async def json_server(
     path: str, answer: Callable[[Any], Any], health: str | None = None
 ) -> AsyncIterator[JsonServer]:
     server = JsonServer(path, answer, health)
-    app = web.Application(client_max_size=64 << 20)
-    app.router.add_route("*", "/{path:.*}", server.take)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
+    await server.come()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield server
     finally:
-        await runner.cleanup()
+        await server.leave()

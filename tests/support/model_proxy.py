@@ -12,9 +12,8 @@ import aiohttp
 import numpy as np
 from aiohttp import web
 
+from tests.support.http_server import http_server
 from tests.support.reference_model import Rows
-
-MAX_BODY_BYTES = 16 << 20
 
 
 class ModelProxy:
@@ -72,16 +71,9 @@ def _told(request: web.Request) -> dict[str, str]:
 @asynccontextmanager
 async def proxy_of(model_url: str) -> AsyncIterator[ModelProxy]:
     proxy = ModelProxy(model_url)
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.router.add_post("/{path:.*}", proxy.forward)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        proxy.url = f"http://{host}:{port}"
-        yield proxy
-    finally:
-        proxy.release()
-        proxy.release_probes()
-        await runner.cleanup()
+    async with http_server(proxy.forward) as proxy.url:
+        try:
+            yield proxy
+        finally:
+            proxy.release()
+            proxy.release_probes()

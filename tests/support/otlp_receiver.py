@@ -1,12 +1,14 @@
 """A receiver of OpenTelemetry's protocol over HTTP, which decodes what it gets."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.http_server import http_server
 
 
 @dataclass
@@ -22,18 +24,12 @@ class OtlpReceiver:
     url: str = ""
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_post("/{path:.*}", self._take)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self._there = AsyncExitStack()
+        self.url = await self._there.enter_async_context(http_server(self._take))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        await self._runner.cleanup()
+    async def __aexit__(self, *_: object) -> None:
+        await self._there.aclose()
 
     async def until(self, spans: int) -> None:
         while len(self.spans) < spans:

@@ -17,6 +17,7 @@ from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import NoAnswer, Poison, Rejected, Unreachable
 from tests.adapters.model_servers.hurry import in_a_hurry
+from tests.support.http_server import http_server
 
 ROW = JsonRows.of([b"[1]"])
 MIB = 1 << 20
@@ -26,18 +27,13 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def model_behind(answer: Answer, **settings: object) -> AsyncIterator[TorchServeModel]:
-    app = web.Application(client_max_size=1 << 30)
-    app.router.add_post("/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    known: dict[str, object] = {"url": f"http://127.0.0.1:{runner.addresses[0][1]}"}
-    model = TorchServeModel(msgspec.convert(known | settings, config.Model))
-    try:
-        yield model
-    finally:
-        await model.aclose()
-        await runner.cleanup()
+    async with http_server(answer) as url:
+        known: dict[str, object] = {"url": url}
+        model = TorchServeModel(msgspec.convert(known | settings, config.Model))
+        try:
+            yield model
+        finally:
+            await model.aclose()
 
 
 def streaming(parts: Callable[[], AsyncIterator[bytes]], status: int = 200) -> Answer:
