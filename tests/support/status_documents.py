@@ -43,8 +43,10 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
         "costs": {
             "call_ms": 4.0, "busy_s": 0.75, "cost_per_hour": None, "cost_per_million": None,
         },
-        "costly": {"stream": "site-1/cam-1", "row_s": 0.0002, "times": 1.2, "share": 0.1,
-                   "beyond_s": 0.0},
+        "costly": {
+            "stream": "site-1/cam-1", "row_s": 0.0002, "times": 1.2, "share": 0.1,
+            "beyond_s": 0.0, "is_apart": False,
+        },
         "stores": [
             {
                 "name": "objects", "in_flight": 3, "limit": 16, "held_by": "arrivals",

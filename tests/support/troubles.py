@@ -106,7 +106,16 @@ TROUBLES: Final[dict[str, Trouble]] = {
     ),
     "costly stream": Trouble(
         late(busy=busy(calls=0.97, fetchers=1.0), way_ms=WAY_MS | {"call": 1_300.0})
-        | {"costly": {"stream": CAM, "row_s": 1.5, "times": 55.2, "share": 0.88, "beyond_s": 1.5}},
+        | {
+            "costly": {
+                "stream": CAM,
+                "row_s": 1.5,
+                "times": 55.2,
+                "share": 0.88,
+                "beyond_s": 1.5,
+                "is_apart": False,
+            }
+        },
         f"{CAM} takes the model 1.5 s a row, 55 x the others",
         "costly",
         "model",

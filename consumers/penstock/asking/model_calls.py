@@ -80,11 +80,11 @@ class ModelCalls:
         *,
         is_alone: bool = True,
         tracing: Tracing | None = None,
-        size: Callable[[int], float] | None = None,
+        size: Callable[[Sequence[Block]], float] | None = None,
     ) -> None:
         """`is_alone`: True if this is the only model. If one of several models has a wrong setting,
         that does not end the worker: the model counts as unavailable, so that the other models go
-        on. `size`: how many times as long as the average a call with this many rows should take.
+        on. `size`: how many times as long as the average a call with these rows should take.
         """
         self.limiter = limiter
         self._size = size
@@ -138,7 +138,7 @@ class ModelCalls:
         started_s = self._clock.now()
         payloads = [block.payload for block in blocks if block.payload is not None]
         if self._size is not None:
-            call.request.size = self._size(sum(block.rows for block in blocks))
+            call.request.size = self._size(blocks)
         with self._tracing(blocks):
             answers = await self._request(call, payloads)
         now_s = self._clock.now()

@@ -48,9 +48,12 @@ class ModelCosts:
     @property
     def costly(self) -> dict[str, Any] | None:
         """The stream that costs a model most beyond what the others do."""
-        found = [costs.costly for costs, _ in self._models if costs.costly is not None]
-        most = max(found, key=lambda one: one.times, default=None)
-        return None if most is None else most._asdict()
+        found = [
+            one._asdict() | {"is_apart": one.stream in costs.prices.apart}
+            for costs, _ in self._models
+            if (one := costs.costly) is not None
+        ]
+        return max(found, key=lambda one: one["times"], default=None)
 
     @property
     def whole(self) -> dict[str, Any]:

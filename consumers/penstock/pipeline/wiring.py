@@ -260,6 +260,7 @@ class Wiring:
             calls=terms.begin_calls or terms.callers,
             share=None if is_alone else ModelShare(self.budget),
         )
+        costs = StreamCosts()
         calls = ModelCalls(
             server,
             terms.canary,
@@ -270,10 +271,11 @@ class Wiring:
             self.jitter,
             self._guards,
             is_alone=is_alone,
-            size=pace.size if pace is not None else None,
+            size=None
+            if pace is None
+            else lambda blocks: pace.size(costs.prices.usual_rows(blocks)),
             tracing=partial(self._tracer.call, name) if self._tracer is not None else None,
         )
-        costs = StreamCosts()
         predict = Predict(
             Asker(calls, clock, window.max_rows, window.max_bytes),
             calls,

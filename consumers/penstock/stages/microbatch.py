@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.window.apart_calls import ApartCalls
 from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.stream_costs import Prices
 from penstock.core.window.window import Batch, BulkPace, Window
 from penstock.lane.budget import ModelShare
 from penstock.ports import Clock
@@ -65,6 +67,7 @@ class Microbatch:
         self._called_bytes = 0
         self._bulk = BulkPace()
         self._calls = calls
+        self._apart = ApartCalls()
         self._busy = 0
         self.used = Used(clock.now())
         self._clock = clock
@@ -144,6 +147,12 @@ class Microbatch:
         if calls != self._calls:
             self._calls = calls
             self._note_use()
+            self._window.apart_from_s = self._apart.from_s(calls)
+
+    def reprice(self, prices: Prices) -> None:
+        """From now on the rows of each stream count by these prices."""
+        self._window.reprice(prices)
+        self._look_soon()
 
     def object_read(self, ticket: Ticket) -> None:
         """Note that this object was read to its end. If it was small and fresh, the rows far inside
@@ -161,6 +170,12 @@ class Microbatch:
         """A caller is done with its batch."""
         self._busy -= 1
         self._note_use()
+        if batch.is_apart or self._window.goes_apart:
+            now_s = self._clock.now()
+            took_s = now_s - batch.taken_s
+            self._apart.done(took_s, batch.beside, now_s, is_apart=batch.is_apart)
+            self._window.apart_from_s = self._apart.from_s(self._calls)
+            self._look_soon()
         if self._share is not None:
             self._called_bytes -= batch.cost_bytes
             self._look_soon()
@@ -232,6 +247,9 @@ class Microbatch:
             )
             self._busy += 1
             self._note_use()
+            batch.beside = self._apart.taken(now_s, is_apart=batch.is_apart)
+            if batch.is_apart:
+                self._window.apart_from_s = self._apart.from_s(self._calls)
             # The rows that a caller has taken count against the model's share until they are
             # answered.
             if self._share is not None:

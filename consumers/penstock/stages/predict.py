@@ -45,6 +45,7 @@ class Predict:
         self._pace = pace
         self._clock = clock
         self._costs = costs
+        self._prices = costs.prices
         self._shadow = shadow
         self._sampling = sampling
         # The rows for the shadow, from `answering` to `answered`.
@@ -72,10 +73,16 @@ class Predict:
         self._copied = None if self._shadow is None else self._shadow.wants(blocks)
         if self._sampling is not None:
             self._sampling.take(blocks, answers)
-        now_s = self._clock.now()
+        now_s, prices = self._clock.now(), self._prices
+        # The pace is that of the calls that all other streams share.
+        if self._pace is not None and blocks[0].ticket.stream not in prices.apart:
+            self._pace.answered(prices.usual_rows(blocks), took_s, now_s)
         self._costs.answered(blocks, took_s, now_s)
-        if self._pace is not None:
-            self._pace.answered(len(answers.values), took_s, now_s)
+        if self._costs.may_differ:
+            self._costs.fit(now_s)
+        if self._costs.prices is not prices:
+            self._prices = self._costs.prices
+            self._microbatch.reprice(self._prices)
 
     def answered(self, blocks: Sequence[Block], answers: Answers) -> None:
         # The shadow's copy is made last, because it must not delay the live answers.

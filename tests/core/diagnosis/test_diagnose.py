@@ -242,6 +242,16 @@ def test_a_costly_stream_is_named_only_if_others_wait_for_its_rows() -> None:
         assert "costly" not in [one.kind for one in diagnose(whole | changes)], changes
 
 
+def test_a_costly_stream_that_is_asked_apart_is_named_if_it_is_late_itself() -> None:
+    whole = troubled("costly stream")
+    alone = [stream(CAM, age_s=4.0), *document()["streams"]]
+    apart = {"costly": whole["costly"] | {"is_apart": True}, "streams": alone}
+    [found] = diagnose(whole | apart)
+    assert found.what == f"{CAM} takes the model 1.5 s a row, 55 x the others: it is asked apart"
+    on_time = {"streams": document()["streams"]}
+    assert "costly" not in [one.kind for one in diagnose(whole | apart | on_time)]
+
+
 def test_a_dear_row_of_less_than_ten_milliseconds_has_digits() -> None:
     whole = troubled("costly stream")
     [found] = diagnose(whole | {"costly": whole["costly"] | {"row_s": 0.0044}})

@@ -175,3 +175,126 @@ def test_a_single_stream_is_dearer_than_nobody() -> None:
     costs.fit(1.0)
     assert costs.costly is None
     assert costs.lately["s"].share == 1.0
+
+
+def prices_of(costs: StreamCosts) -> tuple[dict[str, int], set[str]]:
+    return dict(costs.prices.rows), set(costs.prices.apart)
+
+
+@pytest.mark.parametrize("streams", [1, 8, 60, 200])
+def test_rows_that_cost_the_same_have_no_price_though_calls_vary(streams: int) -> None:
+    random = Random(streams)
+    blocks = [[block(f"s{n}", rows) for rows in range(1, 9)] for n in range(streams)]
+    costs, away = StreamCosts(), 0
+    for number in range(400):
+        some = random.sample(blocks, random.randint(1, min(streams, 12)))
+        chosen = [random.choice(one) for one in some]
+        rows = sum(one.rows for one in chosen)
+        took_s = (BASE_S + rows * ROW_S) * max(0.1, random.gauss(1.0, 0.3))
+        # Now and then a call is held up by something else.
+        took_s += 0.2 * (random.random() < 0.01)
+        costs.answered(chosen, took_s, 0.05 * number)
+        costs.fit(0.05 * number)
+        # After a call that was held up, its streams may go apart for one row.
+        rows_of, apart = prices_of(costs)
+        assert rows_of.keys() == apart
+        away += len(apart)
+    assert away <= 0.01 * 400 * streams
+
+
+def test_a_stream_whose_rows_take_longer_than_a_call_goes_apart_by_its_price() -> None:
+    mixture = Mixture(8, 4, 3)
+    mixture.cost_s[DEAR] = 100 * ROW_S
+    mixture.call(200)
+    rows, apart = prices_of(mixture.costs)
+    assert apart == {DEAR}
+    # A usual row costs 1 ms, and its part of the fixed cost is another 0.8 ms.
+    assert 30 < rows[DEAR] < 80
+    mixture.cost_s[DEAR] = ROW_S
+    mixture.call(600)
+    assert prices_of(mixture.costs) == ({}, set())
+
+
+def test_a_stream_that_is_dear_but_short_beside_a_call_has_a_price_and_stays() -> None:
+    mixture = Mixture(8, 4, 3)
+    mixture.cost_s[DEAR] = 5 * ROW_S
+    for stream in mixture.blocks:
+        mixture.blocks[stream] = [block(stream, 2)]
+    mixture.call(200)
+    rows, apart = prices_of(mixture.costs)
+    assert (rows.keys(), apart) <= ({DEAR}, set())
+
+
+def test_after_a_slow_call_its_streams_go_apart_until_one_row_has_cleared_them() -> None:
+    costs, now_s = StreamCosts(), 0.0
+    for stream in ("a", "b", "c", "d", "e"):
+        costs.answered([block(stream, 1)], 0.01, now_s)
+    # Two new cameras, and one takes 1.5 s.
+    costs.answered([block(DEAR, 1), block("new", 1), block("a", 1)], 1.5, now_s)
+    assert costs.prices.apart == {DEAR, "new"}
+    costs.answered([block("new", 1)], 0.01, now_s)
+    assert costs.prices.apart == {DEAR}
+    costs.answered([block(DEAR, 1)], 1.5, now_s)
+    assert costs.prices.apart == {DEAR}
+
+
+def test_if_all_streams_are_in_each_slow_call_half_goes_apart_and_then_the_dear_one() -> None:
+    costs, now_s = StreamCosts(), 0.0
+    takes_s = {f"s{number}": 0.2 if f"s{number}" == DEAR else 0.004 for number in range(8)}
+    calls = 0
+    while not costs.prices.rows and calls < 40:
+        apart = costs.prices.apart
+        for some in (takes_s.keys() - apart, takes_s.keys() & apart):
+            if some:
+                took_s = sum(takes_s[stream] for stream in some)
+                now_s += took_s
+                costs.answered([block(stream, 1) for stream in sorted(some)], took_s, now_s)
+                costs.fit(now_s)
+                calls += 1
+    assert DEAR in costs.prices.apart
+    for stream in sorted(costs.prices.apart - {DEAR}):
+        costs.answered([block(stream, 1)], 0.006, now_s)
+    assert costs.prices.apart == {DEAR}
+
+
+def test_few_rows_beside_many_are_not_dear_where_calls_take_long_whatever_is_in_them() -> None:
+    costs, random = StreamCosts(), Random(1)
+    for number in range(200):
+        some = [block(f"s{n}", 1 if n < 2 else 100) for n in random.sample(range(8), 2)]
+        costs.answered(some, 0.3 + 0.0001 * sum(one.rows for one in some), number)
+        costs.fit(number)
+        assert not costs.prices.rows
+
+
+def test_streams_that_all_cost_much_are_not_told_apart_for_ever() -> None:
+    """Where calls are slow because the model is, half goes apart for a few calls, ever less
+    often.
+    """
+    costs, now_s = StreamCosts(), 0.0
+    random = Random(1)
+    split = 0
+    for _ in range(400):
+        took_s = 0.8 * random.gauss(1.0, 0.1)
+        now_s += took_s
+        costs.answered([block(f"s{number}", 1) for number in range(8)], took_s, now_s)
+        costs.fit(now_s)
+        split += bool(costs.prices.apart)
+        assert not costs.prices.rows
+    # After 0, 30, 90 and 210 s.
+    assert split == 4 * 4
+
+
+def test_calls_that_wait_in_the_server_for_each_other_are_told_from_slow_ones() -> None:
+    """Eight streams by four calls at a time, and a server that works on one at a time."""
+    costs, random = StreamCosts(), Random(2)
+    free_s, ends_s = 0.0, [0.0] * 4
+    for number in range(200):
+        began_s = ends_s[number % 4]
+        stream = f"s{random.randint(0, 7)}"
+        takes_s = (0.2 if stream == DEAR else 0.01) * random.gauss(1.0, 0.1)
+        free_s = max(free_s, began_s) + takes_s
+        ends_s[number % 4] = free_s
+        costs.answered([block(stream, 1)], free_s - began_s, free_s)
+        costs.fit(free_s)
+    assert costs.prices.apart == {DEAR}
+    assert costs.lately[DEAR].row_s == pytest.approx(0.2, rel=0.3)

@@ -1,7 +1,8 @@
 """The stream whose rows cost the model many times what the others' rows cost, and by which the
-others are late: a call takes as long as its dearest row, and all rows of the call wait for it.
+others are late: all rows of a call wait for its dearest one. If it is asked apart, it is late
+itself.
 
-Rule: it is named only if another stream is late, and nothing but the model is full. Pure. Owner:
+Rule: it is named only if a stream is late by it, and nothing but the model is full. Pure. Owner:
 `diagnose`.
 """
 
@@ -41,8 +42,10 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     bound_ms = document.get("bound_ms") or BOUND_MS
     if full is None and most["beyond_s"] * 1000 < COSTLY_BOUND * bound_ms:
         return None
-    late = _late_beside(document, most["stream"], bound_ms)
-    if not late or not is_late(document) or (full is not None and full.kind not in CAUSED):
+    others, own = _late(document, most["stream"], bound_ms)
+    if not (others or (own and most["is_apart"])) or not is_late(document):
+        return None
+    if full is not None and full.kind not in CAUSED:
         return None
     stream = named(most["stream"])
     drain_s = value_at(document, "flow", "drain_s")
@@ -50,21 +53,25 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     return Problem(
         BAD if is_bad else WARN,
         "costly",
-        f"{stream} takes the model {_each(most['row_s'])} a row, {most['times']:.0f} x the others",
+        f"{stream} takes the model {_each(most['row_s'])} a row, {most['times']:.0f} x the others"
+        f"{': it is asked apart' if most['is_apart'] else ''}",
         "See its last object: are its rows larger, or harder, than the others'? A model server of "
         "its own, by a route, keeps the others on time",
         most["stream"],
-        holds=f"{late} of the shown streams wait for its rows, which are "
+        holds=f"{others} of the shown streams wait for its rows, which are "
         f"{percent(most['share'])} of the model's time",
     )
 
 
-def _late_beside(document: Document, stream: str, bound_ms: float) -> int:
-    return sum(
-        (one["age_s"] or 0.0) >= LATE_S or (one.get("now_p99_ms") or 0.0) > bound_ms
+def _late(document: Document, stream: str, bound_ms: float) -> tuple[int, bool]:
+    """How many of the other streams are late, and whether this one is."""
+    late = [
+        one["stream"]
         for one in document.get("streams") or ()
-        if one["stream"] != stream and not one.get("stopped")
-    )
+        if not one.get("stopped")
+        and ((one["age_s"] or 0.0) >= LATE_S or (one.get("now_p99_ms") or 0.0) > bound_ms)
+    ]
+    return len(late) - (stream in late), stream in late
 
 
 def _each(row_s: float) -> str:

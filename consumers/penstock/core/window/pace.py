@@ -9,7 +9,8 @@ is idle, the shorter the wait. So a server with room is asked at once, and a ser
 is asked less often. On a full processor (where timers ring late) every request is worth avoiding:
 the wait grows up to the fixed wait, which it never exceeds.
 The fixed values hold while there is no data. They also hold while no batch could reach the target
-(such as with a backlog or a slow model), because they are good for throughput. Owner: predict.
+(such as with a backlog or a slow model), because they are good for throughput; but then, too, no
+call has more rows than about a second's, or than make its base a small part of it. Owner: predict.
 
 A poll costs about 0.35 ms of CPU, however many records it brings: for aiokafka's fetch and its
 tasks, and for the way of a single record through all stages. So between two polls the worker waits
@@ -44,6 +45,12 @@ LEAST_ROWS = 32
 # A call's base may be at most a quarter of the time that its rows take. With smaller batches each
 # row of a large object would cost as much as a row that comes alone.
 ROWS_TO_BASE = 4.0
+# If no batch is small enough to reach the target, none need be longer than this: rows of other
+# streams wait for it.
+MOST_CALL_S = 1.0
+# A server that is so slow at first gets batches that grow: until it is known what takes its time, a
+# batch has at most twice the rows of any before.
+SLOW_CALL_S = 0.25
 # If more than this share of the target is spent elsewhere, no batch is small enough to reach the
 # target.
 LOST_SHARE = 0.8
@@ -94,6 +101,11 @@ class CallFit:
         per_row_s = min(max(slope, 0.0), mean_s / mean_rows)
         return mean_s - per_row_s * mean_rows, per_row_s
 
+    def call_s(self, rows: int) -> float:
+        """The time that a call of this many rows should take."""
+        base_s, per_row_s = self.line()
+        return base_s + per_row_s * rows
+
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
@@ -116,6 +128,7 @@ class Pace:
     _answered_s: float = 0.0
     _busy: float = 0.0
     _late_s: float = 0.0
+    _largest: int = 0
 
     def answered(self, rows: int, took_s: float, now_s: float) -> None:
         """A call with `rows` rows took `took_s`, and ended now."""
@@ -123,6 +136,7 @@ class Pace:
         self._answered_s = now_s
         self._busy += min(1.0, passed_s / BUSY_MEMORY_S) * (took_s / passed_s - self._busy)
         self._fit.add(rows, took_s)
+        self._largest = max(self._largest, rows)
 
     def elsewhere(self, spent_s: float) -> None:
         """Call this for each delivered object. `spent_s`: the time that it spent before the window,
@@ -137,36 +151,39 @@ class Pace:
         """A timer of the window rang `late_s` after it was due."""
         self._late_s += LATE_STEP * (late_s - self._late_s)
 
-    def call_s(self, rows: int) -> float:
-        """The time that a call of this many rows should take by the fit."""
-        base_s, per_row_s = self._fit.line()
-        return base_s + per_row_s * rows
-
     def size(self, rows: int) -> float:
         """How many times as long as the average a call of this many rows should take."""
         if self._fit.calls < MIN_CALLS:
             return 1.0
-        usual_s = self.call_s(round(self._fit.rows / self._fit.weight))
-        return max(self.call_s(rows), 1e-6) / max(usual_s, 1e-6)
+        usual_s = self._fit.call_s(round(self._fit.rows / self._fit.weight))
+        return max(self._fit.call_s(rows), 1e-6) / max(usual_s, 1e-6)
 
     def plan(self) -> BatchPlan:
         """The limits that hold now."""
-        if self._fit.calls < MIN_CALLS or self._elsewhere_s > LOST_SHARE * self.target_s:
+        fit = self._fit
+        if not fit.calls:
             return self.fixed
+        base_s, per_row_s = fit.line()
         left_s = self.target_s - self._elsewhere_s
-        base_s, per_row_s = self._fit.line()
-        call_s = base_s + per_row_s * round(self._fit.rows / self._fit.weight)
-        if min(call_s, base_s + per_row_s * LEAST_ROWS) > left_s:
-            return self.fixed
-        most_rows = self._most_rows(left_s, base_s, per_row_s)
+        call_s = base_s + per_row_s * round(fit.rows / fit.weight)
+        is_lost = self._elsewhere_s > LOST_SHARE * self.target_s
+        is_slow = min(call_s, base_s + per_row_s * LEAST_ROWS) > left_s
+        if fit.calls < MIN_CALLS or is_lost or is_slow:
+            most_rows = self._most_rows(MOST_CALL_S, base_s, per_row_s, 1)
+            if fit.calls < MIN_CALLS and fit.time_s > SLOW_CALL_S * fit.weight:
+                most_rows = min(most_rows, 2 * self._largest)
+            if most_rows == self.fixed.max_rows:
+                return self.fixed
+            return BatchPlan(most_rows, self.fixed.max_wait_s)
+        most_rows = self._most_rows(CALL_SHARE * left_s, base_s, per_row_s, LEAST_ROWS)
         return BatchPlan(most_rows, self._wait_s(left_s, call_s))
 
-    def _most_rows(self, left_s: float, base_s: float, per_row_s: float) -> int:
+    def _most_rows(self, most_s: float, base_s: float, per_row_s: float, least: int) -> int:
         if per_row_s <= 0.0:
             return self.fixed.max_rows
-        fitting = (CALL_SHARE * left_s - base_s) / per_row_s
+        fitting = (most_s - base_s) / per_row_s
         worthwhile = ROWS_TO_BASE * base_s / per_row_s
-        return int(min(self.fixed.max_rows, max(LEAST_ROWS, fitting, worthwhile)))
+        return int(min(self.fixed.max_rows, max(least, fitting, worthwhile)))
 
     def _wait_s(self, left_s: float, call_s: float) -> float:
         """How long a row waits for other rows. On a full machine a row waits longer, even beyond

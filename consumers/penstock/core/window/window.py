@@ -7,6 +7,12 @@ taken; the other streams take turns (deficit round robin), so one huge object ca
 batch. All rows of a batch have one shape, and shapes take turns as well. Bulk, the rows far inside
 a huge object, stays until `bulk_from_s`.
 
+`max_rows` are rows that cost the model the usual. A row that costs it more counts as many of them
+(`Prices`), so turns are turns of the model's time. Rows that would make a call several times as
+long go apart, in batches of their own, which stay until `apart_from_s`. If both kinds of batches
+are due, the streams apart and all others together take turns, each by the time that it had for each
+of its streams.
+
 Bulk is also all rows of a replay. Huge objects give way to small live objects, and a replay gives
 way to the live group. While fresh small objects arrive, here or for the live group beside a replay,
 only one batch of bulk is with the model at a time. After this batch, bulk pauses for a multiple of
@@ -17,14 +23,15 @@ that is late anyway needs throughput. A replay stands still while the live group
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Shape
+from penstock.core.window.stream_costs import EVEN, Prices
 
 # The rows of an object from this number on are bulk. 8,192 rows are more than a second of any
 # sensor's rows, and a twentieth of a second of this worker's throughput.
@@ -52,7 +59,8 @@ Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 @dataclass(slots=True)
 class Batch:
     """Blocks of equal shape, of any streams and lanes. `cost_bytes`: the batch's share of the byte
-    budget, counted only if several models share the budget.
+    budget, counted only if several models share the budget. `is_apart`: of streams that go apart.
+    `beside`: how many calls of such streams were in flight when it was taken.
     """
 
     blocks: list[Block]
@@ -60,6 +68,9 @@ class Batch:
     reason: Reason
     taken_s: float
     cost_bytes: int = 0
+
+    is_apart: bool = False
+    beside: int = 0
 
     @property
     def has_bulk(self) -> bool:
@@ -75,13 +86,14 @@ class Filling:
         self._takes_bulk = takes_bulk
         self._bytes = 0
         self.rows = 0
+        self.usual_rows = 0
         self.blocks: list[Block] = []
 
     @property
     def is_full(self) -> bool:
-        return self.rows >= self._max_rows or self._bytes >= self._max_bytes
+        return self.usual_rows >= self._max_rows or self._bytes >= self._max_bytes
 
-    def room_for(self, block: Block, max_rows: int) -> int:
+    def room_for(self, block: Block, max_rows: int, price: int) -> int:
         """How many of the block's rows still fit. An empty batch takes at least one row."""
         payload = block.payload
         assert payload is not None
@@ -89,16 +101,18 @@ class Filling:
             return 0
         if block.is_bulk and not self._takes_bulk:
             return 0
-        rows = min(block.rows, max_rows, self._max_rows - self.rows)
+        fitting = (self._max_rows - self.usual_rows) // price
+        rows = min(block.rows, max_rows, max(fitting, 0 if self.blocks else 1))
         row_bytes = payload.nbytes / block.rows
         fitting = int((self._max_bytes - self._bytes) / row_bytes) if row_bytes else rows
         return min(rows, max(fitting, 0 if self.blocks else 1))
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Block, price: int) -> None:
         assert block.payload is not None
         block.waiting = False
         self.blocks.append(block)
         self.rows += block.rows
+        self.usual_rows += block.rows * price
         self._bytes += block.payload.nbytes
 
 
@@ -122,20 +136,25 @@ _Key = tuple[str, bool]
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting blocks of one stream: either its bulk, or all others. `deficit_rows`: how many
-    rows the queue may still give in its present turn.
+    """The waiting blocks of one stream: either its bulk, or all others. `price`: as how many rows
+    each of its rows counts. `deficit`: how many usual rows the queue may still give in its present
+    turn.
     """
 
+    price: int
     blocks: deque[Block] = field(default_factory=deque)
     rows: int = 0
-    deficit_rows: int = 0
+    deficit: int = 0
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """The waiting blocks of all streams in the order of arrival: either all bulk, or all others."""
+    """The waiting blocks of a group of streams in the order of arrival. `usual_rows`: as how many
+    rows they count by their prices.
+    """
 
     rows: int = 0
+    usual_rows: int = 0
     nbytes: int = 0
     arrivals: deque[Block] = field(default_factory=deque)
 
@@ -150,40 +169,55 @@ class _Waiting:
         return arrivals[0]
 
 
+class _Due(NamedTuple):
+    """A batch that is due: the groups it is taken from, their oldest block, and why it is due."""
+
+    groups: Sequence[_Waiting]
+    oldest: Block
+    reason: Reason
+
+
 class Window:
-    """`add` blocks. When `reason` returns a reason, a batch is due: `take` it. `limits` and
-    `bulk_from_s` may be replaced at any time.
+    """`add` blocks. When `reason` returns a reason, a batch is due: `take` it. `limits`,
+    `bulk_from_s` and `apart_from_s` may be replaced at any time.
     """
 
     def __init__(self, limits: WindowLimits) -> None:
         self.limits = limits
-        self.bulk_from_s = 0.0
+        self.bulk_from_s = self.apart_from_s = 0.0
         self.draining = False
+        self._prices = EVEN
         self._queues: dict[_Key, _Queue] = {}
+        self._queues_apart: dict[_Key, _Queue] = {}
         self._plain = _Waiting()
         self._bulk = _Waiting()
+        self._apart = _Waiting()
+        self._turns = Turns()
         self._last_shape: Shape | None = None
 
     def __repr__(self) -> str:
-        nbytes = self._plain.nbytes + self._bulk.nbytes
-        return f"{self.rows} rows of {len(self._queues)} streams, {nbytes} bytes"
+        return f"{self.rows} rows of {self.streams} streams, {self._nbytes} bytes"
 
     @property
     def rows(self) -> int:
-        return self._plain.rows + self._bulk.rows
+        return self._plain.rows + self._bulk.rows + self._apart.rows
+
+    @property
+    def _nbytes(self) -> int:
+        return self._plain.nbytes + self._bulk.nbytes + self._apart.nbytes
 
     @property
     def cost_bytes(self) -> int:
         """About how many bytes of the budget the waiting rows take."""
         return sum(
             kind.nbytes + kind.rows * ROW_COST_BYTES + len(kind.arrivals) * BLOCK_COST_BYTES
-            for kind in (self._plain, self._bulk)
+            for kind in (self._plain, self._bulk, self._apart)
         )
 
     @property
     def streams(self) -> int:
         """How many streams have rows waiting."""
-        return len({stream for stream, _ in self._queues})
+        return len({stream for stream, _ in (*self._queues, *self._queues_apart)})
 
     def rows_of(self, stream: str) -> int:
         """How many rows of this stream wait. Unless the limits are `fair`, all streams share one
@@ -191,48 +225,93 @@ class Window:
         """
         name = stream if self.limits.fair else ""
         plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
-        return (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
+        rows = (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
+        apart = self._queues_apart.get((name, False)) if self._queues_apart else None
+        return rows + apart.rows if apart else rows
+
+    @property
+    def goes_apart(self) -> bool:
+        """Some streams go apart."""
+        return bool(self._prices.apart)
+
+    def reprice(self, prices: Prices) -> None:
+        """From now on the rows of each stream count by these prices. In a window that is not fair,
+        all rows count the same; where all rows are bulk, none go apart.
+        """
+        if not self.limits.fair:
+            return
+        self._prices = prices if self.limits.bulk_rows else Prices(prices.rows)
+        self.discard(lambda _: False)
 
     def add(self, block: Block, now_s: float) -> None:
         assert block.payload is not None
         block.arrived_s, block.waiting = now_s, True
-        block.is_bulk = self.limits.fair and is_bulk(block.first_row, self.limits.bulk_rows)
-        key = (block.ticket.stream if self.limits.fair else "", block.is_bulk)
-        queue = self._queues.get(key)
+        queues, kind, stream = self._queues, self._plain, ""
+        block.is_bulk, price = False, 1
+        if self.limits.fair:
+            stream = block.ticket.stream
+            if self._prices.rows:
+                price = self._prices.rows.get(stream, 1)
+            if stream in self._prices.apart:
+                queues, kind = self._queues_apart, self._apart
+            elif is_bulk(block.first_row, self.limits.bulk_rows):
+                block.is_bulk, kind = True, self._bulk
+        key = (stream, block.is_bulk)
+        queue = queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue()
+            queue = queues[key] = _Queue(price)
         queue.blocks.append(block)
         queue.rows += block.rows
-        kind = self._kind(block)
         kind.arrivals.append(block)
         kind.rows += block.rows
+        kind.usual_rows += block.rows * price
         kind.nbytes += block.payload.nbytes
 
     def deadline_s(self) -> float | None:
-        """When the next row must leave. None: nothing waits, or all rows that wait are bulk,
-        which is held back for an unknown time.
+        """When the next row must leave. None: nothing waits, or all rows that wait are held back
+        for an unknown time.
         """
         deadline_s = math.inf
         if self._plain.rows:
             deadline_s = self._plain.oldest().arrived_s + self.limits.max_wait_s
         if self._bulk.rows:
-            due_s = self._bulk.oldest().arrived_s + self.limits.max_wait_s
-            # A full batch of bulk does not wait for more rows, only for its turn.
-            is_full = self._bulk.rows >= self.limits.max_rows
-            deadline_s = min(
-                deadline_s, self.bulk_from_s if is_full else max(self.bulk_from_s, due_s)
-            )
+            deadline_s = min(deadline_s, self._deadline_s(self._bulk, self.bulk_from_s))
+        if self._apart.rows:
+            deadline_s = min(deadline_s, self._deadline_s(self._apart, self.apart_from_s))
         return deadline_s if deadline_s < math.inf else None
+
+    def _deadline_s(self, kind: _Waiting, from_s: float) -> float:
+        """Of a group that may not leave before `from_s`. A full batch of it does not wait for more
+        rows, only for its turn.
+        """
+        is_full = kind.usual_rows >= self.limits.max_rows
+        return from_s if is_full else max(from_s, kind.oldest().arrived_s + self.limits.max_wait_s)
 
     def reason(self, now_s: float) -> Reason | None:
         """Why a batch is due now. None: no batch is due."""
-        free = self._free(now_s)
-        return self._reason(free, _oldest(free), now_s) if free else None
+        due = self._due(now_s)
+        return due.reason if due else None
 
-    def _reason(self, free: Sequence[_Waiting], oldest: Block, now_s: float) -> Reason | None:
-        if sum([kind.rows for kind in free]) >= self.limits.max_rows:
+    def _due(self, now_s: float) -> _Due | None:
+        due = self._due_of(self._free(now_s), now_s)
+        if not self._apart.rows or now_s < self.apart_from_s:
+            return due
+        apart = self._due_of((self._apart,), now_s)
+        if due is None or apart is None:
+            return due or apart
+        return apart if self._turns.is_first_apart(self._queues_apart) else due
+
+    def _due_of(self, groups: Sequence[_Waiting], now_s: float) -> _Due | None:
+        if not groups:
+            return None
+        oldest = _oldest(groups)
+        reason = self._reason(groups, oldest, now_s)
+        return _Due(groups, oldest, reason) if reason else None
+
+    def _reason(self, groups: Sequence[_Waiting], oldest: Block, now_s: float) -> Reason | None:
+        if sum([kind.usual_rows for kind in groups]) >= self.limits.max_rows:
             return "rows"
-        if sum([kind.nbytes for kind in free]) >= self.limits.max_bytes:
+        if sum([kind.nbytes for kind in groups]) >= self.limits.max_bytes:
             return "bytes"
         if now_s >= oldest.arrived_s + self.limits.max_wait_s:
             return "deadline"
@@ -242,49 +321,80 @@ class Window:
 
     def take(self, now_s: float) -> Batch | None:
         """Take the batch that is due; its blocks then leave the window. None: no batch is due."""
-        free = self._free(now_s)
-        if not free:
+        due = self._due(now_s)
+        if due is None:
             return None
-        oldest = _oldest(free)
-        reason = self._reason(free, oldest, now_s)
-        if reason is None:
-            return None
-        takes_bulk = not self._holds_bulk(now_s)
-        filling = Filling(
-            self.limits.max_rows,
-            self.limits.max_bytes,
-            self._shape(oldest, now_s, takes_bulk=takes_bulk),
-            takes_bulk=takes_bulk,
-        )
-        # The small streams go first: all their rows are in this batch, however many rows the large
-        # streams have.
-        self._take_small(filling)
-        self._take_turns(filling)
+        if is_apart := due.groups[0] is self._apart:
+            filling = self._take_apart()
+        else:
+            filling = self._take_shared(due.oldest, now_s)
         for block in filling.blocks:
             assert block.payload is not None
-            kind = self._kind(block)
+            kind = self._apart if is_apart else self._bulk if block.is_bulk else self._plain
             kind.nbytes -= block.payload.nbytes
             kind.rows -= block.rows
-        for kind in free:
+            kind.usual_rows -= block.rows * self._price(block)
+        for kind in due.groups:
             if not kind.rows:
                 kind.arrivals.clear()
-        return Batch(filling.blocks, filling.rows, reason, now_s)
+        return Batch(filling.blocks, filling.rows, due.reason, now_s, is_apart=is_apart)
+
+    def _take_shared(self, oldest: Block, now_s: float) -> Filling:
+        takes_bulk, streams = not self._holds_bulk(now_s), len(self._queues)
+        shape = self._shape(oldest, now_s, takes_bulk=takes_bulk)
+        filling = Filling(self.limits.max_rows, self.limits.max_bytes, shape, takes_bulk=takes_bulk)
+        # With this limit the small streams together never have more than `max_rows` rows.
+        share = self.limits.max_rows // streams
+        # A row that is more than a share by itself goes first if it is the oldest. Otherwise the
+        # small streams could always leave too little room for it.
+        if self._price(oldest) > max(1, share):
+            self._move(self._queues, (oldest.ticket.stream, oldest.is_bulk), filling, 1)
+        # The small streams go first: all their rows are in this batch, however many rows the large
+        # streams have.
+        self._take_small(filling, share)
+        self._take_turns(filling)
+        if self._apart.rows:
+            self._turns.took_shared(filling.usual_rows, streams)
+        return filling
+
+    def _take_apart(self) -> Filling:
+        """The stream whose turn it is goes first. Others are in the batch only if it still takes
+        no longer than a batch may.
+        """
+        queues = self._queues_apart
+        order = self._turns.order(queues)
+        most = self._prices.most_apart or self.limits.max_rows
+        filling = Filling(
+            min(most, self.limits.max_rows),
+            self.limits.max_bytes,
+            queues[order[0]].blocks[0].shape,
+            takes_bulk=False,
+        )
+        for key in order:
+            price = queues[key].price
+            if moved := self._move(queues, key, filling, self.limits.max_rows):
+                self._turns.took_apart(key, moved * price)
+            if filling.is_full:
+                break
+        return filling
+
+    def _price(self, block: Block) -> int:
+        prices = self._prices.rows
+        return prices.get(block.ticket.stream, 1) if prices else 1
 
     def discard(self, is_dead: Callable[[Block], bool]) -> None:
         """Drop the dead blocks, whose generation is over."""
-        waiting = [*self._plain.arrivals, *self._bulk.arrivals]
+        waiting = [*self._plain.arrivals, *self._bulk.arrivals, *self._apart.arrivals]
         kept = [block for block in waiting if block.waiting and not is_dead(block)]
         self._queues.clear()
-        self._plain, self._bulk = _Waiting(), _Waiting()
+        self._queues_apart.clear()
+        self._plain, self._bulk, self._apart = _Waiting(), _Waiting(), _Waiting()
         # The blocks keep their own times of arrival, so that no deadline moves.
         for block in sorted(kept, key=_arrival):
             self.add(block, block.arrived_s)
 
-    def _kind(self, block: Block) -> _Waiting:
-        return self._bulk if block.is_bulk else self._plain
-
     def _free(self, now_s: float) -> Sequence[_Waiting]:
-        """The groups with waiting blocks that may leave now."""
+        """The groups that share batches, and have waiting blocks that may leave now."""
         free = [self._plain] if self._plain.rows else []
         if self._bulk.rows and not self._holds_bulk(now_s):
             free.append(self._bulk)
@@ -317,40 +427,41 @@ class Window:
         self._last_shape = shape
         return shape
 
-    def _take_small(self, filling: Filling) -> None:
+    def _take_small(self, filling: Filling, share: int) -> None:
         """Move all rows of the streams that have no more than an equal share of the batch."""
-        # With this limit these streams together never have more than `max_rows` rows.
-        share = self.limits.max_rows // len(self._queues)
-        for key in [name for name, queue in self._queues.items() if queue.rows <= share]:
-            self._move(key, filling, self.limits.max_rows)
+        queues = self._queues
+        for key in [key for key, queue in queues.items() if queue.rows * queue.price <= share]:
+            self._move(queues, key, filling, self.limits.max_rows)
 
     def _take_turns(self, filling: Filling) -> None:
-        """The other streams take turns of `max_rows` rows each. A turn that is cut short by the end
-        of a batch goes on in the next batch.
+        """The other streams take turns of `max_rows` usual rows each, or of the dearest row. A turn
+        that is cut short by the end of a batch goes on in the next batch.
         """
-        skipped = 0
+        turn, skipped = self.limits.max_rows, 0
+        if self._prices.rows:
+            turn = max(turn, *[queue.price for queue in self._queues.values()], 1)
         while self._queues and not filling.is_full and skipped < len(self._queues):
             key, queue = next(iter(self._queues.items()))
-            if queue.deficit_rows <= 0:
-                queue.deficit_rows += self.limits.max_rows
-            moved = self._move(key, filling, queue.deficit_rows)
-            queue.deficit_rows -= moved
+            if queue.deficit < queue.price:
+                queue.deficit += turn
+            moved = self._move(self._queues, key, filling, queue.deficit // queue.price)
+            queue.deficit -= moved * queue.price
             # A stream may have nothing for this batch, because the block at its front has another
             # shape, or is bulk that must pause. When no stream has rows for this batch, the batch
             # leaves as it is.
             skipped = 0 if moved else skipped + 1
-            if key in self._queues and (queue.deficit_rows <= 0 or not moved):
+            if key in self._queues and (queue.deficit < queue.price or not moved):
                 self._queues[key] = self._queues.pop(key)
 
-    def _move(self, key: _Key, filling: Filling, max_rows: int) -> int:
+    def _move(self, queues: dict[_Key, _Queue], key: _Key, filling: Filling, max_rows: int) -> int:
         """Move rows from the queue's front into the batch, and cut the block that does not fit.
         Returns how many rows were moved.
         """
-        queue = self._queues[key]
+        queue = queues[key]
         moved = 0
         while queue.blocks and moved < max_rows:
             block = queue.blocks[0]
-            rows = filling.room_for(block, max_rows - moved)
+            rows = filling.room_for(block, max_rows - moved, queue.price)
             if not rows:
                 break
             queue.blocks.popleft()
@@ -359,14 +470,48 @@ class Window:
                 queue.blocks.appendleft(rest)
                 # The cut block may still be the oldest one, whose deadline is the deadline of the
                 # window. So `rest` takes its position among the arrivals.
-                arrivals = self._kind(rest).arrivals
-                arrivals[arrivals.index(block)] = rest
-            filling.add(block)
+                is_apart = queues is self._queues_apart
+                kind = self._apart if is_apart else self._bulk if rest.is_bulk else self._plain
+                kind.arrivals[kind.arrivals.index(block)] = rest
+            filling.add(block, queue.price)
             moved += rows
         queue.rows -= moved
         if not queue.blocks:
-            del self._queues[key]
+            del queues[key]
         return moved
+
+
+class Turns:
+    """Whose turn is it among the streams that go apart, and all others together? Each has a time
+    from which its next turn counts (start-time fair queueing): a turn moves that of a stream on by
+    the time that it takes, and that of the others by the same for each of their streams. A stream
+    that was away has saved nothing.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._shared = 0.0
+        self._next: dict[_Key, float] = {}
+
+    def order(self, queues: Mapping[_Key, _Queue]) -> list[_Key]:
+        """The first in turn first; of equal ones, the one whose row is older."""
+        return sorted(queues, key=lambda key: (self._of(key), queues[key].blocks[0].arrived_s))
+
+    def is_first_apart(self, apart: Mapping[_Key, _Queue]) -> bool:
+        return min(map(self._of, apart)) < max(self._now, self._shared)
+
+    def took_shared(self, usual_rows: int, streams: int) -> None:
+        self._now = max(self._now, self._shared)
+        self._shared = self._now + usual_rows / streams
+
+    def took_apart(self, key: _Key, usual_rows: int) -> None:
+        begin = self._of(key)
+        # Those that were not served since count from now as well.
+        self._next = {one: next_ for one, next_ in self._next.items() if next_ > begin}
+        self._now, self._next[key] = begin, begin + usual_rows
+
+    def _of(self, key: _Key) -> float:
+        return max(self._now, self._next.get(key, 0.0))
 
 
 def _oldest(kinds: Sequence[_Waiting]) -> Block:
