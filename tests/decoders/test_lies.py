@@ -4,12 +4,14 @@ import os
 import struct
 import tracemalloc
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Kept, Matrix
+from penstock.core.rows.payload import NO_TIME, BytesRows, Columns, JsonRows, Kept, Matrix
+from penstock.decoders import arrow_messages
 from penstock.decoders.packing import _ENCODER, MOST_RUNS, _Head, packed, unpacked
 from penstock.decoders.socket_messages import (
     INBOX_BYTES,
@@ -21,6 +23,7 @@ from penstock.decoders.socket_messages import (
 )
 from penstock.decoders.socket_messages import heard as heard_by
 from penstock.formats.base.runs import Pieces, Run
+from penstock.messages.times import EARLIEST_MS, LATEST_MS
 
 # Any `ValueError` makes an end of the decoder; what it says is for the log.
 REFUSED = "."
@@ -125,9 +128,14 @@ def in_stream(
     with pa.ipc.new_stream(out, batch.schema, options=options) as writer:
         for each in (batch, *more):
             writer.write_batch(each)
-    body = out.getvalue().to_pybytes()
-    head = _Head(batch.num_rows, "columns", 0, None, None, False, False, False, [len(body)])
-    header = _ENCODER.encode([head])
+    return of_columns(out.getvalue().to_pybytes(), batch.num_rows)
+
+
+def of_columns(body: bytes, rows: int) -> list[bytes]:
+    """A message with this Arrow stream."""
+    header = _ENCODER.encode(
+        [_Head(rows, "columns", 0, None, None, False, False, False, [len(body)])]
+    )
     start = len(header).to_bytes(4, "little") + header
     return [start, bytes(-len(start) % 64), body, bytes(-len(body) % 64)]
 
@@ -232,6 +240,131 @@ def test_a_box_is_filled_piece_by_piece(nbytes: int) -> None:
     assert taken == data
     inbox.empty()
     assert inbox.take(9) == bytes(9)
+
+
+def stream_of(batch: pa.RecordBatch) -> bytearray:
+    return bytearray(in_stream(batch)[2])
+
+
+def test_arrow_columns_that_are_the_same_bytes_are_refused() -> None:
+    """3 columns of 4 MB in a message of 4 MB: with 3,000, their texts alone would take seconds."""
+    batch = pa.record_batch([["x" * (4 << 20)], [""], [""]], names=["a", "b", "c"])
+    stream = stream_of(batch)
+    at = stream.index(struct.pack("<4q", 0, 0, 0, 8))  # of the first column: none are null, offsets
+    stream[at + 48 : at + 96] = stream[at : at + 48]
+    stream[at + 96 : at + 144] = stream[at : at + 48]
+    with pytest.raises(ValueError, match="columns that share"):
+        said(b"".join(of_columns(bytes(stream), 1)))
+
+
+@pytest.mark.parametrize("lengths", [(-8, 8), (2**62, 2**62), (2**63 - 1, 9)])
+def test_arrow_buffers_whose_lengths_are_none_are_refused(lengths: tuple[int, int]) -> None:
+    stream = stream_of(pa.record_batch({"a": [1.0], "b": [2.0]}))
+    at = stream.index(struct.pack("<4q", 0, 0, 0, 8))
+    for place, length in zip((at + 8, at + 24), lengths, strict=True):
+        stream[place : place + 8] = struct.pack("<q", length)
+    with pytest.raises(ValueError, match="columns that share"):
+        said(b"".join(of_columns(bytes(stream), 1)))
+
+
+def schema_of(stream: bytearray) -> tuple[arrow_messages._Head, int]:
+    """The first head of an Arrow stream, and the table of its schema."""
+    head = arrow_messages._Head(memoryview(bytes(stream[8:])))
+    return head, head._table(head._message, 2)
+
+
+def point(stream: bytearray, at: int, to: int) -> None:
+    """Let what is there in the first head refer to that place."""
+    stream[8 + at : 12 + at] = struct.pack("<I", to - at)
+
+
+def test_arrow_columns_that_have_one_name_in_the_same_bytes_are_refused() -> None:
+    names = ["x" * 5_000] + [f"{number}" for number in range(99)]
+    stream = stream_of(pa.record_batch([[1.0]] * 100, names=names))
+    head, schema = schema_of(stream)
+    fields = list(head._tables(schema, 1))
+    shared = head._list(fields[0], 0)[0] - 4
+    for field in fields:
+        at = head._field(field, 0)
+        if at < shared:
+            point(stream, at, shared)
+    with pytest.raises(ValueError, match="names share"):
+        said(b"".join(of_columns(bytes(stream), 1)))
+
+
+def test_arrow_columns_that_are_the_same_columns_in_each_level_are_refused() -> None:
+    """Of 16 levels with two columns each that are one: 65,536 columns, which take seconds."""
+    kind = pa.int8()
+    for _ in range(16):
+        kind = pa.struct([("a", kind), ("b", pa.int8())])
+    # A long note has room for what the levels say, as Arrow counts it.
+    noted = pa.schema([("r", kind)], metadata={"k": "x" * 100_000})
+    stream = stream_of(pa.RecordBatch.from_arrays([pa.nulls(1, kind)], schema=noted))
+    head, schema = schema_of(stream)
+    (field,) = head._tables(schema, 1)
+    while head._list(field, 5)[1] == 2:
+        at = head._list(field, 5)[0]
+        (field, _) = head._tables(field, 5)
+        if head._list(field, 5)[1] == 2:
+            point(stream, at + 4, field)
+    with pytest.raises(ValueError, match="names share"):
+        said(b"".join(of_columns(bytes(stream), 1)))
+
+
+def test_arrow_columns_of_too_many_levels_and_notes_are_refused() -> None:
+    noted = pa.schema([("a", pa.int8())], metadata={f"{number}": "" for number in range(501)})
+    with pytest.raises(ValueError, match="500 notes"):
+        said(
+            b"".join(in_stream(pa.RecordBatch.from_arrays([pa.nulls(1, pa.int8())], schema=noted)))
+        )
+    kind: pa.DataType = pa.int8()
+    for _ in range(70):
+        kind = pa.struct([("a", kind)])
+    out = pa.BufferOutputStream()
+    pa.ipc.new_stream(out, pa.schema([("r", kind)])).close()
+    with pytest.raises(ValueError, match="64 levels"):
+        said(b"".join(of_columns(out.getvalue().to_pybytes(), 1)))
+
+
+def test_a_table_of_many_columns_is_looked_at_in_steps() -> None:
+    batch = pa.record_batch({f"{number}": [1.0] for number in range(1_200)})
+    *pauses, run = unpacked(memoryview(b"".join(in_stream(batch))), MOST_ROWS, MOST_ROW_BYTES)
+    assert pauses == [None, None]
+    assert run is not None
+    assert isinstance(run.payload, Columns)
+    assert run.payload.batch.equals(batch)
+
+
+@pytest.mark.parametrize(
+    ("times", "is_taken"),
+    [
+        ([NO_TIME, EARLIEST_MS, LATEST_MS], True),
+        ([EARLIEST_MS - 1], False),
+        ([5, LATEST_MS + 1], False),
+        ([2**63 - 1], False),
+    ],
+)
+def test_times_of_no_year_are_refused(times: list[int], is_taken: bool) -> None:
+    matrix = Matrix(np.ones((len(times), 1), np.float32))
+    run = Run(len(times), matrix, kept=Kept(None, np.array(times, "<i8")))
+    with nullcontext() if is_taken else pytest.raises(ValueError, match="no year"):
+        assert heard(run)
+
+
+def test_many_opaque_rows_and_kept_columns_are_checked_in_steps() -> None:
+    rows = 70_000
+    opaque_rows, columns = BytesRows.of([b"x"] * rows), JsonRows.of([b"{}"] * rows)
+    message = b"".join(packed([Run(rows, opaque_rows, kept=Kept(columns, None))]))
+    *pauses, run = unpacked(memoryview(message), MOST_ROWS, MOST_ROW_BYTES)
+    assert pauses == [None, None]
+    assert run is not None
+    assert run.kept is not None
+    assert run.kept.columns is not None
+    assert run.kept.columns.rows == rows
+    for true, lie in ((b"\1\0\0\0x", b"\2\0\0\0x"), (b"{}", b"[]")):
+        at = message.rfind(true)
+        with pytest.raises(ValueError, match=REFUSED):
+            said(message[:at] + lie + message[at + len(lie) :])
 
 
 def test_bytes_that_belong_to_no_row_are_refused() -> None:

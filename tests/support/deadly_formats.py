@@ -55,6 +55,10 @@ class _Parser(Parser):
         return iter(())
 
     def close(self) -> Iterator[Run]:
+        if self._word.startswith(b"say "):
+            _line()._end.send(self._word.removeprefix(b"say "))
+            _line().hear(socket_messages.DATA)
+            return
         yield Run(2, Matrix(ROWS))
         _do(self._word.decode())
         if self._word == b"busy":
@@ -249,7 +253,7 @@ def _called(name: str, *values: int | bytes) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-DEADLY = Format("deadly", makes("matrix"), _Parser, extensions=(".deadly",))
+DEADLY = Format("deadly", makes("matrix", "json", "bytes"), _Parser, extensions=(".deadly",))
 
 ENTRY_POINTS = f"""[penstock.formats]
 deadly = {__name__}:DEADLY

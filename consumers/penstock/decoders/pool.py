@@ -16,6 +16,7 @@ import pickle
 import random
 import resource
 import signal
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Literal
@@ -143,7 +144,7 @@ class Decoder:
                     self._size = int.from_bytes(what[:SIZE_BYTES], "little")
                 message = await self._say(DATA, what)
             return await self._understood(message)
-        except (ValueError, msgspec.DecodeError) as error:
+        except (ValueError, struct.error, msgspec.DecodeError) as error:
             raise self._died(f"says nonsense: {error}", "bad_format") from error
 
     def close(self) -> None:

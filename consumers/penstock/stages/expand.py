@@ -30,7 +30,7 @@ from penstock.formats.base.source import Need
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.prediction import as_text
-from penstock.messages.times import LATEST_MS, epoch_ms
+from penstock.messages.times import EARLIEST_MS, LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
 
 # Returns when the next step of reading may be taken.
@@ -284,7 +284,11 @@ class _Rows:
         """The times of the rows. None: the reference does not say when the object began."""
         origin = self._ticket.reference or self._ticket.inline
         begin_ms = epoch_ms(origin.event_time) if origin is not None else None
-        return None if begin_ms is None else Kept(None, (since_ms + begin_ms).clip(max=LATEST_MS))
+        if begin_ms is None:
+            return None
+        # What a film says may be any number, and a sum that is too large would be a small one.
+        times = since_ms.clip(EARLIEST_MS, LATEST_MS) + begin_ms
+        return Kept(None, times.clip(EARLIEST_MS, LATEST_MS))
 
     def _add_bad(self, run: Run, first: int, rows: int) -> None:
         """Bad rows next to each other become one block, even if their reasons differ."""
