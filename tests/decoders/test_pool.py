@@ -408,6 +408,16 @@ async def test_idle_decoders_beyond_those_that_may_work_are_kept_as_far_as_memor
         assert all(len(each) == 1 for each in seen.values())
 
 
+@pytest.mark.parametrize("idle_bytes", [0, 20 << 20, IDLE_BYTES])
+async def test_what_idle_decoders_hold_is_known_as_they_come_and_go(idle_bytes: int) -> None:
+    async with pool(most=1, idle_bytes=idle_bytes) as decoders:
+        for streams in ("abca", "dda", "bb"):
+            await seen_by(decoders, streams)
+            assert decoders._held_bytes == sum(one.held_bytes for _, one in decoders._idle)
+        decoders._review()
+        assert decoders._held_bytes == sum(one.weigh() for _, one in decoders._idle)
+
+
 async def test_an_idle_decoder_gives_its_free_memory_back() -> None:
     out = io.BytesIO()
     column = pa.array([row / 7 for row in range(200_000)])

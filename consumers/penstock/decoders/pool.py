@@ -91,6 +91,8 @@ _MOST_IDLE_TICKS: Final = 20  # 0.2 s
 # What an idle decoder has written over, of the memory that it shares with the zygote: 4 to 11 MB
 # after small Parquet, Avro, JPEG and audio, mostly 4 to 7 (Private_Dirty of its smaps_rollup).
 _WRITTEN_OVER_BYTES: Final = 6 * _MIB
+# To weigh a decoder takes three calls of the system, so it is not done behind each small object.
+_SMALL_BYTES: Final = 1 * _MIB
 # By ranges, a decoder may read an object so many times over: readers go back, and read ahead what
 # they then do not need. Small objects may be read more often.
 _MOST_READ: Final = 16
@@ -124,8 +126,9 @@ class Decoder:
         self._overran = False
         self._options, self._size, self._rows = RowOptions(), -1, 0
         self._wants: Wanted = lambda start, stop: False
-        # How many bytes of the object it was given, and has asked for by ranges.
-        self._given_bytes = self._asked_bytes = 0
+        # How many bytes of the object it was given, and has asked for by ranges; and how many bytes
+        # it has said.
+        self._given_bytes = self._asked_bytes = self._made_bytes = 0
         self._is_asked_size = False
         # An error is a result, too: who was cancelled does not ask, and asyncio would complain.
         self._answer: asyncio.Future[Message | Exception] | None = None
@@ -157,7 +160,9 @@ class Decoder:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that is its own, when it was weighed last: first when this is asked for."""
+        """The memory that is its own, when it was weighed last: at a review, and behind an object
+        that was not small.
+        """
         return self.weigh() if self._held_bytes is None else self._held_bytes
 
     def weigh(self) -> int:
@@ -180,13 +185,14 @@ class Decoder:
             self._zygote.kill(self._number)
             self._fail(ValueError("it computes without an object"))
         self._outbox.empty()
+        self.weigh()
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
         self._options, self._size, self._rows = task.options, task.size, 0
         self._wants = task.wants_any
-        self._held_bytes = self._idle_ticks = None
-        self._given_bytes = self._asked_bytes = 0
+        self._idle_ticks = None
+        self._given_bytes = self._asked_bytes = self._made_bytes = 0
         self._left_s, self._by_rows_s = self._least_s, 0.0
 
     async def _understood(self, message: Message) -> Said:
@@ -215,6 +221,8 @@ class Decoder:
             raise ValueError(f"{letter!r} of {len(body)} bytes")
         end = msgspec.msgpack.decode(body, type=End)
         self._note(end.notes)
+        if self._given_bytes + self._made_bytes > _SMALL_BYTES:
+            self._held_bytes = None
         self.libraries = late_libraries.known(end.libraries)
         self.is_idle = not self._process.done()  # it may have been killed behind its last word
         if end.code is None:
@@ -330,6 +338,7 @@ class Decoder:
         # our event loop was blocked.
         is_late = spent_s > left_s
         self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
+        self._made_bytes += len(found.body)
         self._buy_by_rows(len(found.body))
         return found
 
@@ -453,6 +462,7 @@ class Pool(Places):
         # The idle decoders, each with the stream of its objects; the one that was used last is the
         # last.
         self._idle: list[tuple[str, Decoder]] = []
+        self._held_bytes = 0  # what they hold together
         self._reviewing: asyncio.TimerHandle | None = None
         # If decoders are used up, the next one is made while others work.
         self._wears_out = reuse == "object"
@@ -482,6 +492,7 @@ class Pool(Places):
                 self._libraries |= decoder.libraries
                 if decoder.is_idle and self._reuse != "object":
                     self._idle.append((of, decoder))
+                    self._held_bytes += decoder.held_bytes
                     self._make_room()
                     if self._reviewing is None:
                         self._review()
@@ -503,12 +514,15 @@ class Pool(Places):
         for place in reversed(range(len(self._idle))):
             stream, decoder = self._idle[place]
             if not decoder.is_idle:  # it died while it was idle
-                decoder.close()
-                del self._idle[place]
+                self._popped(place).close()
             elif stream == of:
-                del self._idle[place]
-                return decoder
+                return self._popped(place)
         return None
+
+    def _popped(self, place: int) -> Decoder:
+        _, decoder = self._idle.pop(place)
+        self._held_bytes -= decoder.held_bytes
+        return decoder
 
     def _make_room(self) -> None:
         """End idle decoders that hold too much memory together. Which of them is left to chance:
@@ -516,11 +530,10 @@ class Pool(Places):
         """
         if self._has_room:
             return
-        for _, decoder in self._idle:  # by now, they may have given memory back
-            decoder.weigh()
+        # By now, they may have given memory back.
+        self._held_bytes = sum(decoder.weigh() for _, decoder in self._idle)
         while not self._has_room:
-            place = random.randrange(len(self._idle) - 1)
-            self._idle.pop(place)[1].close()
+            self._popped(random.randrange(len(self._idle) - 1)).close()
             self._wears_out = True
 
     def _review(self) -> None:
@@ -528,14 +541,12 @@ class Pool(Places):
         for _, decoder in self._idle:
             if decoder.is_idle:
                 decoder.review()
+        self._held_bytes = sum(decoder.held_bytes for _, decoder in self._idle)
         self._reviewing = asyncio.get_running_loop().call_later(REVIEW_S, self._review)
 
     @property
     def _has_room(self) -> bool:
-        return (
-            len(self._idle) <= self.most
-            or sum(decoder.held_bytes for _, decoder in self._idle) <= self._idle_bytes
-        )
+        return len(self._idle) <= self.most or self._held_bytes <= self._idle_bytes
 
     async def _fresh(self) -> Decoder:
         if self._zygote is None or not self._zygote.is_alive:
