@@ -19,7 +19,6 @@ import pyarrow as pa
 from penstock.core.rows.payload import (
     BLOCK_COST_BYTES,
     LENGTH_BYTES,
-    NO_TIME,
     BytesRows,
     Columns,
     JsonRows,
@@ -28,8 +27,8 @@ from penstock.core.rows.payload import (
     Payload,
 )
 from penstock.decoders import arrow_messages
+from penstock.formats.base.kept_columns import are_times
 from penstock.formats.base.runs import PIECE_BYTES, Run
-from penstock.messages.times import EARLIEST_MS, LATEST_MS
 
 # The size of a cache line. Arrays begin at multiples of it.
 _ALIGNED_BYTES: Final = 64
@@ -325,7 +324,7 @@ def _texts(rows: int, buffers: list[memoryview]) -> tuple[memoryview, Numbers]:
 
 def _times(rows: int, buffers: list[memoryview]) -> Numbers:
     times = _numbers(rows, buffers)
-    if ((times != NO_TIME) & ((times < EARLIEST_MS) | (times > LATEST_MS))).any():
+    if not are_times(times):
         raise ValueError("times of no year")
     return times
 

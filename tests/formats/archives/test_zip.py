@@ -151,6 +151,30 @@ def test_a_member_without_its_checksum_is_bad_and_its_neighbours_are_read() -> N
     assert "Bad CRC-32" in str(said)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_a_damaged_member_is_bad_and_its_neighbours_are_read(method: str, tenth: int) -> None:
+    data = bytearray(zip_of({"a.csv": ROWS, "b.csv": b"1,2\n", "c.csv": b"3,4\n"}, METHODS[method]))
+    start, stop = data.index(b"a.csv") + 5, data.index(b"b.csv") - 30
+    at = start + (stop - start) * tenth // 10
+    data[at : at + 4] = bytes(byte ^ 0x55 for byte in data[at : at + 4])
+    runs = runs_of(bytes(data))
+    assert [(run.member, run.error is None) for run in runs[-3:]] == [
+        ("a.csv", False), ("b.csv", True), ("c.csv", True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_member_is_never_unpacked_at_once(method: str) -> None:
+    data = zip_of({"a.csv": bytes(64 << 20), "b.csv": b"1,2\n"}, METHODS[method])
+    tracemalloc.start()
+    runs = runs_of(data)
+    peak_bytes = tracemalloc.get_traced_memory()[1] - (len(data) if method == "stored" else 0)
+    tracemalloc.stop()
+    assert [(run.member, run.error is None) for run in runs] == [("a.csv", False), ("b.csv", True)]
+    assert peak_bytes < 20 << 20  # LZMA has a window of 8 MiB
+
+
 def test_a_bomb_stops_at_the_expansion_ratio() -> None:
     data = zip_of({f"{n}.csv": b"1,2\n" * (1 << 20) for n in range(12)})
     assert code_of(data, RowOptions(expansion_ratio=100)) == "too_large"

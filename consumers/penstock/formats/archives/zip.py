@@ -8,6 +8,8 @@ counted. If archives were joined, as by `cat`, all of them are read; anything el
 of data: they are refused by their names.
 """
 
+import bz2
+import lzma
 import re
 import stat
 import struct
@@ -15,11 +17,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from copy import copy
+from typing import IO, Any, Final
 
 from penstock.errors import Poison
 from penstock.formats.archives.tar import check_path, over_limit
-from penstock.formats.archives.unpacking import PIECE_BYTES, Expansion
+from penstock.formats.archives.unpacking import PIECE_BYTES, WINDOW_BYTES, Expansion, Unpacker
 from penstock.formats.base.parser_chain import ArchiveLimit, Member, Members
 from penstock.formats.base.runs import RowOptions, Run, bad_row
 from penstock.formats.base.source import Source, SourceFile
@@ -57,7 +60,15 @@ _PACKAGES: Final = {
     re.compile(r"(?m)^doc\.kml$"): "a KMZ",
     re.compile(r"(?m)^Payload/[^/\n]+\.app/"): "an iOS app",
 }
-_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
+_DAMAGE: Final = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, OSError, ValueError, KeyError, struct.error),
+)
+# In a zip, data of LZMA has two bytes of a version, the length of the properties, and these. In a
+# file of its own, it has the properties and the length of what it unpacks to; this one stands for
+# any.
+_LZMA_HEAD: Final = struct.Struct("<2xH")
+_ANY_LENGTH: Final = b"\xff" * 8
 
 
 def looks(head: bytes) -> bool:
@@ -224,17 +235,55 @@ def _pieces(
     expansion.add(entry.compress_size, 0)
     made_bytes = 0
     try:
-        with archive.open(entry) as file:
-            while piece := file.read(_READ_BYTES):
-                made_bytes += len(piece)
-                expansion.add(0, len(piece))
-                if made_bytes % PIECE_BYTES < len(piece):
-                    expansion.check()
-                yield piece
+        for piece in _unpacked(archive, entry):
+            made_bytes += len(piece)
+            expansion.add(0, len(piece))
+            if made_bytes % PIECE_BYTES < len(piece):
+                expansion.check()
+            yield piece
     except NotImplementedError as error:
         raise Poison("bad_archive", f"it cannot be read: {error}") from error
     except _DAMAGE as error:
         raise Poison("bad_archive", f"it is damaged: {error}; write it again") from error
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The data of a member in bounded pieces. Of `zipfile` only deflated data comes in such: a
+    kilobyte of bzip2 may be a gigabyte, which it would unpack at once.
+    """
+    if entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with archive.open(entry) as file:
+            while piece := file.read(_READ_BYTES):
+                yield piece
+        return
+    packed: Any = copy(entry)
+    packed.compress_type, packed.file_size, packed.CRC = (
+        zipfile.ZIP_STORED,
+        entry.compress_size,
+        None,
+    )
+    left_bytes, checksum = entry.file_size, 0
+    with archive.open(packed) as file:
+        unpacker, data = _unpacker(entry, file)
+        while left_bytes and not unpacker.eof and (data or not unpacker.needs_input):
+            piece = unpacker.decompress(data, min(left_bytes, _READ_BYTES))
+            left_bytes -= len(piece)
+            checksum = zlib.crc32(piece, checksum)
+            yield piece
+            data = file.read(_READ_BYTES) if unpacker.needs_input else b""
+    if left_bytes or checksum != entry.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file {entry.filename!r}")
+
+
+def _unpacker(entry: zipfile.ZipInfo, file: IO[bytes]) -> tuple[Unpacker, bytes]:
+    """With the first bytes to unpack."""
+    if entry.compress_type == zipfile.ZIP_BZIP2:
+        return bz2.BZ2Decompressor(), file.read(_READ_BYTES)
+    if entry.compress_type == zipfile.ZIP_LZMA:
+        (nbytes,) = _LZMA_HEAD.unpack(file.read(_LZMA_HEAD.size))
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=WINDOW_BYTES)
+        return unpacker, file.read(nbytes) + _ANY_LENGTH
+    raise NotImplementedError(f"compression type {entry.compress_type}")
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import orjson
 
-from penstock.core.rows.payload import Kept
+from penstock.core.rows.payload import NO_TIME, Kept
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.messages.times import NoTime, read_time
+from penstock.messages.times import EARLIEST_MS, LATEST_MS, NoTime, read_time
 
 _MISSING: Final = (None, "")
 
@@ -37,6 +39,12 @@ def with_kept(
         stop = at + run.rows
         yield run if run.payload is None else run._replace(kept=keep(rows[at:stop]))
         at = stop
+
+
+def are_times(times: npt.NDArray[np.int64]) -> bool:
+    """True if each is a time that a row may have, or says that the row has none."""
+    is_time = (times >= EARLIEST_MS) & (times <= LATEST_MS)
+    return bool((is_time | (times == NO_TIME)).all())
 
 
 def of_json(options: RowOptions) -> KeepRows:
