@@ -258,13 +258,10 @@ def test_only_the_workers_are_at_a_distance(tmp_path: Path) -> None:
 
 
 def test_the_partitions_of_a_worker_are_those_that_begin_and_those_that_go_on() -> None:
-    said = "INFO assigned partitions [4, 6] as generation 1 to 2\n"
+    said = "INFO assigned partitions [refs/4, refs/6] as generation 1 to 2\n"
     assert last_assignment(said) == {4, 6}
-    assert last_assignment(f"{said}assigned partitions [2] as generation 3; [4, 6] go on\n") == {
-        2,
-        4,
-        6,
-    }
-    assert last_assignment(f"{said}assigned partitions none; [6] go on\n") == {6}
+    also = "assigned partitions [refs/2] as generation 3; [refs/4, refs/6] go on\n"
+    assert last_assignment(said + also) == {2, 4, 6}
+    assert last_assignment(f"{said}assigned partitions none; [refs/6] go on\n") == {6}
     assert last_assignment(f"{said}assigned partitions none\n") == frozenset()
     assert last_assignment("") == frozenset()

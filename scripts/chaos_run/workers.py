@@ -22,7 +22,7 @@ RESTART_S = 0.5
 LOOK_S = 0.2
 
 _ASSIGNED = re.compile(r"assigned partitions (.*)")
-_LIST = re.compile(r"\[([\d, ]*)\]")
+_LIST = re.compile(r"\[([^\[\]]*/\d+)\]")
 
 
 class Exit(NamedTuple):
@@ -39,7 +39,7 @@ def last_assignment(said: str) -> frozenset[int]:
     """
     assignments = _ASSIGNED.findall(said)
     lists = _LIST.findall(assignments[-1]) if assignments else ()
-    return frozenset(int(number) for each in lists for number in each.split(","))
+    return frozenset(int(name.rpartition("/")[2]) for each in lists for name in each.split(", "))
 
 
 class Worker:

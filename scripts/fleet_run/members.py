@@ -20,7 +20,7 @@ from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.errors import Fatal
-from penstock.ports import Commit, Source
+from penstock.ports import Commit, Source, Where
 from penstock.tools.bench.resource_use import cpu_by_name, service_pids, usage
 
 WAIT_S = 120.0
@@ -35,20 +35,20 @@ class _Member:
     that comes to a member.
     """
 
-    def __init__(self, source: Source, moved: Counter[int]) -> None:
+    def __init__(self, source: Source, moved: Counter[Where]) -> None:
         self.source = source
-        self.ours: set[int] = set()
+        self.ours: set[Where] = set()
         self._moved = moved
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         self._moved.update(starts.keys() - self.ours)
         self.ours = set(starts)
         return {}
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         """Nothing to do: a member without work has nothing in progress."""
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         self.ours -= set(partitions)
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class _Group:
     def __init__(self, kafka: config.Kafka, tasks: asyncio.TaskGroup) -> None:
         self._kafka, self._tasks = kafka, tasks
         self._members: dict[_Member, asyncio.Task[None]] = {}
-        self.moved: Counter[int] = Counter()
+        self.moved: Counter[Where] = Counter()
 
     def join(self) -> None:
         one = _Member(open_source(self._kafka, drain_ms=DRAIN_MS), self.moved)
@@ -88,7 +88,7 @@ class _Group:
 
     def _is_even(self, partitions: int, share: float) -> bool:
         owned = [one.ours for one in self._members]
-        return len(set[int]().union(*owned)) == sum(map(len, owned)) == partitions and all(
+        return len(set[Where]().union(*owned)) == sum(map(len, owned)) == partitions and all(
             abs(len(one) - share) < 1 for one in owned
         )
 

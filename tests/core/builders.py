@@ -7,15 +7,15 @@ import numpy as np
 from penstock.core.order.releases import Room
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import Matrix
-from penstock.ports import Record
+from penstock.ports import Record, Where
+from tests.support.partitions import P0
 
 
 @dataclass(eq=False)
 class StubLane:
     """A lane as the core sees it."""
 
-    partition: int = 0
-    topic: str = "refs"
+    where: Where = P0
     topic_id: str | None = None
     alive: bool = True
     held_bytes: int = 0
@@ -39,7 +39,7 @@ def space(rows: int, nbytes: int = 1 << 40, frame_bytes: int = 0) -> Room:
 
 
 def ticket(stream: str = "s", offset: int = 0, lane: StubLane | None = None) -> Ticket:
-    return Ticket(lane or StubLane(), Record(0, offset, None, None, 0), 0, stream, None)
+    return Ticket(lane or StubLane(), Record(P0, offset, None, None, 0), 0, stream, None)
 
 
 def matrix(rows: int, columns: int = 2, start: int = 0) -> Matrix:

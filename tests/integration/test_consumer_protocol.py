@@ -6,9 +6,10 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.group.leaving import leave_for
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
 from penstock.tools.doctor.topics import look_at_group
 from tests.support.members import member
+from tests.support.partitions import by_number
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker
 from tests.support.waiting import DEADLINE_S, until
@@ -36,10 +37,13 @@ async def test_a_member_that_joins_takes_only_its_share_and_all_commit(
                 await second.until_it_has(2)
                 await first.until_it_has(2)
                 assert sorted(first.taken) == sorted(second.ours)
-                both = {one: Commit(0, f"cursor of {one}") for one in range(4)}
+                both = {
+                    Where(topics.input, number): Commit(0, f"cursor of {number}")
+                    for number in range(4)
+                }
                 for each in (first, second):
                     await each.source.commit({one: both[one] for one in each.ours})
-                assert await broker.positions(topics.input, topics.input) == both
+                assert await broker.positions(topics.input, topics.input) == by_number(both)
                 assert (await first.source.rewind(first.ours)).keys() == first.ours
     (told,) = await look_at_group(config.Config(kafka=settings))
     assert (told.level, "after 45 s" in told.said) == ("mind", True), told

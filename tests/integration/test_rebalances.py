@@ -45,16 +45,16 @@ async def until_fetched(store: Relay, objects: int) -> None:
     await until(are, lambda: f"{objects} objects fetched; there are {fetches(store)}")
 
 
-BEGUN = re.compile(r"assigned partitions \[([\d, ]+)\] as generation")
+BEGUN = re.compile(r"assigned partitions \[(\S+/\d+(?:, \S+/\d+)*)\] as generation")
 
 
 def begun(*workers: Worker) -> Counter[int]:
     """How often each partition was begun; those that went on are left out."""
     return Counter(
-        int(number)
+        int(name.rpartition("/")[2])
         for worker in workers
         for found in BEGUN.findall(worker.said)
-        for number in found.split(", ")
+        for name in found.split(", ")
     )
 
 

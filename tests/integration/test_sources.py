@@ -16,6 +16,7 @@ from penstock.errors import EXIT_USAGE, Fatal, Undecided
 from penstock.ports import UNDECIDED, Commit, Source, Where
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
+from tests.support.partitions import by_number
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
@@ -29,16 +30,16 @@ class Assigned:
     """What the source says to the pipeline in a rebalance."""
 
     def __init__(self) -> None:
-        self.starts: dict[int, Commit] = {}
+        self.starts: dict[Where, Commit] = {}
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         self.starts |= starts
         return {}
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         await self.revoked(partitions)
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         for partition in partitions:
             self.starts.pop(partition, None)
 
@@ -57,7 +58,7 @@ async def read(source: Source, assigned_to: Assigned, count: int) -> list[tuple[
     found: list[tuple[int, int]] = []
     while len(found) < count or len(assigned_to.starts) < 2:
         records = await source.poll(list(assigned_to.starts), 50)
-        found += [(record.partition, record.offset) for record in records]
+        found += [(record.where.partition, record.offset) for record in records]
     return found
 
 
@@ -67,22 +68,23 @@ async def test_what_a_client_commits_either_client_goes_on_from(
 ) -> None:
     topics = await make_topics(2)
     await broker.publish(topics.input, [Message({"n": number}, number % 2) for number in range(10)])
-    wanted = {0: Commit(3, CURSOR), 1: Commit(2)}
-    for client, begins in ((first, {0: Commit(0), 1: Commit(0)}), (second, wanted)):
+    p0, p1 = Where(topics.input, 0), Where(topics.input, 1)
+    wanted = {p0: Commit(3, CURSOR), p1: Commit(2)}
+    for client, begins in ((first, {p0: Commit(0), p1: Commit(0)}), (second, wanted)):
         assigned_to, source = Assigned(), member(services, topics, client)
         try:
             await source.start(assigned_to)
-            left = [(where, n) for where, (at, _) in begins.items() for n in range(at, 5)]
+            left = [(where.partition, n) for where, (at, _) in begins.items() for n in range(at, 5)]
             assert sorted(await read(source, assigned_to, len(left))) == left
             assert assigned_to.starts == begins
             await source.commit(wanted)
-            assert await source.rewind([0, 1]) == wanted
+            assert await source.rewind([p0, p1]) == wanted
             again = [(0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]
             assert sorted(await read(source, assigned_to, len(again))) == again
-            assert await source.end_offsets() == {0: 5, 1: 5}
+            assert await source.end_offsets() == {p0: 5, p1: 5}
         finally:
             await source.stop()
-    assert await broker.positions(topics.input, topics.input) == wanted
+    assert await broker.positions(topics.input, topics.input) == by_number(wanted)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -93,17 +95,18 @@ async def test_an_end_that_was_read_before_a_rewind_passes_over_no_record_after_
     topics = await make_topics(1)
     await broker.publish(topics.input, [Message({"n": number}) for number in range(3)])
     await broker.move(topics.input, topics.input, {0: 3})
+    p0 = Where(topics.input, 0)
     assigned_to, source = Assigned(), member(services, topics, client)
     try:
         await source.start(assigned_to)
         while not assigned_to.starts:
-            await source.poll([0], 500)
-        await source.commit({0: Commit(0)})
-        assert await source.rewind([0]) == {0: Commit(0)}
+            await source.poll([p0], 500)
+        await source.commit({p0: Commit(0)})
+        assert await source.rewind([p0]) == {p0: Commit(0)}
         found = 0
         while found < 3:
-            found += len(await source.poll([0], 1))
-            assert source.reached().get(0, 0) <= found
+            found += len(await source.poll([p0], 1))
+            assert source.reached().get(p0, 0) <= found
     finally:
         await source.stop()
 
@@ -114,6 +117,7 @@ async def test_a_position_that_is_not_decided_holds_up_no_other_partition(
 ) -> None:
     topics = await make_topics(2)
     await broker.publish(topics.input, [Message({"n": number}, number % 2) for number in range(10)])
+    p0, p1 = Where(topics.input, 0), Where(topics.input, 1)
     assigned_to, source = Assigned(), member(services, topics, client, decided=True)
     async with AIOKafkaProducer(
         bootstrap_servers=services.bootstrap_servers,
@@ -121,19 +125,19 @@ async def test_a_position_that_is_not_decided_holds_up_no_other_partition(
         transaction_timeout_ms=OPEN_MS,
     ) as stranger:
         await stranger.begin_transaction()
-        moved = {TopicPartition(topics.input, 0): 2}
+        moved = {TopicPartition(*p0): 2}
         await stranger.send_offsets_to_transaction(moved, topics.input)
         try:
             await source.start(assigned_to)
             assert await read(source, assigned_to, 5) == [(1, offset) for offset in range(5)]
-            assert assigned_to.starts == {0: UNDECIDED, 1: Commit(0)}
+            assert assigned_to.starts == {p0: UNDECIDED, p1: Commit(0)}
             with pytest.raises(Undecided):
-                await source.rewind([0])
+                await source.rewind([p0])
             await stranger.commit_transaction()
 
             async def is_decided() -> bool:
                 with suppress(Undecided):
-                    return await source.rewind([0]) == {0: Commit(2)}
+                    return await source.rewind([p0]) == {p0: Commit(2)}
                 return False
 
             await until(is_decided, lambda: "the position of partition 0")
@@ -147,22 +151,22 @@ class Reader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.ours: set[int] = set()
-        self.suspended_ones: set[int] = set()
-        self.revoked_ones: set[int] = set()
-        self.kept: set[int] = set()
+        self.ours: set[Where] = set()
+        self.suspended_ones: set[Where] = set()
+        self.revoked_ones: set[Where] = set()
+        self.kept: set[Where] = set()
         self.offsets: dict[Where, list[int]] = defaultdict(list)
-        self.next: dict[int, int] = {}
+        self.next: dict[Where, int] = {}
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         self.suspended_ones |= set(partitions)
         self.ours -= set(partitions)
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         assert self.suspended_ones >= set(partitions), "nobody waits for a drain"
         self.revoked_ones |= set(partitions)
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         self.ours |= set(starts)
         kept = self.next.keys() & starts.keys()
         self.kept |= kept
@@ -172,9 +176,9 @@ class Reader:
         await self.source.start(self)
         while True:
             for record in await self.source.poll(list(self.ours), 50):
-                assert record.partition in self.ours
-                self.offsets[self.source.where(record.partition)].append(record.offset)
-                self.next[record.partition] = record.offset + 1
+                assert record.where in self.ours
+                self.offsets[record.where].append(record.offset)
+                self.next[record.where] = record.offset + 1
 
     def counts(self) -> dict[Where, int]:
         return {where: len(offsets) for where, offsets in self.offsets.items()}
@@ -222,14 +226,14 @@ async def test_a_rebalance_suspends_and_what_comes_back_is_read_on_where_it_was(
         await until_it(lambda: sum(first.counts().values()) == 40, first.counts)
         async with reading(kafka) as second:
             await until_it(lambda: len(first.ours) == len(second.ours) == 2, lambda: first.ours)
-            assert first.suspended_ones == {0, 1, 2, 3}
+            assert first.suspended_ones == {Where(topics.input, number) for number in range(4)}
             assert (first.kept, first.revoked_ones) == (first.ours, second.ours)
             await broker.publish(topics.input, tens)
             # Nothing was committed, so the second begins its partitions at their beginning.
             await until_it(lambda: sum(second.counts().values()) == 40, second.counts)
             await until_it(lambda: sum(first.counts().values()) == 60, first.counts)
             for where, offsets in first.offsets.items():
-                assert offsets == list(range(20 if where.partition in first.ours else 10))
+                assert offsets == list(range(20 if where in first.ours else 10))
             for offsets in second.offsets.values():
                 assert offsets == list(range(20))
 
@@ -240,7 +244,7 @@ async def test_what_transactions_leave_is_read_as_the_isolation_says(
 ) -> None:
     """Offsets: 0 is taken back, 1 its mark, 2 is in no transaction, 3 stays open, 4 is behind."""
     topics = await make_topics(1)
-    value = b"{}"
+    p0, value = Where(topics.input, 0), b"{}"
 
     async def begun(name: str) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(
@@ -264,23 +268,23 @@ async def test_what_transactions_leave_is_read_as_the_isolation_says(
         await broker.publish(topics.input, [Message({})])
         every = kafka_of(services, topics, client)
         async with reading(every) as reader:
-            await until_it(lambda: reader.next.get(0) == 5, reader.counts)
-            assert reader.offsets[Where(topics.input, 0)] == [0, 2, 3, 4]
-            assert await reader.source.end_offsets() == {0: 5}
+            await until_it(lambda: reader.next.get(p0) == 5, reader.counts)
+            assert reader.offsets[p0] == [0, 2, 3, 4]
+            assert await reader.source.end_offsets() == {p0: 5}
         certain = kafka_of(services, topics, client, isolation="read_committed")
         async with reading(certain) as reader:
-            await until_it(lambda: reader.source.reached().get(0) == 3, reader.counts)
-            assert reader.offsets[Where(topics.input, 0)] == [2]
-            assert await reader.source.end_offsets() == {0: 3}
+            await until_it(lambda: reader.source.reached().get(p0) == 3, reader.counts)
+            assert reader.offsets[p0] == [2]
+            assert await reader.source.end_offsets() == {p0: 3}
             await stays_open.commit_transaction()
-            await until_it(lambda: reader.source.reached().get(0) == 6, reader.counts)
-            assert reader.offsets[Where(topics.input, 0)] == [2, 3, 4]
+            await until_it(lambda: reader.source.reached().get(p0) == 6, reader.counts)
+            assert reader.offsets[p0] == [2, 3, 4]
     finally:
         await stays_open.stop()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_topics_are_numbered_together_and_a_new_one_that_matches_is_found(
+async def test_topics_are_read_together_and_a_new_one_that_matches_is_found(
     services: Services, make_topics: MakeTopics, broker: Broker, client: Client
 ) -> None:
     one, other = await make_topics(2), await make_topics(1)
@@ -288,12 +292,12 @@ async def test_topics_are_numbered_together_and_a_new_one_that_matches_is_found(
     places = {Where(one.input, 0), Where(one.input, 1), Where(other.input, 0)}
     async with reading(named) as reader:
         await until_it(lambda: len(reader.ours) == 3, lambda: reader.ours)
-        assert set(map(reader.source.where, reader.ours)) == places
+        assert reader.ours == places
         assert reader.source.partitions() == 3
         for topic, partition in places:
             await broker.publish(topic, [Message({}, partition)])
         await until_it(lambda: reader.counts() == dict.fromkeys(places, 1), reader.counts)
-        commits = {number: Commit(1, f"of {number}") for number in reader.ours}
+        commits = {where: Commit(1, f"of {where}") for where in reader.ours}
         await reader.source.commit(commits)
         assert await reader.source.rewind(reader.ours) == commits
     late = f"{one.input}-late"

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
 from penstock.process.asyncio_additions import stopped_after
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
@@ -23,17 +23,17 @@ METADATA = "p1:" + "x" * 3_997
 
 class Ours:
     def __init__(self) -> None:
-        self.numbers: set[int] = set()
+        self.partitions: set[Where] = set()
 
-    async def suspended(self, partitions: Collection[int]) -> None:
-        self.numbers -= set(partitions)
+    async def suspended(self, partitions: Collection[Where]) -> None:
+        self.partitions -= set(partitions)
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
-        self.numbers |= starts.keys()
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
+        self.partitions |= starts.keys()
         return {}
 
-    async def revoked(self, partitions: Collection[int]) -> None:
-        self.numbers -= set(partitions)
+    async def revoked(self, partitions: Collection[Where]) -> None:
+        self.partitions -= set(partitions)
 
 
 @pytest.mark.stack
@@ -62,14 +62,14 @@ async def test_more_metadata_than_the_broker_takes_at_once_is_committed(
 
         async def are_assigned() -> bool:
             await source.poll((), 50)
-            return len(ours.numbers) == PARTITIONS
+            return len(ours.partitions) == PARTITIONS
 
-        await until(are_assigned, lambda: str(len(ours.numbers)))
-        commits = {number: Commit(0, METADATA) for number in range(PARTITIONS)}
+        await until(are_assigned, lambda: str(len(ours.partitions)))
+        commits = {Where(topics.input, number): Commit(0, METADATA) for number in range(PARTITIONS)}
 
         async def are_committed() -> bool:
             await source.poll((), 50)  # a member that a busy machine has expelled joins again
-            await source.commit({number: commits[number] for number in ours.numbers})
-            return await source.rewind(ours.numbers) == commits
+            await source.commit({where: commits[where] for where in ours.partitions})
+            return await source.rewind(ours.partitions) == commits
 
-        await until(are_committed, lambda: str(len(ours.numbers)))
+        await until(are_committed, lambda: str(len(ours.partitions)))

@@ -41,7 +41,7 @@ from penstock.ops.service_answers import (
 from penstock.ops.status import Status
 from penstock.ops.worker_page import Readiness, WorkerSource
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Answers, Location
+from penstock.ports import Answers, Location, Where
 from penstock.stages.reject import RECENT
 from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import virtual_time
@@ -228,7 +228,7 @@ async def test_the_log_says_which_generation_a_partition_is(
     caplog.set_level(logging.INFO, logger="penstock")
     async with running(World(partitions=2)):
         await asyncio.sleep(1.0)
-    assert "assigned partitions [0, 1] as generation 1 to 2" in caplog.messages
+    assert "assigned partitions [refs/0, refs/1] as generation 1 to 2" in caplog.messages
 
 
 @virtual_time
@@ -594,7 +594,7 @@ class SilentSource(MemorySource):
     answers = False
     asked = 0
 
-    async def end_offsets(self) -> Mapping[int, int]:
+    async def end_offsets(self) -> Mapping[Where, int]:
         self.asked += 1
         return await (super().end_offsets() if self.answers else asyncio.Future())
 
@@ -712,7 +712,7 @@ async def test_the_backlog_counts_records_that_wait_for_room_and_lines_that_stop
 @virtual_time
 async def test_a_question_that_fails_as_nobody_foresaw_ends_no_worker() -> None:
     class Broken(MemorySource):
-        async def end_offsets(self) -> Mapping[int, int]:
+        async def end_offsets(self) -> Mapping[Where, int]:
             raise ValueError("a fault of the client")
 
     class BrokenModel(MemoryModel):

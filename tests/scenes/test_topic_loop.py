@@ -10,6 +10,7 @@ from penstock.scenes.core.decision_time import Backlog
 from penstock.scenes.core.rules import BEHIND_MS
 from penstock.scenes.engine import COMMIT_S, POLL_MS, UNDER_WAY, TopicLoop
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P0
 
 
 class Topic:
@@ -17,38 +18,35 @@ class Topic:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.commits: list[dict[int, Commit]] = []
+        self.commits: list[dict[Where, Commit]] = []
         self.fails = 0
         self.left = False
         # As from Kafka, where a read that was begun before a rebalance returns what came after it.
         self.comes_at_once = False
 
     async def start(self, rebalance: Rebalance) -> None:
-        await rebalance.assigned({0: Commit(0)})
+        await rebalance.assigned({P0: Commit(0)})
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         if not partitions or not self.records:
             await asyncio.sleep(wait_ms / 1000)
         if not self.records or not (partitions or self.comes_at_once):
             return ()
         return [self.records.pop(0)]
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         if self.fails:
             self.fails -= 1
             raise Transient("no coordinator")
         self.commits.append(dict(commits))
 
-    def where(self, partition: int) -> Where:
-        return Where("t", partition)
-
     async def stop(self) -> None:
         self.left = True
 
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         return {}
 
-    def known_ends(self) -> Mapping[int, int]:
+    def known_ends(self) -> Mapping[Where, int]:
         return {}
 
 
@@ -66,16 +64,16 @@ class Work:
         self.safe.append(asyncio.get_running_loop().create_future())
         return self.safe[-1]
 
-    async def taken(self, partitions: Collection[int]) -> None:
+    async def taken(self, partitions: Collection[Where]) -> None:
         await asyncio.sleep(self.takes_s)
-        self.events.append(f"taken {sorted(partitions)}")
+        self.events.append(f"taken {sorted(map(str, partitions))}")
 
-    async def given(self, partitions: Collection[int]) -> None:
-        self.events.append(f"given {sorted(partitions)}")
+    async def given(self, partitions: Collection[Where]) -> None:
+        self.events.append(f"given {sorted(map(str, partitions))}")
 
 
 def record(offset: int) -> Record:
-    return Record(0, offset, b"s", b"", 0)
+    return Record(P0, offset, b"s", b"", 0)
 
 
 @asynccontextmanager
@@ -101,7 +99,7 @@ async def test_only_what_is_safe_is_committed() -> None:
         assert topic.commits == []
         work.safe[0].set_result(None)
         await asyncio.sleep(2 * COMMIT_S)
-        assert topic.commits == [{0: Commit(2)}]
+        assert topic.commits == [{P0: Commit(2)}]
 
 
 @virtual_time
@@ -115,28 +113,28 @@ async def test_what_is_under_way_is_bounded() -> None:
 @virtual_time
 async def test_a_partition_is_handed_back_when_its_batches_are_safe_and_committed() -> None:
     async with running(2) as (topic, work, loop):
-        going = asyncio.ensure_future(loop.revoked([0]))
+        going = asyncio.ensure_future(loop.revoked([P0]))
         await asyncio.sleep(COMMIT_S / 2)
         assert not going.done()
         for safe in work.safe:
             safe.set_result(None)
         await going
-        assert topic.commits[-1] == {0: Commit(2)}
+        assert topic.commits[-1] == {P0: Commit(2)}
         topic.records = [record(2)]
         await asyncio.sleep(1)
         assert work.handed == [0, 1], "it is another's"
-        assert work.events == ["taken [0]", "given [0]"]
+        assert work.events == ["taken ['refs/0']", "given ['refs/0']"]
 
 
 @virtual_time
 async def test_what_is_read_while_a_partition_is_taken_over_is_not_lost() -> None:
     async with running(0) as (topic, work, loop):
         await asyncio.sleep(POLL_MS / 2000)  # in the middle of a read
-        await loop.revoked([0])
+        await loop.revoked([P0])
         topic.records = [record(0)]
         work.takes_s = 1.0
         topic.comes_at_once = True
-        taking = asyncio.ensure_future(loop.assigned({0: Commit(0)}))
+        taking = asyncio.ensure_future(loop.assigned({P0: Commit(0)}))
         await asyncio.sleep(2.0)
         await taking
         assert work.handed == [0]
@@ -148,7 +146,7 @@ async def test_a_commit_that_failed_is_made_again() -> None:
         topic.fails = 1
         work.safe[0].set_result(None)
         await asyncio.sleep(3 * COMMIT_S)
-        assert topic.commits == [{0: Commit(1)}]
+        assert topic.commits == [{P0: Commit(1)}]
 
 
 @virtual_time
@@ -162,7 +160,7 @@ async def test_a_stop_leaves_nothing_under_way() -> None:
     assert not running.done()
     work.safe[0].set_result(None)
     await running
-    assert (topic.commits, topic.left) == ([{0: Commit(1)}], True)
+    assert (topic.commits, topic.left) == ([{P0: Commit(1)}], True)
 
 
 def test_behind_is_who_reads_old_records_and_has_more() -> None:

@@ -32,6 +32,7 @@ from penstock.tools.simulation.scenario import OUTPUT, Scenario, drawn_settings
 from penstock.tools.simulation.unreliable_services import SimulatedModel, SimulatedObjects, echo
 from penstock.tools.simulation.virtual_time import VirtualClock, inline, run
 from tests.support.memory import MemorySource
+from tests.support.partitions import where
 
 PARTITIONS = 3
 # The answers to the last three take no call of the model, so the last commit may come first.
@@ -101,7 +102,7 @@ class BoundedRun:
             number = self.random.randrange(PARTITIONS)
             of = topic[number]
             offset = (of[-1].offset + 1 if of else 0) + self.random.choice((0, 0, 2))
-            of.append(Record(number, offset, None, encode_reference(reference), 0))
+            of.append(Record(where(number), offset, None, encode_reference(reference), 0))
         return topic
 
 
@@ -130,9 +131,9 @@ async def urls(made: BoundedRun) -> bool:
 
 async def dry(made: BoundedRun) -> bool:
     topic = made.records()
-    heads = [Head(Where("refs", number), Commit(0), of) for number, of in enumerate(topic)]
+    heads = [Head(where(number), Commit(0), of) for number, of in enumerate(topic)]
     found = await made.answered(HeadSource(heads, made.ended.set))
-    return found == {f"{one.partition}/{one.offset}" for of in topic for one in of}
+    return found == {f"{one.where.partition}/{one.offset}" for of in topic for one in of}
 
 
 async def job(made: BoundedRun) -> bool:
@@ -143,7 +144,7 @@ async def job(made: BoundedRun) -> bool:
         for one in of:
             source.append(one.value, partition=number, offset=one.offset)
         end = (of[-1].offset + 1 if of else 0) + made.random.choice((0, 0, 1, 7))
-        ends[Where("refs", number)] = source.gaps[number] = end
+        ends[where(number)] = source.gaps[number] = end
         for _ in range(made.random.choice((0, 3))):
             last = source.records[number][-1].offset + 1 if source.records[number] else 0
             source.append(b"{}", partition=number, offset=max(end, last))
@@ -159,7 +160,7 @@ async def job(made: BoundedRun) -> bool:
 
     watching = asyncio.create_task(watch())
     found = await made.answered(BoundedSource(source, ends), watching)
-    return found == {f"{one.partition}/{one.offset}" for of in topic for one in of}
+    return found == {f"{one.where.partition}/{one.offset}" for of in topic for one in of}
 
 
 RUNS = {"urls": urls, "dry run": dry, "job": job}

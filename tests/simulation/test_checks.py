@@ -15,6 +15,7 @@ from penstock.tools.simulation.checks.life import Life, Terms
 from penstock.tools.simulation.checks.truth import Letter, PartitionLog, Truths
 from penstock.tools.simulation.unreliable_services import echo
 from penstock.tools.simulation.virtual_time import run
+from tests.support.partitions import P0
 
 Answer = dict[str, Any]
 ROWS = 3
@@ -31,7 +32,7 @@ class Watched:
         truths.put("b/5.csv", "v", b"0,0\n1,1\n2,0\n")
         records = [
             Record(
-                0,
+                P0,
                 offset,
                 None,
                 orjson.dumps({"bucket": "b", "key": f"{offset}.csv", "stream": f"s{offset}"}),
@@ -43,7 +44,7 @@ class Watched:
         self.truths = truths
         for version in "vw":
             self.log.bind((0, 0), DIGESTS[version], version, truths)
-        self.life = Life(self.log, "w", 0, start, Terms(truths, by_stream), History(0))
+        self.life = Life(self.log, "w", P0, start, Terms(truths, by_stream), History(0))
 
     def deliver(self, *answers: Answer) -> None:
         self.life.acknowledged(self.life.published(answers))
@@ -173,16 +174,16 @@ def test_a_life_whose_cursor_is_of_another_version_begins_at_the_first_row() -> 
     ("found", "missing"),
     [
         ([*FIRST, *SECOND], []),
-        (FIRST, ["0/5/0"]),
-        ([*FIRST, *SECOND[:2]], ["0/5/0"]),
-        ([FIRST[0], FIRST[2], *SECOND], ["0/0/0"]),
+        (FIRST, ["refs/0/5/0"]),
+        ([*FIRST, *SECOND[:2]], ["refs/0/5/0"]),
+        ([FIRST[0], FIRST[2], *SECOND], ["refs/0/0/0"]),
     ],
 )
 def test_what_is_not_answered_to_its_end_is_missing(
     found: Sequence[Mapping[str, Any]], missing: Sequence[str]
 ) -> None:
     watched = Watched()
-    outcome = Outcome([watched.log])
+    outcome = Outcome({P0: watched.log})
     outcome.add(found, watched.truths)
     assert list(outcome.missing()) == missing
 

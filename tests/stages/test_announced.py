@@ -3,6 +3,7 @@ from penstock.lane.dedupe import Announced
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Record
 from tests.core.builders import StubLane
+from tests.support.partitions import P0
 
 
 def opened(
@@ -13,7 +14,7 @@ def opened(
     count: int = 9,
 ) -> Ticket:
     reference = Reference(bucket="b", key=key, rows=rows)
-    ticket = Ticket(StubLane(), Record(0, offset, None, None, 0), 0, "s", reference)
+    ticket = Ticket(StubLane(), Record(P0, offset, None, None, 0), 0, "s", reference)
     ticket.pin = (None, etag)
     ticket.next_row = count
     ticket.close()

@@ -21,6 +21,7 @@ from penstock.stages.expand import Expand, InlineReading, Repeated
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 from tests.core.builders import StubLane
+from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, running, until
 
 
@@ -179,7 +180,7 @@ async def test_an_object_ends_where_its_records_would_repeat_too_much() -> None:
 
     def ticket_of(**more: Any) -> Ticket:
         reference = Reference(bucket="b", key="a.csv", **more)
-        return Ticket(StubLane(), Record(0, 0, None, b"", 0), 0, "s", reference)
+        return Ticket(StubLane(), Record(P0, 0, None, b"", 0), 0, "s", reference)
 
     # The second time it is a later try, which ends at the same row.
     for start in (0, most - 5):
@@ -205,7 +206,7 @@ async def test_an_object_ends_where_its_records_would_repeat_too_much() -> None:
 def test_the_names_of_members_count_for_each_row() -> None:
     def answered(size: int, *members: str | None) -> list[int]:
         reference = Reference(bucket="b", key="a.tar.gz")
-        ticket = Ticket(StubLane(), Record(0, 0, None, b"", 0), 0, "s", reference)
+        ticket = Ticket(StubLane(), Record(P0, 0, None, b"", 0), 0, "s", reference)
         repeated = Repeated(ticket, size, 200)
         return [repeated.add(100_000, member) for member in members]
 

@@ -14,6 +14,7 @@ from penstock.ports import Location, Part
 from penstock.process.hedged import Alarms, Hedged
 from penstock.stages.hedged_reads import HedgedObjects
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
+from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
 
 USUAL_S = 0.03
@@ -451,7 +452,7 @@ async def test_what_waits_behind_a_late_object_is_told() -> None:
         for number in range(5):
             world.announce(f"{number}.csv", csv(2), stream=f"s{number}")
         await asyncio.sleep(5.0)
-        lane = pipeline.wiring.lanes[0]
+        lane = pipeline.wiring.lanes[P0]
         found = lane.held_back()
         assert found is not None
         held, waiting = found

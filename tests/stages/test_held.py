@@ -11,6 +11,7 @@ from penstock.core.rows.payload import Payload
 from penstock.ports import Answers, Location
 from penstock.stages.encode import RELEASE_BYTES
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, running, until
 
 MIB = 1 << 20
@@ -111,7 +112,7 @@ async def test_long_messages_wait_on_the_topic_while_a_quarter_of_the_budget_is_
     world.source.append(rows, partition=1)
     async with running(world) as pipeline:
         await asyncio.sleep(30.0)
-        assert pipeline.wiring.lanes[0].ledger.owed == 2
+        assert pipeline.wiring.lanes[P0].ledger.owed == 2
         assert pipeline.wiring.budget.messages_bytes < MIB
         assert world.next_offset(1) == 1
         free.set()

@@ -14,14 +14,12 @@ from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Location, Where
+from penstock.ports import Adapters, Location
 from penstock.stages.help_regions import REST_S
 from penstock.tools.simulation.virtual_time import inline, virtual_time
 from tests.support.memory import MemorySource
 from tests.support.pipelines import BUCKET, World, csv, running, until
 
-# Its partitions have numbers of their own in the worker.
-THEIRS = 10
 TERMS = HelpTerms(lag=100, after_s=10.0)
 WELL, GONE = RegionState(0, 1), RegionState(0, 0)
 
@@ -30,8 +28,7 @@ class Group(MemorySource):
     """Of the region `us`, as one helper sees it."""
 
     def __init__(self) -> None:
-        super().__init__(0)
-        self.records[THEIRS] = []
+        super().__init__(topic="refs.us")
         self.is_member = False
 
     async def start(self, rebalance: Any) -> None:
@@ -43,11 +40,6 @@ class Group(MemorySource):
         self.is_member = False
 
 
-class Home(MemorySource):
-    def where(self, partition: int) -> Where:
-        return Where("refs.us", 0) if partition == THEIRS else Where("refs", partition)
-
-
 class Regions:
     """A worker of `eu`, that helps `us`."""
 
@@ -57,7 +49,6 @@ class Regions:
         self.group = Group()
         self.world = World()
         self.world.telemetry.in_region("eu", {})
-        self.world.source = Home(1)
         self.source = RegionalSource(
             self.world.source, lambda _: self.group, {"refs.us": "us"}, self.look
         )
@@ -86,13 +77,11 @@ class Regions:
 
     def announce(self, number: int) -> None:
         self.world.objects.put(BUCKET, f"us-{number}.csv", csv(3, start=number))
-        self.group.append(
-            orjson.dumps({"bucket": BUCKET, "key": f"us-{number}.csv"}), partition=THEIRS
-        )
+        self.group.append(orjson.dumps({"bucket": BUCKET, "key": f"us-{number}.csv"}))
 
     @property
     def committed(self) -> int:
-        found = self.group.committed.get(THEIRS)
+        found = self.group.committed.get(0)
         return found.next_offset if found is not None else 0
 
     @property
@@ -133,7 +122,7 @@ async def test_a_region_without_workers_is_helped_and_given_back() -> None:
         await asyncio.sleep(60.0)
     assert regions.answered[:6] == ids(range(2))
     assert regions.committed == 2
-    assert [lane for lane in pipeline.wiring.lanes.values() if lane.topic == "refs.us"] == []
+    assert [lane for lane in pipeline.wiring.lanes.values() if lane.where.topic == "refs.us"] == []
 
 
 @virtual_time

@@ -13,6 +13,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, Fatal
 from penstock.ports import Answers, Commit
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 THREE = LineLimits(0.0, 3)
@@ -379,7 +380,7 @@ async def test_a_word_that_comes_while_the_partition_is_handed_back_begins_nothi
         say(world, Word("resume", pipeline.stopped[0].offset, stream_digest("bad"), 1))
         await handing_back
         await asyncio.sleep(60.0)
-        assert not pipeline.wiring.lanes.keys() & {0}
+        assert not pipeline.wiring.lanes.keys() & {P0}
 
 
 @virtual_time

@@ -7,6 +7,7 @@ import pytest
 from penstock.core.order.line_stop import LineLimits
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, running, until
 
 
@@ -69,7 +70,7 @@ async def test_offsets_behind_the_last_record_are_nothing_to_wait_for() -> None:
     async with running(world) as pipeline:
         await until(lambda: world.next_offset() == 2)
         ends = await world.source.end_offsets()
-        assert pipeline.wiring.lanes[0].account.committed.next_offset == ends[0]
+        assert pipeline.wiring.lanes[P0].account.committed.next_offset == ends[P0]
         world.source.append(b"{}", offset=2)
         await until(lambda: world.next_offset() == 3)
     assert [record["source"]["offset"] for record in world.records()] == [0, 0, 0, 2]

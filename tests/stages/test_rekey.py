@@ -18,6 +18,7 @@ from penstock.ports import Commit, Outgoing, Rebalance, Record, Where
 from penstock.stages.rekey import CUT_BYTES, SOURCE, Rekeyer, RekeyTerms
 from penstock.telemetry.rekey import RekeyTelemetry
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
+from tests.support.partitions import P0, P1, where
 
 TOPIC = "by-stream"
 OUT = 3
@@ -31,15 +32,15 @@ class World:
 
     def __init__(self, partitions: int) -> None:
         self.logs: list[list[Record]] = [[] for _ in range(partitions)]
-        self.committed = dict.fromkeys(range(partitions), 0)
+        self.committed = dict.fromkeys(map(where, range(partitions)), 0)
         self.out: dict[int, list[tuple[bytes | None, bytes, str]]] = defaultdict(list)
         self.times: list[int] = []
         self.owner: Member | None = None
         self.epoch = 0
         self.fails: Callable[[bool], None] = lambda _: None
         self.answers = True
-        self.hidden: set[int] = set()
-        self.untold: set[int] = set()
+        self.hidden: set[Where] = set()
+        self.untold: set[Where] = set()
 
     def write(
         self,
@@ -61,7 +62,7 @@ class World:
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
         log = self.logs[partition]
-        log.append(Record(partition, len(log), key, value, at_ms, headers=headers))
+        log.append(Record(where(partition), len(log), key, value, at_ms, headers=headers))
 
     @property
     def by_stream(self) -> dict[str, list[int]]:
@@ -87,7 +88,7 @@ class World:
             await asyncio.sleep(within_s)
             raise Unreachable("no broker")
         await asyncio.sleep(0.001)
-        return {where: len(self.logs[where.partition]) for where in wanted}
+        return {one: len(self.logs[one.partition]) for one in wanted}
 
     async def open(self) -> "Way":
         self.epoch += 1
@@ -115,10 +116,9 @@ class Way:
             sources = [dict(headers)[SOURCE].decode() for headers in one.headers]
             world.out[one.partition] += zip(one.keys, one.values, sources, strict=True)
             world.times += one.times_ms
-        for where, commit in positions.items():
-            assert where.topic == "refs"
-            assert commit.next_offset > world.committed[where.partition], "it went back"
-            world.committed[where.partition] = commit.next_offset
+        for at, commit in positions.items():
+            assert commit.next_offset > world.committed[at], "it went back"
+            world.committed[at] = commit.next_offset
         world.fails(True)
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class Member:
     ) -> None:
         self.world = world
         self.random = random
-        self.positions: dict[int, int] = {}
+        self.positions: dict[Where, int] = {}
         self.registry = CollectorRegistry()
         self.telemetry = RekeyTelemetry(self.registry)
         terms = RekeyTerms(TOPIC, partition_of, record_bytes, stream_from, WAIT_S, 20.0)
@@ -154,45 +154,42 @@ class Member:
 
     async def gain(self) -> None:
         self.positions = dict(self.world.committed)
-        await self.rekeyer.assigned({n: Commit(at) for n, at in self.positions.items()})
+        await self.rekeyer.assigned({one: Commit(at) for one, at in self.positions.items()})
 
     async def lose(self) -> None:
         await self.rekeyer.revoked(list(self.positions))
         self.positions = {}
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         """Some of what there is, as brokers answer one after the other."""
         await asyncio.sleep(0.001)
         found: list[Record] = []
-        for number in partitions:
-            at = self.positions.get(number)
+        for one in partitions:
+            at = self.positions.get(one)
             seen = self.random is None or self.random.random() < 0.5
-            if at is None or number in self.world.hidden or not seen:
+            if at is None or one in self.world.hidden or not seen:
                 continue
             most = 500 if self.random is None else self.random.randint(1, 9)
-            fresh = self.world.logs[number][at : at + most]
-            self.positions[number] += len(fresh)
+            fresh = self.world.logs[one.partition][at : at + most]
+            self.positions[one] += len(fresh)
             found += fresh
         if not found:
             await asyncio.sleep(wait_ms / 1000)
         return found
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         await asyncio.sleep(0.001)
-        ours = [number for number in partitions if number in self.positions]
-        self.positions |= {number: self.world.committed[number] for number in ours}
-        return {number: Commit(self.positions[number]) for number in ours}
+        ours = [one for one in partitions if one in self.positions]
+        self.positions |= {one: self.world.committed[one] for one in ours}
+        return {one: Commit(self.positions[one]) for one in ours}
 
-    def where(self, partition: int) -> Where:
-        return Where("refs", partition)
-
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         return self.positions
 
-    def known_ends(self) -> Mapping[int, int]:
+    def known_ends(self) -> Mapping[Where, int]:
         """By the reads so far: of a partition that was not read nothing is known."""
         seen = self.positions.keys() - self.world.untold
-        return {number: len(self.world.logs[number]) for number in seen}
+        return {one: len(self.world.logs[one.partition]) for one in seen}
 
     async def stop(self) -> None:
         self.left = True
@@ -209,7 +206,7 @@ def partition_of(key: bytes) -> int:
 
 async def all_passed_on(world: World) -> None:
     async with asyncio.timeout(600):
-        while any(world.committed[n] < len(log) for n, log in enumerate(world.logs)):  # noqa: ASYNC110
+        while any(world.committed[where(n)] < len(log) for n, log in enumerate(world.logs)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 
@@ -296,7 +293,7 @@ async def test_what_the_ends_include_is_read_before_the_transaction() -> None:
 @virtual_time
 async def test_a_partition_whose_broker_is_away_holds_the_others_up_for_so_long() -> None:
     world = World(2)
-    world.hidden.add(1)
+    world.hidden.add(P1)
     world.write("a", 1, 0, at_ms=20)
     world.write("a", 0, 1, at_ms=10)
     member = Member(world)
@@ -331,8 +328,8 @@ async def test_a_partition_that_no_read_told_of_is_waited_for_if_nobody_tells_th
     """As at the start of a stack, where every first question may fail."""
     world = World(2)
     world.answers = False
-    world.hidden.add(1)
-    world.untold.add(1)
+    world.hidden.add(P1)
+    world.untold.add(P1)
     world.write("a", 1, 0, at_ms=20)
     world.write("a", 0, 1, at_ms=10)
     member = Member(world)
@@ -427,7 +424,7 @@ async def test_a_stop_does_not_wait_for_the_pause_after_a_failed_transaction() -
 @virtual_time
 async def test_the_backlog_is_what_is_not_passed_on() -> None:
     world = World(2)
-    world.hidden = {0, 1}
+    world.hidden = {P0, P1}
     for number in range(5):
         world.write("a", number, number % 2, at_ms=number)
     member = Member(world)

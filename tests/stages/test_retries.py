@@ -10,6 +10,7 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Transient, Unreachable
 from penstock.ports import Answers, Commit, Location
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P1
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
 
 
@@ -128,9 +129,9 @@ async def test_a_worker_that_fails_begins_no_partition_any_more() -> None:
     pipeline = world.pipeline()
     with pytest.raises(BaseExceptionGroup):
         await pipeline.run()
-    await pipeline.assignments.assigned({1: Commit(0)})
+    await pipeline.assignments.assigned({P1: Commit(0)})
     gc.collect()  # work that was never begun would be said here
-    assert not pipeline.wiring.lanes.keys() & {1}
+    assert not pipeline.wiring.lanes.keys() & {P1}
 
 
 @virtual_time

@@ -15,6 +15,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import Transient
 from penstock.ports import Answers, Location
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, running, until
 
 STUCK = "stuck.csv"
@@ -231,11 +232,11 @@ async def test_what_was_not_committed_is_repeated_and_nothing_else() -> None:
         world.announce(f"{number}.csv", csv(1), stream="b")
     async with running(world) as pipeline:
         await until(lambda: len(offsets(world)) == 5)
-        committed = pipeline.wiring.lanes[0].account.progress
+        committed = pipeline.wiring.lanes[P0].account.progress
         for number in range(5, 10):
             world.announce(f"{number}.csv", csv(1), stream="b")
         await until(lambda: len(offsets(world)) == 10)
-        pipeline.wiring.lanes[0].close()
+        pipeline.wiring.lanes[P0].close()
     world.source.committed[0] = committed
     world.objects.on_open = None
     async with running(world):

@@ -10,6 +10,7 @@ from penstock.core.order.line_stop import LineLimits
 from penstock.ports import Location
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.messages.test_notifications import FORMS
+from tests.support.partitions import P0
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 
 BY_CAMERA = r"^cam-(?P<stream>[0-9]+)/"
@@ -102,7 +103,7 @@ async def test_a_folder_s_events_that_all_fail_stop_their_line() -> None:
         happen(world, f"cam-7/{number}.csv")
     async with running(world) as pipeline:
         await until(
-            lambda: 0 in pipeline.wiring.lanes and pipeline.wiring.lanes[0].stopped is not None
+            lambda: P0 in pipeline.wiring.lanes and pipeline.wiring.lanes[P0].stopped is not None
         )
     assert world.next_offset() == 5
 

@@ -13,6 +13,7 @@ from penstock.pipeline.life import Pipeline
 from penstock.pipeline.transaction_pool import PRODUCERS
 from penstock.ports import Commit
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, running, until
 
 ROWS = 2_000
@@ -47,14 +48,14 @@ async def test_what_comes_back_in_the_middle_of_an_object_goes_on_without_a_seco
     world.announce("b.csv", csv(10))
     async with running(world) as pipeline:
         await until(lambda: len(world.records()) >= 500)
-        generation = pipeline.wiring.lanes[0].generation
+        generation = pipeline.wiring.lanes[P0].generation
         await world.source.suspend([0])
         left, position = len(world.records()), world.source.committed[0]
         await asyncio.sleep(1.0)
         assert (len(world.records()), world.source.committed[0]) == (left, position)
         world.announce("c.csv", csv(10))
         await world.source.assign([0])
-        assert pipeline.wiring.lanes[0].generation == generation
+        assert pipeline.wiring.lanes[P0].generation == generation
         await until(lambda: world.next_offset() == 3)
     assert rows(world) == all_rows(ROWS, 10, 10)
     assert [one.key for one in world.objects.opened] == ["a.csv", "b.csv", "c.csv"]
@@ -174,7 +175,7 @@ async def test_what_is_on_its_way_to_the_broker_is_awaited_and_committed() -> No
         world.sink.deliver()
         await suspending
         assert world.next_offset() == 1
-        assert pipeline.wiring.lanes[0].suspended
+        assert pipeline.wiring.lanes[P0].suspended
         await world.source.assign([0])
     assert world.sink.forgotten == 0
 

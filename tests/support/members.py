@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.group.membership import MemberSource
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
 from tests.support.waiting import until
 
 
@@ -20,18 +20,18 @@ class Member:
     def __init__(self, source: MemberSource) -> None:
         self.source = source
         self.begun = 0
-        self.taken: list[int] = []
-        self.ours: set[int] = set()
+        self.taken: list[Where] = []
+        self.ours: set[Where] = set()
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         self.begun += 1
         self.ours |= set(starts)
         return {}
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         await self.revoked(partitions)
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         gone = self.ours.intersection(partitions)
         self.taken += sorted(gone)
         self.ours -= gone

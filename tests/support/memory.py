@@ -12,15 +12,18 @@ from penstock.adapters.memory.topics import MemorySink, PartitionReader, behind
 from penstock.core.order.line_stop import Word, decode_words, encode_words, obeyed
 from penstock.errors import Fenced, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Outgoing, Rebalance, Record, Span, Where
+from tests.support.partitions import by_number
 
 
 class MemorySource:
-    """A topic with one member. A test calls `append`, `assign` and `revoke`, and looks at
-    `committed`. `said`: words about lines. `on_start` and `on_commit` may raise or wait. `gaps`:
-    offsets up to this one, by partition, have no records. `of_topic`: how many partitions it has.
+    """One topic with one member. A test names partitions by their numbers: it calls
+    `append`, `assign` and `revoke`, and looks at `committed`. `said`: words about lines. `on_start`
+    and `on_commit` may raise or wait. `gaps`: offsets up to this one, by partition, have no
+    records. `of_topic`: how many partitions it has.
     """
 
-    def __init__(self, partitions: int = 1) -> None:
+    def __init__(self, partitions: int = 1, topic: str = "refs") -> None:
+        self.topic = topic
         self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
         self.committed: dict[int, Commit] = {}
         self.commits: list[Mapping[int, Commit]] = []
@@ -48,7 +51,7 @@ class MemorySource:
         log = self.records[partition]
         if offset is None:
             offset = log[-1].offset + 1 if log else 0
-        record = Record(partition, offset, key, value, timestamp_ms, traceparent)
+        record = Record(self._where(partition), offset, key, value, timestamp_ms, traceparent)
         log.append(record)
         self._reader.arrived.set()
         return record
@@ -62,7 +65,7 @@ class MemorySource:
     async def assign(self, partitions: Collection[int]) -> None:
         assert self._rebalance is not None
         starts = {
-            number: UNDECIDED if number in self.undecided else self._start(number)
+            self._where(number): UNDECIDED if number in self.undecided else self._start(number)
             for number in partitions
         }
         kept = await self._rebalance.assigned(starts)
@@ -75,69 +78,72 @@ class MemorySource:
     async def suspend(self, partitions: Collection[int]) -> None:
         """A rebalance begins; `assign` or `revoke` says for each partition how it ends."""
         assert self._rebalance is not None
-        for number in partitions:
-            self._reader.positions.pop(number, None)
-        await self._rebalance.suspended(partitions)
+        await self._rebalance.suspended(self._given_up(partitions))
 
     async def revoke(self, partitions: Collection[int]) -> None:
         assert self._rebalance is not None
-        for number in partitions:
-            self._reader.positions.pop(number, None)
-        await self._rebalance.revoked(partitions)
+        await self._rebalance.revoked(self._given_up(partitions))
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    def _given_up(self, partitions: Collection[int]) -> list[Where]:
+        found = list(map(self._where, partitions))
+        for one in found:
+            self._reader.positions.pop(one, None)
+        return found
+
+    def _where(self, partition: int) -> Where:
+        return Where(self.topic, partition)
+
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         self.polls += 1
         return await self._reader.poll(partitions, wait_ms)
 
-    def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
-        fresh = [record for record in self.records[partition] if record.offset >= position]
+    def _read(self, at: Where, position: int) -> tuple[Sequence[Record], int]:
+        fresh = [record for record in self.records[at.partition] if record.offset >= position]
         return fresh, behind(fresh, position)
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         await asyncio.sleep(0)
-        ours = [number for number in partitions if number in self._reader.positions]
-        if self.undecided.intersection(ours):
+        ours = [one for one in partitions if one in self._reader.positions]
+        if self.undecided.intersection(one.partition for one in ours):
             raise Undecided("a transaction is open")
-        starts = {number: self._start(number) for number in ours}
+        starts = {one: self._start(one.partition) for one in ours}
         self._reader.go_to(starts)
         return starts
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        return {number: self.said[number] for number in partitions if number in self.said}
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
+        return {one: self.said[one.partition] for one in partitions if one.partition in self.said}
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
-        self.said[partition] = encode_words(obeyed(decode_words(self.said[partition]), words))
+    async def mark_obeyed(self, at: Where, words: Collection[Word]) -> None:
+        said = obeyed(decode_words(self.said[at.partition]), words)
+        self.said[at.partition] = encode_words(said)
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         if self.on_commit is not None:
             await self.on_commit()
-        self.commits.append(dict(commits))
-        self.committed |= commits
+        self.commits.append(by_number(commits))
+        self.committed |= self.commits[-1]
 
-    def pause(self, partition: int) -> None:
+    def pause(self, at: Where) -> None:
         return
 
-    def where(self, partition: int) -> Where:
-        return Where("refs", partition)
-
-    def topic_id(self, partition: int) -> str | None:
+    def topic_id(self, at: Where) -> str | None:
         return None
 
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         return {
-            number: max(position, self.gaps.get(number, 0))
-            for number, position in self._reader.positions.items()
-            if not self.records[number] or self.records[number][-1].offset < position
+            one: max(position, self.gaps.get(one.partition, 0))
+            for one, position in self._reader.positions.items()
+            if not (log := self.records[one.partition]) or log[-1].offset < position
         }
 
     def partitions(self) -> int:
         return self.of_topic
 
-    async def end_offsets(self) -> Mapping[int, int]:
+    async def end_offsets(self) -> Mapping[Where, int]:
         return {
-            number: max(log[-1].offset + 1 if log else 0, self.gaps.get(number, 0))
+            self._where(number): max(log[-1].offset + 1 if log else 0, self.gaps.get(number, 0))
             for number, log in self.records.items()
-            if number in self._reader.positions
+            if self._where(number) in self._reader.positions
         }
 
     async def stop(self) -> None:
@@ -171,7 +177,7 @@ class MemoryProducers:
             await self.before_open(number)
         return MemoryPassage(self)
 
-    def group(self, where: Where) -> str:
+    def group(self, at: Where) -> str:
         return "group"
 
 
@@ -189,9 +195,9 @@ class MemoryPassage:
             if self._spent:
                 raise Transient("this producer has failed before: another one must be opened")
             await asyncio.sleep(0)
-            for where in positions:
+            for one in positions:
                 if producers.before_commit is not None:
-                    await producers.before_commit(where.partition)
+                    await producers.before_commit(one.partition)
             if producers.expelled:
                 raise Fenced("the group has gone on without this member")
         except BaseException:
@@ -200,7 +206,7 @@ class MemoryPassage:
             raise
         for out in outgoing:
             producers.sink.append(out)
-        numbers = {where.partition: position for where, position in positions.items()}
+        numbers = by_number(positions)
         producers.source.committed.update(numbers)
         producers.transactions.append(list(numbers))
 

@@ -7,6 +7,7 @@ from penstock.telemetry.replicas_and_regions import ELSEWHERE
 from penstock.telemetry.streams import SHOWN
 from penstock.telemetry.worker import Telemetry
 from tests.support.memory import MemorySpans
+from tests.support.partitions import P0
 
 
 def test_what_is_not_configured_is_not_on_the_page() -> None:
@@ -90,7 +91,7 @@ def test_streams_beyond_the_first_hundred_are_one() -> None:
 def test_a_thousand_streams_make_a_small_page() -> None:
     telemetry = Telemetry(0.05)
     for number in range(1_000):
-        telemetry.streams.delivered(f"site-{number // 10}/cam-{number}", 0, 8, 0.02, 1000.0)
+        telemetry.streams.delivered(f"site-{number // 10}/cam-{number}", P0, 8, 0.02, 1000.0)
     flow = {
         "backlog_bytes": 1,
         "drain_s": 1.0,

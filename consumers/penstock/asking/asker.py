@@ -293,6 +293,6 @@ def _distribute(blocks: Sequence[Block], answers: Answers, request: int) -> None
 
 
 def _name(ticket: Ticket) -> str:
-    where = f"{ticket.owner.topic}/{ticket.owner.partition}, offset {ticket.record.offset}"
+    where = f"{ticket.owner.where}, offset {ticket.record.offset}"
     reference = ticket.reference
     return where if reference is None else f"{reference.bucket}/{reference.key} ({where})"

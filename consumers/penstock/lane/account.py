@@ -33,7 +33,7 @@ class Account:
                 "only the rest marks as delivered are answered again",
                 where,
                 start.metadata,
-                extra=of_place(*where, start.next_offset),
+                extra=of_place(where, start.next_offset),
             )
         self.ledger = Ledger(begin.progress)
         self.letters = LetterAccount(limits, begin.stopped_at, passing)

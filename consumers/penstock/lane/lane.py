@@ -53,7 +53,6 @@ class Lane:
 
     def __init__(
         self,
-        number: int,
         where: Where,
         generation: int,
         start: Commit,
@@ -67,13 +66,11 @@ class Lane:
         passing: Collection[Passing] = (),
         stream_share: StreamShare | None = None,
     ) -> None:
-        """`number`: the source's number of the partition. `topic_id`: which incarnation of its
-        topic is read; None: not known. `stream_share`: given only if order is kept per stream.
-        `offers`: one for each model. `passing`: the records whose dead letters an operator lets
-        pass, so that these letters stop no line.
+        """`topic_id`: which incarnation of the topic is read; None: not known. `stream_share`:
+        given only if order is kept per stream. `offers`: one for each model. `passing`: the records
+        whose dead letters an operator lets pass, so that these letters stop no line.
         """
-        self.number = number
-        self.topic, self.partition = where
+        self.where = where
         self.topic_id = topic_id
         self.generation = generation
         self.alive = True
@@ -107,7 +104,7 @@ class Lane:
 
     def __repr__(self) -> str:
         return (
-            f"{self.topic}/{self.partition}, generation {self.generation}: {self.ledger!r}, "
+            f"{self.where}, generation {self.generation}: {self.ledger!r}, "
             f"{len(self._backlog)} records unread"
         )
 
@@ -402,7 +399,7 @@ class Lane:
         messages = sum(ticket.cost_bytes for ticket in left)
         # Answers may still arrive for these tickets. Their new owner does not count as alive, so
         # the answers are dropped, while the lane lives on for its other streams.
-        over = StoppedOwner(self.topic, self.partition, self.topic_id)
+        over = StoppedOwner(self.where, self.topic_id)
         for ticket in left:
             self.fetch_queues[ticket.model].drop(ticket.queue)
             ticket.owner = over

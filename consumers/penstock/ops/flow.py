@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from penstock.core.diagnosis.limit import FULL
 from penstock.core.diagnosis.problem import SETTLED_S
 from penstock.core.health.limiter import Holds
+from penstock.core.rows.origin import Where
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.owed_answers import Backlog
@@ -134,7 +135,7 @@ class Sample(NamedTuple):
     spent_s: Mapping[str, float]
     batches: Mapping[str, float]
     cpu: Cpu
-    committed: Mapping[int, int]
+    committed: Mapping[Where, int]
     calls_s: Mapping[str | None, float]
     reads_s: Mapping[str, float]
     buffer: float
@@ -151,7 +152,7 @@ class Figures(NamedTuple):
     streams: Told
     backlog: Backlog
     settled_s: float
-    committed_per_s: Mapping[int, float]
+    committed_per_s: Mapping[Where, float]
 
 
 class Flow:
@@ -278,7 +279,7 @@ class Flow:
         now, before = self._sample(), self._before(OVER_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
         grown = _grown(now.committed, before.committed)
-        per_s = {number: round(count / over_s, 2) for number, count in grown.items()}
+        per_s = {where: round(count / over_s, 2) for where, count in grown.items()}
         flow = self._flow(now, before, over_s, backlog)
         return Figures(flow, told, backlog, settled_s, per_s)
 
@@ -403,8 +404,8 @@ def _held_by(holds: Holds | None, busy: Mapping[str, float], service: str) -> st
     return holds or "growing"
 
 
-def _grown(now: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:
-    return {number: end - before[number] for number, end in now.items() if number in before}
+def _grown(now: Mapping[Where, int], before: Mapping[Where, int]) -> dict[Where, int]:
+    return {where: end - before[where] for where, end in now.items() if where in before}
 
 
 def _drain_s(waiting: float, delivered_per_s: float, arrived_per_s: float) -> float | None:

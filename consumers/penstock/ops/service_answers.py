@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from penstock.asking.model_calls import ModelCalls
 from penstock.errors import NoAnswer, Transient, Unreachable
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Location, Model, Objects
+from penstock.ports import Location, Model, Objects, Where
 from penstock.process.asyncio_additions import meanwhile
 
 log = logging.getLogger(__name__)
@@ -59,9 +59,9 @@ class Growth:
     """
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, Mapping[int, int]]] = deque()
+        self._seen: deque[tuple[float, Mapping[Where, int]]] = deque()
 
-    def add(self, now_s: float, ends: Mapping[int, int]) -> None:
+    def add(self, now_s: float, ends: Mapping[Where, int]) -> None:
         self._seen.append((now_s, dict(ends)))
         while len(self._seen) > 2 and self._seen[1][0] <= now_s - GROWTH_OVER_S:
             self._seen.popleft()
@@ -88,7 +88,7 @@ class ServiceAnswers:
         self._models = {wiring.main.name: model, **wiring.adapters.models}
         self.answers: dict[str, bool | None] = dict.fromkeys(self._models)
         self._asked_at_s: dict[str, float] = {}
-        self._ends: Mapping[int, int] = {}
+        self._ends: Mapping[Where, int] = {}
         self.growth = Growth()
         # By how much our clock is ahead of the store's; None: not known.
         self.clock_ahead_s: float | None = None
@@ -98,31 +98,30 @@ class ServiceAnswers:
         self.why_kafka: str | None = None
 
     @property
-    def lags(self) -> Mapping[int, int]:
+    def lags(self) -> Mapping[Where, int]:
         """For each partition, how many of the records before its end are not committed. The end is
         the one that Kafka told last. A partition is left out until Kafka has told its end.
         """
         lanes, ends = self._pipeline.wiring.lanes, self._ends
         return {
-            number: max(0, ends[number] - lane.account.committed.next_offset)
-            for number, lane in lanes.items()
-            if number in ends
+            where: max(0, ends[where] - lane.account.committed.next_offset)
+            for where, lane in lanes.items()
+            if where in ends
         }
 
     @property
-    def read_partitions(self) -> Set[int]:
-        """The partitions that were read to the end that Kafka told last, by Kafka's number; none
-        if Kafka has not told it for a while.
+    def read_partitions(self) -> Set[Where]:
+        """The partitions that were read to the end that Kafka told last; none if Kafka has not told
+        it for a while.
         """
         if self.lag_age_s > LAG_EVERY_S + ANSWER_S:
             return frozenset()
         lanes = self._pipeline.wiring.lanes.items()
-        behind = {
-            lane.partition
-            for number, lane in lanes
-            if lane.stopped or lane.read_next < self._ends.get(number, lane.read_next + 1)
+        return {
+            where
+            for where, lane in lanes
+            if not lane.stopped and lane.read_next >= self._ends.get(where, lane.read_next + 1)
         }
-        return {lane.partition for _, lane in lanes} - behind
 
     def asked_s(self, model: str) -> float | None:
         """How long ago the last finished question to the model was asked. A question is finished

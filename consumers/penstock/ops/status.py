@@ -154,8 +154,8 @@ class Status:
             "input_topic": pipeline.wiring.settings.labels.input_topic,
             "output_topic": pipeline.wiring.settings.labels.output_topic,
             "assignments": [
-                _assignment(lane, lags.get(number), figures.committed_per_s.get(number))
-                for number, lane in sorted(pipeline.wiring.lanes.items())
+                _assignment(lane, lags.get(where), figures.committed_per_s.get(where))
+                for where, lane in sorted(pipeline.wiring.lanes.items())
             ],
             "clock_ahead_s": self._services.clock_ahead_s,
             "backlog_s": round(pipeline.backlog.age_s, 1),
@@ -324,8 +324,8 @@ def _held_back(lane: Lane) -> dict[str, Any] | None:
 
 def _assignment(lane: Lane, lag: int | None, committed_per_s: float | None) -> dict[str, Any]:
     return {
-        "topic": lane.topic,
-        "partition": lane.partition,
+        "topic": lane.where.topic,
+        "partition": lane.where.partition,
         "generation": lane.generation,
         "next_offset": lane.ledger.next_offset,
         "committed": lane.account.committed.next_offset,

@@ -150,10 +150,10 @@ class Readiness:
         away_s = self._services.kafka_away_s
         if away_s is not None and away_s > self._away_s:
             return f"Kafka has not answered for {away_s:.0f} s: {self._services.why_kafka}\n"
-        if self._stalled is not None and self._stalled.partition in lanes:
-            lane, snapshot = lanes[self._stalled.partition], self._stalled.snapshot
+        if self._stalled is not None and self._stalled.where in lanes:
+            lane, snapshot = lanes[self._stalled.where], self._stalled.snapshot
             return (
-                f"{lane.topic}/{lane.partition} has not moved for {self._stalled.still_s:.0f} s: "
+                f"{lane.where} has not moved for {self._stalled.still_s:.0f} s: "
                 f"{snapshot.stage} holds offset {snapshot.offset}\n"
             )
         return None

@@ -24,7 +24,7 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, usage
 from penstock.lane.lane import Lane
 from penstock.pipeline.takeover import Takeover
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import UNDECIDED, Commit
+from penstock.ports import UNDECIDED, Commit, Where
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class Assignments:
         self._busy = asyncio.Lock()
         # `_asked_back`: for each partition, how often it was asked back. `_leaving`: for each
         # partition, how many requests are handing it back now.
-        self._asked_back: Counter[int] = Counter()
-        self._leaving: Counter[int] = Counter()
+        self._asked_back: Counter[Where] = Counter()
+        self._leaving: Counter[Where] = Counter()
 
     def _make_takeover(self) -> Takeover | None:
         adapters, times = self._wiring.adapters, self._settings.times
@@ -102,10 +102,10 @@ class Assignments:
         """True if the lane still lives, and neither a rebalance nor a stop is about to take its
         partition.
         """
-        is_there = self._lanes.get(lane.number) is lane
-        return is_there and not (self._leaving[lane.number] or lane.suspended)
+        is_there = self._lanes.get(lane.where) is lane
+        return is_there and not (self._leaving[lane.where] or lane.suspended)
 
-    def let_pass(self, partition: int, passing: Passing) -> None:
+    def let_pass(self, partition: Where, passing: Passing) -> None:
         """An operator wants these records to be answered by their errors. From now on neither the
         partition nor the stream stops at them.
         """
@@ -113,7 +113,7 @@ class Assignments:
 
     # The group assigns partitions.
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         if self._stopping.is_set():
             # the worker leaves the group: the next owner begins at the committed positions
             return {}
@@ -143,29 +143,29 @@ class Assignments:
             self._takeover.pool.take_back_left()
         for partition in kept:
             self._lanes[partition].go_on()
-        also = f"; {kept} go on" if kept else ""
+        also = f"; {_names(kept)} go on" if kept else ""
         log.info("assigned partitions %s%s", _with_generations(anew, first), also)
         return {partition: self._lanes[partition].read_next for partition in kept}
 
-    def _goes_on(self, partition: int, start: Commit) -> bool:
+    def _goes_on(self, partition: Where, start: Commit) -> bool:
         """True if the partition's lane was suspended, and the committed position is still the one
         that the lane had reached.
         """
         lane = self._lanes.get(partition)
         return lane is not None and lane.suspended and lane.account.was_left_at(start)
 
-    def _work(self, partition: int, start: Commit) -> Coroutine[Any, Any, None]:
+    def _work(self, partition: Where, start: Commit) -> Coroutine[Any, Any, None]:
         if self._takeover is None:
             return self._wiring.publish.lane_forever(self._open.begin(partition, start))
         if start == UNDECIDED:
             return self._takeover.live(partition)
         return self._takeover.live(partition, self._open.begin(partition, start))
 
-    async def _check_output_partitions(self, partitions: Collection[int]) -> None:
+    async def _check_output_partitions(self, partitions: Collection[Where]) -> None:
         """Check the output topic again, because the input topic may have got partitions since the
         start. Raises `Fatal` if the output topic has too few.
         """
-        wanted = max((self._source.where(n).partition for n in partitions), default=0) + 1
+        wanted = max((where.partition for where in partitions), default=0) + 1
         if self._output_partitions is None or wanted <= self._output_partitions:
             return
         labels = self._settings.labels
@@ -177,7 +177,7 @@ class Assignments:
                 "by now; add partitions, or set output.partitioning = 'stream'. Nothing is lost."
             )
 
-    async def begin_again(self, partition: int) -> None:
+    async def begin_again(self, partition: Where) -> None:
         """Close the partition's lane and open a new one, as if the partition were handed back and
         came again.
         """
@@ -188,14 +188,13 @@ class Assignments:
         again = self._takeover.live if self._takeover is not None else self._live_again
         self._open.start(partition, again(partition))
 
-    async def _live_again(self, partition: int) -> None:
+    async def _live_again(self, partition: Where) -> None:
         """Read the committed position, then publish a lane that begins there."""
         while True:
             try:
                 start = (await self._source.rewind([partition])).get(partition)
             except Transient as error:
-                where = self._source.where(partition)
-                log.warning("%s: %s", where, error, extra=of_place(*where))
+                log.warning("%s: %s", partition, error, extra=of_place(partition))
                 await asyncio.sleep(REWIND_AGAIN_S)
                 continue
             if start is not None:
@@ -204,11 +203,11 @@ class Assignments:
 
     # The group, or a stop, asks partitions back.
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         async with self._asking_back(partitions) as those:
             await self._suspend(those)
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         async with self._asking_back(partitions) as those:
             await self._drain_and_close(those)
 
@@ -216,13 +215,14 @@ class Assignments:
         await self.revoked(self._open.partitions)
 
     @asynccontextmanager
-    async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[Sequence[int]]:
+    async def _asking_back(self, partitions: Collection[Where]) -> AsyncIterator[Sequence[Where]]:
         """Marks the partitions as being handed back, until the block ends or fails. The marks are
         needed because, while the block waits, a lane may end and this worker may take over its
         partition anew. If a rebalance comes during the drain of a stop, the rebalance waits for the
         drain, and then finds no lane.
         """
-        those = tuple(partitions)  # the caller's collection may change meanwhile
+        # In their order, because sets have none; and the caller's collection may change meanwhile.
+        those = sorted(partitions)
         self._asked_back.update(those)
         self._leaving.update(those)
         try:
@@ -231,7 +231,7 @@ class Assignments:
         finally:
             self._leaving -= Counter(those)
 
-    async def _suspend(self, partitions: Collection[int]) -> None:
+    async def _suspend(self, partitions: Collection[Where]) -> None:
         """Suspend the lanes of these partitions. Two kinds of lanes are closed instead: those that
         have stopped, and those whose records the broker does not acknowledge in time.
         """
@@ -245,13 +245,13 @@ class Assignments:
             await self._wiring.settle.try_to_commit(lanes)
         # A lane may have been closed, or begun anew, during the waits above.
         kept = {
-            lane.number
+            lane.where
             for lane in lanes
-            if lane.alive and lane not in late and self._lanes.get(lane.number) is lane
+            if lane.alive and lane not in late and self._lanes.get(lane.where) is lane
         }
         await self._close([partition for partition in ours if partition not in kept], late)
 
-    async def _drain_and_close(self, partitions: Collection[int]) -> None:
+    async def _drain_and_close(self, partitions: Collection[Where]) -> None:
         """Drain the lanes of these partitions, then close them, even if the drain fails."""
         ours = self._open.of(partitions)
         held = [self._lanes[partition] for partition in ours if partition in self._lanes]
@@ -259,7 +259,7 @@ class Assignments:
         # is not drained. Its last transaction may take long to end, so the rebalance does not wait
         # for that.
         lanes = [lane for lane in held if not lane.suspended]
-        self._open.end_soon([lane.number for lane in held if lane.suspended])
+        self._open.end_soon([lane.where for lane in held if lane.suspended])
         ours = self._open.of(ours)
         self._open.cancel_takeovers(ours)
         try:
@@ -287,7 +287,7 @@ class Assignments:
             return late
         return ()
 
-    async def _close(self, partitions: Sequence[int], late: Collection[Lane]) -> None:
+    async def _close(self, partitions: Sequence[Where], late: Collection[Lane]) -> None:
         """Close the lanes of these partitions. `late`: lanes whose records may not all have reached
         the broker.
         """
@@ -322,14 +322,18 @@ class Assignments:
             self._wiring.resume()
 
 
-def _with_generations(partitions: Sequence[int], first: int) -> str:
+def _with_generations(partitions: Sequence[Where], first: int) -> str:
     """A text that names the partitions and their generations. The first partition has the
     generation `first`; each further one has the next generation.
     """
     if not partitions:
         return "none"
     last = first + len(partitions) - 1
-    return f"{partitions} as generation {first}{f' to {last}' if last > first else ''}"
+    return f"{_names(partitions)} as generation {first}{f' to {last}' if last > first else ''}"
+
+
+def _names(partitions: Sequence[Where]) -> str:
+    return f"[{', '.join(map(str, partitions))}]"
 
 
 class OpenLanes:
@@ -341,22 +345,22 @@ class OpenLanes:
         self._wiring = wiring
         self._on_stopped = on_stopped
         self._lanes = wiring.lanes
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[Where, asyncio.Task[None]] = {}
         # The generation of the lane that was opened last: how many lanes have been opened so far.
         self.generation = 0
         # For each partition: the records whose dead letters an operator lets pass.
-        self.passing: defaultdict[int, set[Passing]] = defaultdict(set)
+        self.passing: defaultdict[Where, set[Passing]] = defaultdict(set)
 
     @property
-    def partitions(self) -> list[int]:
+    def partitions(self) -> list[Where]:
         """All partitions that have a publishing task."""
         return list(self._tasks)
 
-    def of(self, partitions: Collection[int]) -> list[int]:
+    def of(self, partitions: Collection[Where]) -> list[Where]:
         """Those of `partitions` that have a publishing task."""
         return [partition for partition in partitions if partition in self._tasks]
 
-    def begin(self, partition: int, start: Commit) -> Lane:
+    def begin(self, partition: Where, start: Commit) -> Lane:
         """Open a lane of a new generation at this position."""
         self.generation += 1
         passing = self.passing[partition]
@@ -367,19 +371,19 @@ class OpenLanes:
 
     def close(self, lane: Lane) -> None:
         """Close the lane and drop its work. A second call changes nothing."""
-        if self._lanes.get(lane.number) is lane:
-            log.info("closed %r", lane, extra=of_place(lane.topic, lane.partition))
+        if self._lanes.get(lane.where) is lane:
+            log.info("closed %r", lane, extra=of_place(lane.where))
             lane.close()
-            del self._lanes[lane.number]
+            del self._lanes[lane.where]
             self._wiring.discard_dead()
             self._wiring.telemetry.partitions.set(len(self._lanes))
 
-    def close_all(self, partitions: Collection[int]) -> None:
+    def close_all(self, partitions: Collection[Where]) -> None:
         for partition in partitions:
             if partition in self._lanes:
                 self.close(self._lanes[partition])
 
-    def start(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, partition: Where, work: Coroutine[Any, Any, None]) -> None:
         """Run the partition's publishing task."""
         try:
             self._tasks[partition] = self.tasks_in.create_task(work)
@@ -389,7 +393,7 @@ class OpenLanes:
             work.close()
             self.close_all([partition])
 
-    def cancel_takeovers(self, partitions: Collection[int]) -> None:
+    def cancel_takeovers(self, partitions: Collection[Where]) -> None:
         """Cancel the takeovers of these partitions. A takeover is the task of a partition that has
         no lane yet.
         """
@@ -397,14 +401,14 @@ class OpenLanes:
             if partition not in self._lanes:
                 self._tasks[partition].cancel()
 
-    async def end(self, partitions: Collection[int]) -> None:
+    async def end(self, partitions: Collection[Where]) -> None:
         """Close the lanes and end their tasks; open transactions are aborted."""
         self.close_all(partitions)
         await _end(self._taken(partitions))
         # The task of a takeover may have opened a lane before the task ended.
         self.close_all(partitions)
 
-    def end_soon(self, partitions: Collection[int]) -> None:
+    def end_soon(self, partitions: Collection[Where]) -> None:
         """Close the lanes now; their tasks end in the background."""
         self.close_all(partitions)
         if taken := self._taken(partitions):
@@ -414,7 +418,7 @@ class OpenLanes:
             except RuntimeError:
                 work.close()  # another task has failed: the group ends all of them
 
-    def _taken(self, partitions: Collection[int]) -> set[asyncio.Task[None]]:
+    def _taken(self, partitions: Collection[Where]) -> set[asyncio.Task[None]]:
         return {self._tasks.pop(partition) for partition in self.of(partitions)}
 
 

@@ -18,6 +18,7 @@ from penstock.lane.lane import Lane
 from penstock.pipeline.assignments import Assignments
 from penstock.pipeline.owed_answers import Backlog, backlog_of
 from penstock.pipeline.wiring import Wiring
+from penstock.ports import Where
 from penstock.process.asyncio_additions import stopped_after
 from penstock.stages.microbatch import Waiting
 
@@ -45,11 +46,11 @@ class Pipeline:
         self.joined = asyncio.Event()  # set once the worker is a member of its group
         self._line_stops = asyncio.Event()
         # The operators' words that were acted on, each with the partition that it is about.
-        self._heard: set[tuple[int, Word]] = set()
+        self._heard: set[tuple[Where, Word]] = set()
         # Those of them that are not marked yet, with the stop that each was about; and those whose
         # stop was answered already, or stood again, at the last look.
-        self._obeyed: dict[tuple[int, Word], LineStop] = {}
-        self._settled: set[tuple[int, Word]] = set()
+        self._obeyed: dict[tuple[Where, Word], LineStop] = {}
+        self._settled: set[tuple[Where, Word]] = set()
 
     def __repr__(self) -> str:
         windows = "; ".join(repr(track.microbatch) for track in self.wiring.tracks.values())
@@ -150,11 +151,11 @@ class Pipeline:
             "resume STREAM: it goes on at this object. To have it answered by its error instead, "
             "say penstock dlq skip STREAM",
             stop,
-            extra={**of_place(lane.topic, lane.partition, stop.offset), **stop.keys},
+            extra={**of_place(lane.where, stop.offset), **stop.keys},
         )
         self.wiring.discard_dead()
         if not lane.alive:
-            self._source.pause(lane.number)
+            self._source.pause(lane.where)
         self._line_stops.set()
 
     async def _mind_lines(self) -> None:
@@ -179,7 +180,7 @@ class Pipeline:
         """
         lanes = [lane for lane in self._lanes.values() if lane.stops]
         try:
-            said = await self._source.words([lane.number for lane in lanes])
+            said = await self._source.words([lane.where for lane in lanes])
         except PenstockError as error:
             log.warning("what is said of stopped lines cannot be read: %s", error)
             return False
@@ -187,10 +188,10 @@ class Pipeline:
         for lane in lanes:
             if not self.assignments.may_begin_again(lane):
                 continue  # the lane's words are acted on when the partition is assigned again
-            if words := self._new_words(lane, decode_words(said.get(lane.number, ""))):
-                keys = of_place(lane.topic, lane.partition)
-                log.info("%s/%d goes on: %s", lane.topic, lane.partition, words, extra=keys)
-                await self.assignments.begin_again(lane.number)
+            if words := self._new_words(lane, decode_words(said.get(lane.where, ""))):
+                keys = of_place(lane.where)
+                log.info("%s goes on: %s", lane.where, words, extra=keys)
+                await self.assignments.begin_again(lane.where)
                 acted = True
         return acted
 
@@ -202,7 +203,7 @@ class Pipeline:
         found: list[str] = []
         for stop in lane.stops:
             for word in words:
-                heard = (lane.number, word)
+                heard = (lane.where, word)
                 if word.is_about(stop) and not word.is_done and heard not in self._heard:
                     self._heard.add(heard)
                     self._obeyed[heard] = stop
@@ -210,7 +211,7 @@ class Pipeline:
                     if word.verb == "skip":
                         last = stop.offset if word.until is None else word.until
                         passing = Passing(stop.stream, stop.offset, last)
-                        self.assignments.let_pass(lane.number, passing)
+                        self.assignments.let_pass(lane.where, passing)
         return found
 
     async def _mark_obeyed(self) -> None:
@@ -220,13 +221,13 @@ class Pipeline:
         worker dies before, its successor hears the word.
         """
         for heard, stop in list(self._obeyed.items()):
-            number, word = heard
-            lane = self._lanes.get(number)
+            where, word = heard
+            lane = self._lanes.get(where)
             if lane is None:
                 continue  # the partition is about to begin again, or another worker has it
             if heard in self._settled:
                 try:
-                    await self._source.mark_obeyed(number, [word])
+                    await self._source.mark_obeyed(where, [word])
                 except PenstockError as error:
                     log.warning("a word about a stopped line cannot be marked: %s", error)
                     continue

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.core.order.stall import Stall
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.lane.lane import Lane
-from penstock.ports import Clock
+from penstock.ports import Clock, Where
 from penstock.telemetry.streams import NOTHING_OWED, Owed
 from penstock.telemetry.worker import Telemetry
 
@@ -58,7 +58,7 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
         for stream, (count, oldest) in found.items():
             other = streams.get(stream, NOTHING_OWED)
             age_s = max(other.age_s, (now_ms - oldest) / 1000)
-            streams[stream] = Owed(count + other.objects, age_s, lane.partition)
+            streams[stream] = Owed(count + other.objects, age_s, lane.where)
     return Backlog(
         streams,
         objects,
@@ -76,7 +76,7 @@ class Watchdog:
     """`limit_s`: after this time without any progress the worker ends."""
 
     def __init__(
-        self, lanes: Mapping[int, Lane], clock: Clock, telemetry: Telemetry, *, limit_s: float
+        self, lanes: Mapping[Where, Lane], clock: Clock, telemetry: Telemetry, *, limit_s: float
     ) -> None:
         self._lanes = lanes
         self._clock = clock
@@ -88,12 +88,12 @@ class Watchdog:
         stall = Stall(self._limit_s, look_s, self._clock.now())
         while True:
             await asyncio.sleep(look_s)
-            snapshots = {partition: lane.snapshot for partition, lane in self._lanes.items()}
+            snapshots = {where: lane.snapshot for where, lane in self._lanes.items()}
             found = stall.look(self._clock.now(), snapshots, self._telemetry.retries)
             if found is not None:
-                lane = self._lanes[found.partition]
+                lane = self._lanes[found.where]
                 raise Fatal(
-                    f"{lane.topic}/{lane.partition} stands still since {found.still_s:.0f} s "
+                    f"{lane.where} stands still since {found.still_s:.0f} s "
                     f"(limits.stall_ms): {found.snapshot.stage} holds offset "
                     f"{found.snapshot.offset}.\n"
                     f"{lane!r}.\n"

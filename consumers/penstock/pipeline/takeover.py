@@ -18,7 +18,7 @@ from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.lane.lane import Lane
 from penstock.pipeline.transaction_pool import TransactionPool
-from penstock.ports import Clock, Commit, Transactions
+from penstock.ports import Clock, Commit, Transactions, Where
 from penstock.stages.publish import Publish
 from penstock.stages.settle import TransactionRetry
 from penstock.telemetry.worker import Telemetry
@@ -40,7 +40,7 @@ class Takeover:
         self,
         transactions: Transactions,
         publish: Publish,
-        begin: Callable[[int, Commit], Lane],
+        begin: Callable[[Where, Commit], Lane],
         end: Callable[[Lane], None],
         clock: Clock,
         telemetry: Telemetry,
@@ -60,7 +60,7 @@ class Takeover:
         self._idle_s = idle_s
         self._patience_s = patience_s
 
-    async def live(self, partition: int, lane: Lane | None = None) -> None:
+    async def live(self, where: Where, lane: Lane | None = None) -> None:
         """Work on the partition until its lane is closed or drains. After a failed transaction the
         partition is taken over again. `lane`: a lane that is open already, at a position that no
         open transaction can still move. If it is None, a lane is opened here.
@@ -68,15 +68,14 @@ class Takeover:
         retry = TransactionRetry(self._patience_s, self._clock, self._jitter)
         while True:
             try:
-                if lane is None and (lane := await self._begun(partition)) is None:
+                if lane is None and (lane := await self._begun(where)) is None:
                     return None
                 began_at = lane.account.committed
                 return await self._work(lane)
             except Transient as error:
                 if lane is not None and lane.account.committed != began_at:
                     retry.went_through()
-                where = self._positions.where(partition)
-                log.warning("%s: %s", where, error, extra=of_place(*where))
+                log.warning("%s: %s", where, error, extra=of_place(where))
                 # In a drain or a rebalance the partition is about to go: its next owner goes on.
                 if lane is not None and (lane.draining or lane.suspended):
                     return None
@@ -85,17 +84,16 @@ class Takeover:
                 self._telemetry.commit_failed()
                 await asyncio.sleep(retry.pause_s(error))
 
-    async def _begun(self, partition: int) -> Lane | None:
+    async def _begun(self, where: Where) -> Lane | None:
         """Open a lane at the committed position. None: the partition is no longer ours."""
         began_s, is_told = self._clock.now(), False
         while True:
             try:
-                start = (await self._positions.rewind([partition])).get(partition)
-                return None if start is None else self._begin(partition, start)
+                start = (await self._positions.rewind([where])).get(where)
+                return None if start is None else self._begin(where, start)
             except Undecided as error:
                 if not is_told:
-                    where = self._positions.where(partition)
-                    log.info("%s waits: %s", where, error, extra=of_place(*where))
+                    log.info("%s waits: %s", where, error, extra=of_place(where))
                 is_told = True
                 # The broker ends a transaction by itself after its timeout. A transaction that is
                 # still open after `patience_s` hangs, and people must end it.
@@ -108,7 +106,7 @@ class Takeover:
                 await asyncio.sleep(UNDECIDED_S)
 
     async def _work(self, lane: Lane) -> None:
-        transact = partial(self.pool.publish, self._positions.where(lane.number))
+        transact = partial(self.pool.publish, lane.where)
         try:
             await self._publish.lane_in_transactions(
                 lane, transact, lambda: self.pool.most_bytes, self._idle_s

@@ -32,7 +32,7 @@ from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.pipeline.owed_answers import Watchdog
 from penstock.pipeline.settings import ModelTerms, Settings
-from penstock.ports import Adapters, Clock, Commit, Model, Objects
+from penstock.ports import Adapters, Clock, Commit, Model, Objects, Where
 from penstock.process.asyncio_additions import in_thread
 from penstock.stages.consume import Consume
 from penstock.stages.download import Download
@@ -93,7 +93,7 @@ class Wiring:
         self.settings, self.adapters = settings, adapters
         self.telemetry, self.jitter = telemetry, jitter
         self.decoders = decoders
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[Where, Lane] = {}
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
         self._neighbour: Neighbour = "quiet"
@@ -158,7 +158,7 @@ class Wiring:
 
     def lane(
         self,
-        partition: int,
+        where: Where,
         generation: int,
         start: Commit,
         on_stopped: Callable[[Lane, LineStop], None],
@@ -166,11 +166,10 @@ class Wiring:
     ) -> Lane:
         lane = self.settings.lane
         return Lane(
-            partition,
-            self.adapters.source.where(partition),
+            where,
             generation,
             start,
-            topic_id=self.adapters.source.topic_id(partition),
+            topic_id=self.adapters.source.topic_id(where),
             budget=self.budget,
             decode=self.intake.tickets,
             offers=self._offers,

@@ -1,7 +1,8 @@
 """The input topics, which are read as a member of a consumer group, and the positions of that
 group.
 
-Rule: each partition has a number here, and `where` tells the topic and partition of a number.
+Rule: topic and partition together are the key of a partition, because a group may read several
+topics.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,14 +32,14 @@ class Rebalance(Protocol):
     worker ends.
     """
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         """A rebalance begins, so the work on these partitions pauses. After this returns, nothing
         of them is published or committed until they are assigned again. Partitions that are not
         assigned again are revoked.
         """
         ...
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         """These partitions belong to this member from now on. `starts`: the position at which each
         of them begins; `UNDECIDED` comes only with exactly-once delivery. No record of this
         assignment was given out before this call.
@@ -49,7 +50,7 @@ class Rebalance(Protocol):
         """
         ...
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         """Give these partitions up. After this returns, nothing of them is published or committed
         any more.
         """
@@ -57,17 +58,13 @@ class Rebalance(Protocol):
 
 
 class Polled(Protocol):
-    """Topics that are read as one member of a consumer group. Only one task may use them.
-
-    Each partition has a number here. If there is one topic, it is the partition's own number; if
-    there are several topics, it is any number. `where` tells the topic and partition of a number.
-    """
+    """Topics that are read as one member of a consumer group. Only one task may use them."""
 
     async def start(self, rebalance: Rebalance) -> None:
         """Join the group. Raises `Unreachable`, or `Fatal` if waiting cannot help."""
         ...
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         """The next records of these partitions. The records of each partition are in the order of
         their offsets. The list is empty if no record came within about `wait_ms`.
 
@@ -76,7 +73,7 @@ class Polled(Protocol):
         """
         ...
 
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         """For each partition: the offset from which it is read next. All records before that offset
         were given out. After the last record there may be offsets without a record, such as the end
         of a transaction; these are passed over, too.
@@ -89,7 +86,7 @@ class Polled(Protocol):
 
 
 class Followed(Polled, Protocol):
-    def known_ends(self) -> Mapping[int, int]:
+    def known_ends(self) -> Mapping[Where, int]:
         """For each partition: the offset after its last record, as the latest read told it."""
         ...
 
@@ -97,17 +94,17 @@ class Followed(Polled, Protocol):
 class Source(Polled, Protocol):
     """The input topics. Only one task may use them, but another one may call `commit`."""
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         """Commit these positions, in one request. A partition that no longer belongs to this member
         is left out without an error. Raises `Transient`.
         """
         ...
 
-    def pause(self, partition: int) -> None:
+    def pause(self, partition: Where) -> None:
         """Fetch no more records of this partition until it is rewound or assigned again."""
         ...
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         """Read the committed positions of these partitions again, and go on reading from there.
         Returns the positions; a partition that no longer belongs to this member is left out. Raises
         `Transient`; with exactly-once delivery also `Undecided`, if an open transaction may still
@@ -115,24 +112,20 @@ class Source(Polled, Protocol):
         """
         ...
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         """For each of these partitions: what operators have said about stops of the partition or of
         its streams, as text for `core.order.line_stop.decode_words`. Raises `Transient`, or `Fatal`
         if reading these texts is not allowed.
         """
         ...
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+    async def mark_obeyed(self, partition: Where, words: Collection[Word]) -> None:
         """Mark these words about the partition, so that no worker obeys them again. Raises
         `Transient`, or `Fatal` if writing them is not allowed.
         """
         ...
 
-    def where(self, partition: int) -> Where:
-        """Topic and partition of a number. A number never changes its meaning."""
-        ...
-
-    def topic_id(self, partition: int) -> str | None:
+    def topic_id(self, partition: Where) -> str | None:
         """The id of the partition's topic, as Kafka's own tools write it. A topic that is deleted
         and created again has another id. None: the broker does not tell it.
         """
@@ -142,7 +135,7 @@ class Source(Polled, Protocol):
         """How many partitions the topics had when the source last asked: topics may grow."""
         ...
 
-    async def end_offsets(self) -> Mapping[int, int]:
+    async def end_offsets(self) -> Mapping[Where, int]:
         """For each assigned partition: the offset that the next written record will have."""
         ...
 
@@ -160,8 +153,7 @@ class Neighbours(Protocol):
 
     def join(self, region: str) -> Source:
         """Make a new member of the region's group; the caller must start it. The worker's own
-        source commits the positions of both members. It knows the new member's partitions by the
-        numbers that the new member gives them.
+        source commits the positions of both members.
         """
         ...
 

@@ -21,7 +21,7 @@ from penstock.adapters.kafka.announcer_and_keyed_writer import KeyedWriter
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.order.time_order import Merge
 from penstock.errors import Transient
-from penstock.ports import Commit, Followed, Record
+from penstock.ports import Commit, Followed, Record, Where
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
 from penstock.scenes.core.decision_time import Backlog
@@ -43,7 +43,7 @@ class Engine:
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
         self._writer = KeyedWriter(cfg.kafka, self._clock)
-        self._backlog: Backlog[tuple[str, int]] = Backlog()
+        self._backlog: Backlog[Where] = Backlog()
         parts = parts_of(cfg, self._writer, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts
         group = cfg.scenes.group
@@ -51,7 +51,7 @@ class Engine:
         self._by_site = _source(cfg.kafka, self._names.by_site, f"{group}-sites")
         self._loops = (
             TopicLoop(self._input, self._rekey, _nothing, _nothing),
-            TopicLoop(self._by_site, self._decide, self.ledger.take_over, self._give_up),
+            TopicLoop(self._by_site, self._decide, self._take_over, self._give_up),
         )
 
     async def run(self) -> None:
@@ -81,19 +81,18 @@ class Engine:
 
     async def _rekey(self, records: Sequence[Record]) -> Awaitable[object]:
         """Copy records to the topic on which each site has one partition."""
-        topic = self._names.input
         outs: list[Out] = []
         for each in records:
-            where = f"{topic}/{each.partition}/{each.offset}"
-            outs += self._rekeying.out(each.value, where, each.timestamp_ms)
+            name = f"{each.where}/{each.offset}"
+            outs += self._rekeying.out(each.value, name, each.timestamp_ms)
         sent = await self._writer(outs)
-        self._note(topic, records)
+        self._note(records)
         return sent
 
     async def _decide(self, records: Sequence[Record]) -> Awaitable[object]:
         await self.ledger.handle(
             Keyed(
-                each.partition,
+                each.where.partition,
                 (each.key or b"").decode(),
                 each.value or b"",
                 each.timestamp_ms,
@@ -101,30 +100,27 @@ class Engine:
             )
             for each in records
         )
-        self._note(self._names.by_site, records)
+        self._note(records)
         return asyncio.sleep(0)
 
-    async def _give_up(self, _: Collection[int]) -> None:
+    async def _take_over(self, partitions: Collection[Where]) -> None:
+        await self.ledger.take_over([where.partition for where in partitions])
+
+    async def _give_up(self, _: Collection[Where]) -> None:
         self._backlog.forget()
         await self.ledger.give_up()
 
-    def _note(self, topic: str, records: Sequence[Record]) -> None:
+    def _note(self, records: Sequence[Record]) -> None:
         now = self._clock.wall_ms()
-        last = {record.partition: record for record in records}
-        for record in last.values():
-            self._backlog.handled(
-                (topic, record.partition), record.offset, record.timestamp_ms, now
-            )
+        last = {record.where: record for record in records}
+        for where, record in last.items():
+            self._backlog.handled(where, record.offset, record.timestamp_ms, now)
 
     def _is_behind(self) -> bool:
         return self._backlog.is_behind(self._ends(), self._clock.wall_ms())
 
-    def _ends(self) -> Mapping[tuple[str, int], int]:
-        ours = self._names
-        ends = {(ours.input, each): end for each, end in self._input.known_ends().items()}
-        for each, end in self._by_site.known_ends().items():
-            ends[ours.by_site, each] = end
-        return ends
+    def _ends(self) -> Mapping[Where, int]:
+        return {**self._input.known_ends(), **self._by_site.known_ends()}
 
 
 def _source(
@@ -134,7 +130,7 @@ def _source(
     return KafkaSource(ours, drain_ms=DRAIN_MS, isolation=isolation)
 
 
-async def _nothing(_: Collection[int]) -> None:
+async def _nothing(_: Collection[Where]) -> None:
     """Serves as `taken` or `given` of a loop that has nothing to do when partitions come or go."""
 
 
@@ -151,13 +147,13 @@ UNDER_WAY = 8
 PATIENCE_S = 1.0
 
 Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
-Change = Callable[[Collection[int]], Awaitable[None]]
+Change = Callable[[Collection[Where]], Awaitable[None]]
 
 
 class Source(Followed, Protocol):
     """The methods of the Kafka source that a loop needs."""
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None: ...
+    async def commit(self, commits: Mapping[Where, Commit]) -> None: ...
 
 
 class TopicLoop:
@@ -172,24 +168,24 @@ class TopicLoop:
         self._work = work
         self._taken = taken
         self._given = given
-        self._ours: frozenset[int] = frozenset()
+        self._ours: frozenset[Where] = frozenset()
         self._life = 0
         self._busy = asyncio.Lock()
-        self._under_way: asyncio.Queue[tuple[Mapping[int, Commit], Awaitable[object]]]
+        self._under_way: asyncio.Queue[tuple[Mapping[Where, Commit], Awaitable[object]]]
         self._under_way = asyncio.Queue(UNDER_WAY)
-        self._safe: dict[int, Commit] = {}
+        self._safe: dict[Where, Commit] = {}
         self._merge = Merge(PATIENCE_S)
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         self._ours = frozenset(starts)  # records may come before `taken` returns
         await self._taken(starts)
         return {}
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         if self._ours.intersection(partitions):
             await self.suspended(partitions)
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         """A rebalance begins: finish the batches in progress, which are short, and give up all
         partitions.
         """
@@ -213,7 +209,7 @@ class TopicLoop:
                 # assignment ends while we wait for `_busy`, the records are dropped, and the next
                 # assignment reads them again.
                 life = self._life
-                ours = [record for record in read if record.partition in self._ours]
+                ours = [record for record in read if record.where in self._ours]
                 async with self._busy:
                     if life == self._life:
                         await self._pass_on(ours)
@@ -228,7 +224,7 @@ class TopicLoop:
         records = self._merge.take(self._source.reached(), self._source.known_ends(), now_s)
         if not records:
             return
-        ends = {record.partition: Commit(record.offset + 1) for record in records}
+        ends = {record.where: Commit(record.offset + 1) for record in records}
         await self._under_way.put((ends, await self._work(records)))
 
     async def _settle(self) -> None:

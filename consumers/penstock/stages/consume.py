@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from penstock.core.window.pace import Gather
 from penstock.lane.lane import Lane
-from penstock.ports import Clock, Source
+from penstock.ports import Clock, Source, Where
 
 # A partition that gets room during a poll of the other partitions waits for the end of that poll,
 # which takes at most this long.
@@ -20,7 +20,7 @@ POLL_WAIT_MS = 50
 class Consume:
     """Polls the source, in one task. `stop` ends the task between two polls."""
 
-    def __init__(self, source: Source, lanes: Mapping[int, Lane], clock: Clock) -> None:
+    def __init__(self, source: Source, lanes: Mapping[Where, Lane], clock: Clock) -> None:
         self._source = source
         self._lanes = lanes
         self._clock = clock
@@ -34,10 +34,10 @@ class Consume:
         while not self._stopping:
             # Each poll names the partitions that have room. Pausing the other partitions in the
             # client instead would drop the records that the client has already fetched from them.
-            wanted = [lane.number for lane in self._lanes.values() if lane.wants_records]
+            wanted = [lane.where for lane in self._lanes.values() if lane.wants_records]
             records = await self._source.poll(wanted, POLL_WAIT_MS)
             for record in records:
-                lane = self._lanes.get(record.partition)
+                lane = self._lanes.get(record.where)
                 # A rebalance may have taken the partition during the poll.
                 if lane is not None:
                     lane.receive(record)

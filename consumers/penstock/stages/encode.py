@@ -209,7 +209,9 @@ class Encode:
                 self._rejected(release.ticket, failed)
         found = [out for out in outgoing.values() if out.values]
         if letters:
-            found.append(self._reject.outgoing(leaving[0].release.ticket.owner.partition, letters))
+            found.append(
+                self._reject.outgoing(leaving[0].release.ticket.owner.where.partition, letters)
+            )
         return found
 
     def _instead(
@@ -237,14 +239,14 @@ class Encode:
         if self._dedupe is not None:
             self._dedupe.rejected(ticket)
         self._rejected(ticket, failed)
-        then.append(self._reject.outgoing(ticket.owner.partition, letters))
+        then.append(self._reject.outgoing(ticket.owner.where.partition, letters))
         return [found.value]
 
     def _rejected(self, ticket: Ticket, failed: Failed) -> None:
         code, message, rows = failed.why.code, failed.why.message, failed.rows
         self._telemetry.rejected(code, rows)
         self._telemetry.streams.rejected(
-            ticket.stream, ticket.owner.partition, code, message, rows, self._clock.now()
+            ticket.stream, ticket.owner.where, code, message, rows, self._clock.now()
         )
 
     def _fits(self, key: bytes | None, value_bytes: int) -> bool:
@@ -256,8 +258,7 @@ class Encode:
 
     def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
         return LineStop(
-            topic=ticket.owner.topic,
-            partition=ticket.owner.partition,
+            *ticket.owner.where,
             stream=ticket.stream,
             offset=ticket.record.offset,
             object_index=ticket.object_index,

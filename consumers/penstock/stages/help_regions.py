@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from penstock.core.health.other_groups import HelpTerms, RegionHelp, RegionState
 from penstock.errors import PenstockError, Transient, first_cause
 from penstock.lane.lane import Lane
-from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source
+from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source, Where
 from penstock.stages.consume import Consume
 from penstock.telemetry.replicas_and_regions import RegionTelemetry
 
@@ -37,7 +37,7 @@ class HelpRegions:
         self,
         neighbours: Neighbours,
         terms: Mapping[str, HelpTerms],
-        lanes: Mapping[int, Lane],
+        lanes: Mapping[Where, Lane],
         clock: Clock,
         telemetry: RegionTelemetry,
     ) -> None:
@@ -151,18 +151,18 @@ class _Ours:
 
     def __init__(self, rebalance: Rebalance) -> None:
         self._rebalance = rebalance
-        self.partitions: set[int] = set()
+        self.partitions: set[Where] = set()
         self.is_leaving = False
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         await self._rebalance.suspended(partitions)
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         if self.is_leaving:
             return {}
         self.partitions |= starts.keys()
         return await self._rebalance.assigned(starts)
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         await self._rebalance.revoked(partitions)
         self.partitions -= set(partitions)

@@ -94,7 +94,7 @@ class Intake:
         return tickets
 
     def _guarded(self, lane: Owner, record: Record) -> list[Ticket]:
-        works_on(partial(of_place, lane.topic, lane.partition, record.offset))
+        works_on(partial(of_place, lane.where, record.offset))
         # If an unforeseen exception comes, the record gets a second try. If that fails as well,
         # only this record is answered by an error.
         for tries in (1, 2):
@@ -127,7 +127,7 @@ class Intake:
         # A notification that does not tell of a new object gets no answer.
         if isinstance(message, Ignored):
             return []
-        streams = streams_of(message, self._naming, record.key, lane.partition)
+        streams = streams_of(message, self._naming, record.key, lane.where.partition)
         if isinstance(message, Inline):
             return self._routed(lane, record, 0, streams[0], None, message)
         named = zip(message.items, streams, strict=True)
@@ -165,7 +165,7 @@ class Intake:
             )
             ticket.close(Rejection("bad_reference", said, "consume"))
         elif reference is not None:
-            self._place(ticket, reference, self._near.get(lane.topic, self._places))
+            self._place(ticket, reference, self._near.get(lane.where.topic, self._places))
         if not self._knows_model(ticket) or not self.routes.is_needed:
             return [self._of_default(ticket)]
         models = self._models_of(ticket)
@@ -240,7 +240,7 @@ class Intake:
         """A closed ticket for a message that could not be decoded, so that its objects are not
         known.
         """
-        ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
+        ticket = Ticket(lane, record, 0, fallback(record.key, lane.where.partition), None)
         ticket.close(why)
         return self._of_default(ticket)
 

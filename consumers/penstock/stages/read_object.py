@@ -338,10 +338,9 @@ class Attempt:
         ticket.fetched_s = reader.clock.now()
         if not ticket.resumes(from_first_row=reader.from_first_row):
             log.warning(
-                "%s/%d, offset %d: the object is not the version that the cursor was made "
+                "%s, offset %d: the object is not the version that the cursor was made "
                 "for, or its rows are read by other settings; its rows are repeated",
-                ticket.owner.topic,
-                ticket.owner.partition,
+                ticket.owner.where,
                 ticket.record.offset,
                 extra=of_ticket(ticket),
             )

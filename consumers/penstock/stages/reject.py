@@ -167,8 +167,7 @@ class Reject:
             "attempts": why.attempts,
             "stream": ticket.stream,
             "source": Source(
-                ticket.owner.topic,
-                ticket.owner.partition,
+                *ticket.owner.where,
                 ticket.record.offset,
                 ticket.owner.topic_id,
             ),
@@ -199,14 +198,13 @@ class Reject:
 
 
 def _recent(at_ms: int, ticket: Ticket, failed: Failed) -> RecentLetter:
-    why, where = failed.why, ticket.owner
+    why = failed.why
     return RecentLetter(
         at_ms,
         encodable(ticket.stream),
         why.code,
         printable(why.message[:_SHOWN_MESSAGE]),
-        where.topic,
-        where.partition,
+        *ticket.owner.where,
         ticket.record.offset,
         ticket.object_index,
         failed.row,
@@ -219,8 +217,8 @@ def _keys(ticket: Ticket, failed: Failed) -> Keys:
 
 
 def _in_words(ticket: Ticket, failed: Failed) -> str:
-    where, reference = ticket.owner, ticket.reference
-    place = f"{where.topic}/{where.partition}, offset {ticket.record.offset}"
+    reference = ticket.reference
+    place = f"{ticket.owner.where}, offset {ticket.record.offset}"
     place += f", object {ticket.object_index}"
     if reference is not None:
         place += f" ({_plain(f'{reference.bucket}/{reference.key}'[:_SHOWN])})"

@@ -63,9 +63,7 @@ Ask = Callable[[Iterable[Where], float], Awaitable[Mapping[Where, int]]]
 class RekeyedSource(Followed, Protocol):
     """What the rekeyer needs of a source: `known_ends`, and some methods of `ports.Source`."""
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
-
-    def where(self, partition: int) -> Where: ...
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +108,24 @@ class Rekeyer:
         self._merge = Merge(terms.wait_s)
         self._latest = Latest()
         self._retry = TransactionRetry(terms.patience_s, clock, jitter)
-        self._ours: frozenset[int] = frozenset()
+        self._ours: frozenset[Where] = frozenset()
         self._life = 0
         self._publishing = asyncio.Lock()
         self._ask_again_s = 0.0
         telemetry.backlog = self._backlog
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         self._ours |= starts.keys()
         self._life += 1
         return {}
 
-    async def suspended(self, partitions: Collection[int]) -> None:
+    async def suspended(self, partitions: Collection[Where]) -> None:
         """Drop the work, as `revoked` does: little work is lost, because it begins again at the
         committed position.
         """
         await self.revoked(partitions)
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         self._ours -= set(partitions)
         self._life += 1
         # The lock is free once the transaction in progress has ended.
@@ -192,7 +190,7 @@ class Rekeyer:
         self._retry.went_through()
         self._count(passed)
 
-    async def _catch_up(self, ends: Mapping[int, int]) -> None:
+    async def _catch_up(self, ends: Mapping[Where, int]) -> None:
         """Read up to these ends, as far as that takes no longer than `CATCH_UP_S`."""
         until_s = self._clock.now() + CATCH_UP_S
         while (left_s := until_s - self._clock.now()) > 0:
@@ -202,18 +200,16 @@ class Rekeyer:
                 return
             self._merge.add(await self._source.poll(room, int(left_s * 1000)))
 
-    async def _ends(self) -> Mapping[int, int]:
+    async def _ends(self) -> Mapping[Where, int]:
         now_s = self._clock.now()
         if now_s >= self._ask_again_s:
-            numbers = {self._source.where(number): number for number in self._ours}
             try:
-                found = await self._ask(numbers, self._terms.wait_s)
-                return {numbers[where]: end for where, end in found.items()}
+                return await self._ask(self._ours, self._terms.wait_s)
             except Transient as error:
                 log.warning("records may be passed on out of order: %s", error)
                 self._ask_again_s = self._clock.now() + UNANSWERED_S
         known = self._source.known_ends()
-        return {number: known.get(number, UNKNOWN) for number in self._ours}
+        return {where: known.get(where, UNKNOWN) for where in self._ours}
 
     def _positions(self, records: Sequence[Record]) -> dict[Where, Commit]:
         """For each partition of these records, the next position to read: the offset after the
@@ -221,18 +217,16 @@ class Rekeyer:
         also skips the offsets without a record that follow.
         """
         reached = self._source.reached()
-        last = {record.partition: record.offset + 1 for record in records}
+        last = {record.where: record.offset + 1 for record in records}
         return {
-            self._source.where(number): Commit(
-                reached.get(number, after) if self._merge.is_empty(number) else after
-            )
-            for number, after in last.items()
+            where: Commit(reached.get(where, after) if self._merge.is_empty(where) else after)
+            for where, after in last.items()
         }
 
     def _keyed(self, record: Record) -> list[Keyed]:
-        where = self._source.where(record.partition)
+        where = record.where
         message = record.key, record.value, record.headers, where.partition
-        works_on(partial(of_place, *where, record.offset))
+        works_on(partial(of_place, where, record.offset))
         try:
             with self._guard:
                 return keyed(*message, self._naming, self._terms.record_bytes - SOURCE_BYTES)
@@ -258,8 +252,7 @@ class Rekeyer:
     def _write(self, out: Outgoing, one: Keyed, record: Record) -> None:
         assert out.headers is not None
         assert out.times_ms is not None
-        where = self._source.where(record.partition)
-        source = f"{where.topic}/{where.partition}/{record.offset}"
+        source = f"{record.where}/{record.offset}"
         ours = SOURCE, source.encode()
         # A record without a value would delete the stream's records from a compacted topic.
         written = Keyed(one.key, one.value or b"", [*one.headers, ours])
@@ -268,7 +261,7 @@ class Rekeyer:
                 "%s has %d bytes, more than %s takes: it is passed on cut, so it will be answered "
                 "by an error. Raise max.message.bytes of %s above that of the input topic",
                 *(source, nbytes, out.topic, out.topic),
-                extra=of_place(*where, record.offset),
+                extra=of_place(record.where, record.offset),
             )
             self._telemetry.count("cut")
             written = written._replace(value=(one.value or b"")[:CUT_BYTES])
@@ -302,5 +295,5 @@ class Rekeyer:
         reached = self._source.reached()
         ends = self._source.known_ends()
         return len(self._merge) + sum(
-            max(0, end - reached.get(number, end)) for number, end in ends.items()
+            max(0, end - reached.get(where, end)) for where, end in ends.items()
         )

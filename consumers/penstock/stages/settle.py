@@ -17,7 +17,7 @@ from penstock.core.health.retry_and_failover import Backoff
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient
 from penstock.failures.outage import Outage
 from penstock.lane.lane import Lane
-from penstock.ports import Clock, Source
+from penstock.ports import Clock, Source, Where
 from penstock.telemetry.worker import Telemetry
 
 # A stop repeats its last commit until this time is over. A stop has 10 s in all: one more commit
@@ -33,7 +33,7 @@ class Settle:
     def __init__(
         self,
         source: Source,
-        lanes: Mapping[int, Lane],
+        lanes: Mapping[Where, Lane],
         telemetry: Telemetry,
         outage: Outage,
         clock: Clock,
@@ -87,7 +87,7 @@ class Settle:
         due = {lane: position for lane in lanes if (position := lane.due) is not None}
         if not due:
             return
-        await self._source.commit({lane.number: position for lane, position in due.items()})
+        await self._source.commit({lane.where: position for lane, position in due.items()})
         self._outage.answered()
         for lane, position in due.items():
             lane.account.committed = position

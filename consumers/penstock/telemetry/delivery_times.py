@@ -50,7 +50,7 @@ class DeliveryTimes:
                 self._telemetry.ways.add(ticket.name, ticket.model, way)
             its_rows = release.rows
             rows += its_rows
-            streams.delivered(ticket.stream, ticket.owner.partition, its_rows, latency_s, now_s)
+            streams.delivered(ticket.stream, ticket.owner.where, its_rows, latency_s, now_s)
         self._telemetry.rows_delivered(rows)
         # No object ended with these releases.
         if not spent:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Set
 from heapq import nlargest
 from typing import Any, Final, NamedTuple
 
+from penstock.core.rows.origin import Where
 from penstock.telemetry.recent import (
     MINUTE,
     WINDOW_S,
@@ -39,7 +40,7 @@ class Owed(NamedTuple):
 
     objects: int
     age_s: float
-    partition: int
+    where: Where | None
 
 
 # A stream came regularly if its records tell of this many moments, over at least this time, and
@@ -63,7 +64,7 @@ PAUSE_WINDOWS: Final = 30
 # At most this many silent streams are named.
 SILENT_NAMED: Final = 3
 
-NOTHING_OWED: Final = Owed(0, 0.0, -1)
+NOTHING_OWED: Final = Owed(0, 0.0, None)
 
 
 class StreamFigures(Recent):
@@ -84,16 +85,16 @@ class StreamFigures(Recent):
         "last_code",
         "last_message",
         "moments",
-        "partition",
         "pause_s",
         "rejected",
         "rejected_window",
+        "where",
         "written_s",
     )
 
-    def __init__(self, now_s: float, partition: int = -1) -> None:
+    def __init__(self, now_s: float, where: Where | None = None) -> None:
         super().__init__(now_s)
-        self.partition = partition
+        self.where = where
         self.rejected = 0
         self.rejected_window = -MINUTE
         self.last_code: str | None = None
@@ -196,7 +197,7 @@ class Streams:
         self._rejected = 0
 
     def delivered(
-        self, stream: str, partition: int, rows: int, latency_s: float | None, now_s: float
+        self, stream: str, where: Where, rows: int, latency_s: float | None, now_s: float
     ) -> None:
         """Note that rows of an object were written to the output topic. `latency_s`: the object's
         latency if its last row is among these rows; else None.
@@ -206,7 +207,7 @@ class Streams:
         found = self._streams.get(stream)
         if found is None or found.window != self._window:
             found = self._begun(stream, found, now_s)
-        found.partition = partition
+        found.where = where
         found.rows += rows
         self.whole.rows += rows
         if latency_s is None:
@@ -219,11 +220,11 @@ class Streams:
         self._buckets.append(bucket)
 
     def rejected(
-        self, stream: str, partition: int, code: str, message: str, rows: int, now_s: float
+        self, stream: str, where: Where, code: str, message: str, rows: int, now_s: float
     ) -> None:
         self.turn(now_s)
         found = self._streams.get(stream) or self._begun(stream, None, now_s)
-        found.partition = partition
+        found.where = where
         found.rejected += rows
         found.rejected_window = self._window
         found.last_code, found.last_message = code, message
@@ -283,7 +284,7 @@ class Streams:
         owed: Mapping[str, Owed],
         stopped: Set[str],
         now_s: float,
-        read: Set[int] = frozenset(),
+        read: Set[Where] = frozenset(),
     ) -> Told:
         """What the pages show. `owed`: for each stream, its objects that are not answered yet;
         `stopped`: the streams that stand still at a dead letter; `read`: the partitions that were
@@ -296,7 +297,7 @@ class Streams:
         streams = [
             {
                 **_figures(one), **_rejections(one.figures), **_heard(one, now_s),
-                "partition": one.figures.partition, "stopped": one.name in stopped,
+                "partition": _partition(one.figures.where), "stopped": one.name in stopped,
                 "is_silent": one.name in silent, "spark": one.figures.p99s_ms(now_s),
             }
             for one in shown
@@ -318,7 +319,7 @@ class Streams:
         return Told(streams, known, others, silence)
 
     def _silent(
-        self, owed: Mapping[str, Owed], read: Set[int], now_s: float
+        self, owed: Mapping[str, Owed], read: Set[Where], now_s: float
     ) -> tuple[dict[str, tuple[float, float]], int]:
         """Returns the silent streams, each with the time since it was heard and the usual time
         between its records; and how many streams came regularly.
@@ -326,7 +327,7 @@ class Streams:
         silent: dict[str, tuple[float, float]] = {}
         regular = 0
         for name, found in self._streams.items():
-            if (every_s := found.every_s) is not None and found.partition in read:
+            if (every_s := found.every_s) is not None and found.where in read:
                 regular += 1
                 if found.is_silent(now_s) and name not in owed:
                     silent[name] = round(now_s - found.heard_s, 1), round(every_s, 3)
@@ -355,7 +356,7 @@ class Streams:
         return [name for *_, name in nlargest(SHOWN, ranks)]
 
     def _shown(self, name: str, owed: Owed, now_s: float) -> "_Shown":
-        found = self._streams.get(name) or StreamFigures(now_s, owed.partition)
+        found = self._streams.get(name) or StreamFigures(now_s, owed.where)
         return _Shown(name, found, found.minute(now_s), found.rates(now_s), owed)
 
     def _others(
@@ -368,8 +369,8 @@ class Streams:
             add(counts, one.minute, sign=-1)
             objects, rows = objects - one.rates[0], rows - one.rates[1]
         ages_s = (one.age_s for one in owed)
-        together = Owed(sum(one.objects for one in owed), max(ages_s, default=0.0), -1)
-        rest = StreamFigures(now_s, -1)
+        together = Owed(sum(one.objects for one in owed), max(ages_s, default=0.0), None)
+        rest = StreamFigures(now_s)
         rest.rejected = self._rejected - sum(one.figures.rejected for one in shown)
         rates = (max(0.0, objects), max(0.0, rows))
         return {
@@ -378,6 +379,10 @@ class Streams:
             "partition": None,
             "stopped": bool(stopped),
         }
+
+
+def _partition(where: Where | None) -> int | None:
+    return None if where is None else where.partition
 
 
 class _Shown(NamedTuple):

@@ -53,7 +53,7 @@ def object_spans(
     if trace.code is not None:
         attributes["error.type"], error = trace.code, trace.message[:MOST_MESSAGE_CHARS]
     whole = SpanIdentity(trace.trace_id, trace.span_id)
-    topic = ticket.owner.topic
+    topic = ticket.owner.where.topic
     spans = [
         Span(
             f"process {topic}",
@@ -120,7 +120,7 @@ def batch_span(
 
 def _attributes(release: Release, trace: Trace, names: Names) -> dict[str, Any]:
     ticket = release.ticket
-    topic, partition, offset = ticket.owner.topic, ticket.owner.partition, ticket.record.offset
+    (topic, partition), offset = ticket.owner.where, ticket.record.offset
     found: dict[str, Any] = {
         "messaging.system": "kafka",
         "messaging.operation.type": "process",

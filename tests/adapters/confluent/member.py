@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
 
 from penstock import config
 from penstock.adapters.confluent import consumer_thread, source
 from penstock.adapters.confluent.source import ConfluentSource
-from penstock.ports import Commit, Record
+from penstock.ports import Commit, Record, Where
 from tests.adapters.confluent.doubles import Consumer
+from tests.support.partitions import by_number
 
 
 class Group:
@@ -23,7 +23,7 @@ class Group:
 
     def __init__(self) -> None:
         self.ids: dict[str, bytes] = {}
-        self.at: dict[int, Commit] = {}
+        self.at: dict[Where, Commit] = {}
         self.looks = 0
 
     async def start(self) -> None: ...
@@ -37,12 +37,10 @@ class Group:
     async def partitions(self, topics: Collection[str]) -> int:
         return 4
 
-    async def committed(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None]:
-        return {where: self.at.get(where.partition) for where in partitions}
+    async def committed(self, partitions: Collection[Where]) -> Mapping[Where, Commit | None]:
+        return {where: self.at.get(where) for where in partitions}
 
-    async def topic_ids(self, partitions: Iterable[TopicPartition]) -> Mapping[str, bytes]:
+    async def topic_ids(self, partitions: Iterable[Where]) -> Mapping[str, bytes]:
         return self.ids
 
     async def look_for_abandoned(self) -> None:
@@ -56,19 +54,19 @@ class Lanes:
 
     def __init__(self) -> None:
         self.said: list[tuple[str, set[int]]] = []
-        self.kept: dict[int, int] = {}
+        self.kept: dict[Where, int] = {}
         self.may_suspend = asyncio.Event()
         self.may_suspend.set()
 
-    async def suspended(self, partitions: Collection[int]) -> None:
-        self.said.append(("suspended", set(partitions)))
+    async def suspended(self, partitions: Collection[Where]) -> None:
+        self.said.append(("suspended", {one.partition for one in partitions}))
         await self.may_suspend.wait()
 
-    async def revoked(self, partitions: Collection[int]) -> None:
-        self.said.append(("revoked", set(partitions)))
+    async def revoked(self, partitions: Collection[Where]) -> None:
+        self.said.append(("revoked", {one.partition for one in partitions}))
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
-        self.said.append(("assigned", set(starts)))
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
+        self.said.append(("assigned", {one.partition for one in starts}))
         return {one: at for one, at in self.kept.items() if one in starts}
 
 
@@ -79,7 +77,7 @@ class Member:
         monkeypatch.setattr(source, "GroupPositions", lambda *_, **__: self.group)
         self.source = ConfluentSource(settings, drain_ms=1_000)
 
-    async def polls(self, is_done: Callable[[], object], *wanted: int) -> list[Record]:
+    async def polls(self, is_done: Callable[[], object], *wanted: Where) -> list[Record]:
         """Poll until it is so, at least once. Returns what was read."""
         found: list[Record] = []
         async with asyncio.timeout(10.0):
@@ -87,6 +85,10 @@ class Member:
                 found += await self.source.poll(wanted, 5)
                 if is_done():
                     return found
+
+    @property
+    def reached(self) -> dict[int, int]:
+        return by_number(self.source.reached())
 
     async def is_assigned(self, *numbers: int) -> None:
         self.consumer.calls_back("on_assign", *numbers)

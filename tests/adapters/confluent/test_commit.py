@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock import config
 from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.member_options import check_release, member_options
-from penstock.adapters.confluent.reads import AssignedPartitions, PartitionNames
+from penstock.adapters.confluent.reads import AssignedPartitions
 from penstock.adapters.confluent.source import BrokerCalls
-from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.adapters.kafka.positions import GroupPositions
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
+from tests.support.partitions import P0, P1, P2
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Handled(Handle):
         return answer
 
 
-def ours_of(*partitions: int) -> AssignedPartitions:
+def ours_of(*partitions: Where) -> AssignedPartitions:
     ours = AssignedPartitions()
     ours.begin(partitions)
     return ours
@@ -63,9 +63,7 @@ async def questions(consumer: Consumer, ours: AssignedPartitions) -> AsyncIterat
     kafka = config.Kafka()
     group = GroupPositions(kafka)
     try:
-        yield BrokerCalls(
-            Handled(consumer), ours, group, PartitionNames(Numbers(kafka.inputs)), kafka.group, 60.0
-        )
+        yield BrokerCalls(Handled(consumer), ours, group, kafka.group, 60.0)
     finally:
         await group.stop()
 
@@ -81,8 +79,8 @@ async def test_a_stale_epoch_is_tried_again_and_a_fenced_one_is_not(
     codes: list[int], commits: int
 ) -> None:
     consumer = Consumer(*codes)
-    async with questions(consumer, ours_of(0)) as asked:
-        await asked.commit({0: Commit(1)})
+    async with questions(consumer, ours_of(P0)) as asked:
+        await asked.commit({P0: Commit(1)})
     assert len(consumer.tried) == commits
 
 
@@ -90,23 +88,23 @@ async def test_a_stale_epoch_is_tried_again_and_a_fenced_one_is_not(
 async def test_under_a_new_epoch_nothing_of_a_partition_that_was_revoked_is_committed(
     comes_back: bool,
 ) -> None:
-    consumer, ours = Consumer(KafkaError.STALE_MEMBER_EPOCH), ours_of(0, 1)
+    consumer, ours = Consumer(KafkaError.STALE_MEMBER_EPOCH), ours_of(P0, P1)
 
     def revoke() -> None:
-        ours.end([0])
+        ours.end([P0])
         if comes_back:  # its owner in between may have got further
-            ours.begin([0])
+            ours.begin([P0])
 
     consumer.after_a_refusal = revoke
     async with questions(consumer, ours) as asked:
-        await asked.commit({0: Commit(1), 1: Commit(1), 2: Commit(1)})
+        await asked.commit({P0: Commit(1), P1: Commit(1), P2: Commit(1)})
     assert consumer.tried == [{0, 1}, {1}]
 
 
 async def test_without_a_partition_of_ours_nothing_is_asked() -> None:
     consumer = Consumer()
     async with questions(consumer, ours_of()) as asked:
-        await asked.commit({0: Commit(1)})
+        await asked.commit({P0: Commit(1)})
     assert consumer.tried == []
 
 

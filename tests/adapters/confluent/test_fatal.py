@@ -7,6 +7,7 @@ from penstock import config
 from penstock.adapters.confluent.source import ConfluentSource
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
 from tests.adapters.confluent.member import member
+from tests.support.partitions import P0
 
 
 async def test_a_fatal_error_of_the_client_ends_the_worker() -> None:
@@ -14,7 +15,7 @@ async def test_a_fatal_error_of_the_client_ends_the_worker() -> None:
     source._on_error(KafkaError(KafkaError._TRANSPORT, "it comes back"))
     source._on_error(KafkaError(KafkaError._FATAL, "Fatal error: lost"))
     with pytest.raises(Fatal, match=r"Fatal error: lost.*\n.*start the worker again") as ended:
-        await source.poll([0], 10)
+        await source.poll([P0], 10)
     assert ended.value.exit_code == EXIT_UNREACHABLE
 
 
@@ -23,7 +24,7 @@ async def test_a_member_whose_place_another_took_says_so() -> None:
     fenced = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
     source._on_error(KafkaError(KafkaError._FATAL, f"Fatal error: {fenced}: of the group"))
     with pytest.raises(Fatal, match=r"kafka\.instance_id of this one") as ended:
-        await source.poll([0], 10)
+        await source.poll([P0], 10)
     assert ended.value.exit_code == EXIT_USAGE
 
 
@@ -32,7 +33,7 @@ async def test_a_group_that_cannot_change_its_protocol_says_what_to_do() -> None
     refused = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
     source._on_error(KafkaError(KafkaError._FATAL, f"ConsumerGroupHeartbeat failed: {refused}"))
     with pytest.raises(Fatal, match=r"Stop all members of kafka\.group, then start") as ended:
-        await source.poll([0], 10)
+        await source.poll([P0], 10)
     assert ended.value.exit_code == EXIT_USAGE
 
 

@@ -8,11 +8,11 @@ from confluent_kafka import KafkaError
 
 from penstock import config
 from penstock.adapters.confluent.consumer_thread import Handle
-from penstock.adapters.confluent.reads import ENOUGH_RECORDS, PartitionNames, Reads
-from penstock.adapters.kafka.assigned_partitions import Numbers
+from penstock.adapters.confluent.reads import ENOUGH_RECORDS, Reads
 from penstock.ports import Commit
 from tests.adapters.confluent import doubles
 from tests.adapters.confluent.doubles import Message
+from tests.support.partitions import P0, P1, by_number
 
 T = TypeVar("T")
 
@@ -56,18 +56,18 @@ class Handled(Handle):
 
 
 def reads_of(consumer: Any) -> Reads:
-    reads = Reads(Handled(consumer), PartitionNames(Numbers(["refs"])))
-    reads.begin({0: Commit(0)})
+    reads = Reads(Handled(consumer))
+    reads.begin({P0: Commit(0)})
     return reads
 
 
 def offsets(reads: Reads) -> list[int]:
-    return [record.offset for record in reads.inbox.take([0], 500)]
+    return [record.offset for record in reads.inbox.take([P0], 500)]
 
 
 async def test_what_is_there_is_one_portion() -> None:
     reads = reads_of(Consumer([Message(0), end(1), Message(1)], [Message(2)]))
-    await reads.some({0}, 1_000)
+    await reads.some({P0}, 1_000)
     assert offsets(reads) == [0, 1]
 
 
@@ -75,22 +75,22 @@ async def test_what_comes_faster_than_it_is_read_is_gathered() -> None:
     """Each portion is a turn of all stages."""
     some = [Message(0), end(1), Message(1), Message(2)]
     reads = reads_of(Consumer(some, [Message(3), Message(4)], [Message(5)]))
-    await reads.some({0}, 1_000)
+    await reads.some({P0}, 1_000)
     assert offsets(reads) == [0, 1, 2, 3, 4]
 
 
 async def test_what_is_enough_for_a_portion_waits_for_no_more() -> None:
     enough = [Message(number) for number in range(ENOUGH_RECORDS)]
     reads = reads_of(Consumer(enough, [Message(ENOUGH_RECORDS)]))
-    await reads.some({0}, 1_000)
+    await reads.some({P0}, 1_000)
     assert offsets(reads) == list(range(ENOUGH_RECORDS))
 
 
 async def test_the_end_of_a_partition_alone_ends_no_read() -> None:
     reads = reads_of(Consumer([end(0)], [end(0)], [end(0)], [Message(0)], [Message(1), end(2)]))
-    await reads.some({0}, 60_000)
+    await reads.some({P0}, 60_000)
     assert offsets(reads) == [0, 1]
-    assert reads.inbox.given_up_to() == {0: 2}
+    assert reads.inbox.given_up_to() == {P0: 2}
 
 
 async def test_a_rebalance_in_a_read_finds_what_was_read_before_it() -> None:
@@ -102,11 +102,11 @@ async def test_a_rebalance_in_a_read_finds_what_was_read_before_it() -> None:
     def rebalance() -> None:
         consumer.within = None
         reads.keep_early()
-        reads.forget([0])
-        reads.begin({0: Commit(0)})
+        reads.forget([P0])
+        reads.begin({P0: Commit(0)})
 
     consumer.within = rebalance
-    await reads.some({0}, 10)
+    await reads.some({P0}, 10)
     reads._keep([Message(number) for number in range(5)])
     assert offsets(reads) == [0, 1, 2, 3, 4]
 
@@ -119,11 +119,11 @@ async def test_a_seek_from_before_an_assignment_does_not_reach_it() -> None:
     assert isinstance(reads._handle, Handled)
 
     def come_back() -> None:
-        reads.begin({0: Commit(50)})
+        reads.begin({P0: Commit(50)})
 
     reads._handle.before_a_call = come_back
-    await reads.seek({0: Commit(5)})
-    assert consumer.held == reads.inbox.read_up_to() == {0: 50}
+    await reads.seek({P0: Commit(5)})
+    assert consumer.held == by_number(reads.inbox.read_up_to()) == {0: 50}
 
 
 async def test_what_is_assigned_anew_begins_where_the_thread_has_sought_it() -> None:
@@ -131,7 +131,7 @@ async def test_what_is_assigned_anew_begins_where_the_thread_has_sought_it() -> 
     consumer = doubles.Consumer()
     consumer.held, consumer.may_seek = {0: 9, 1: 9}, False
     reads = reads_of(consumer)
-    reads.begin({0: Commit(9), 1: Commit(9)})
-    for starts in ({0: Commit(3)}, {1: Commit(4)}):
+    reads.begin({P0: Commit(9), P1: Commit(9)})
+    for starts in ({P0: Commit(3)}, {P1: Commit(4)}):
         reads._seek(starts, reads.ours.held(starts))
     assert consumer.held == {0: 3, 1: 4}

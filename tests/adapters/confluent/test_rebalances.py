@@ -12,6 +12,7 @@ from penstock.errors import Undecided
 from penstock.ports import UNDECIDED, Commit
 from tests.adapters.confluent.doubles import Message
 from tests.adapters.confluent.member import Member, member
+from tests.support.partitions import P0, P1
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ async def test_what_does_not_come_back_is_revoked_and_what_does_goes_on(
 ) -> None:
     async with member(monkeypatch) as one:
         await one.is_assigned(0, 1)
-        one.lanes.kept[1] = 7
+        one.lanes.kept[P1] = 7
         one.consumer.calls_back("on_revoke", 0, 1)
         one.consumer.calls_back("on_assign", 1, 2)
         await one.polls(lambda: 2 in one.consumer.held)
@@ -52,7 +53,7 @@ async def test_by_the_protocol_consumer_only_what_moves_is_taken(
         one.consumer.calls_back("on_revoke", 1)
         one.consumer.calls_back("on_assign", 2)
         one.consumer.hands_over(Message(0))
-        (record,) = await one.polls(lambda: one.source.reached().get(0), 0)
+        (record,) = await one.polls(lambda: one.reached.get(0), P0)
         assert record.offset == 0
         assert one.lanes.said[1:] == [("suspended", {1}), ("revoked", {1}), ("assigned", {2})]
 
@@ -62,17 +63,17 @@ async def test_where_nothing_is_decided_is_not_read_until_it_is(
 ) -> None:
     """The other partitions do not wait for it."""
     async with member(monkeypatch) as one:
-        one.group.at |= {0: UNDECIDED, 1: Commit(3)}
+        one.group.at |= {P0: UNDECIDED, P1: Commit(3)}
         await one.is_assigned(0, 1)
         # At an absolute place: librdkafka would ask the broker for "the end", and obey it late.
         assert (one.consumer.held, one.consumer.paused) == ({0: 0, 1: 3}, {0})
-        assert 0 not in one.source.reached()
+        assert 0 not in one.reached
         with pytest.raises(Undecided):
-            await one.source.rewind([0])
+            await one.source.rewind([P0])
         assert one.group.looks == 1
-        one.group.at[0] = Commit(9)
-        assert await one.source.rewind([0]) == {0: Commit(9)}
-        await one.polls(lambda: not one.consumer.paused, 0, 1)
+        one.group.at[P0] = Commit(9)
+        assert await one.source.rewind([P0]) == {P0: Commit(9)}
+        await one.polls(lambda: not one.consumer.paused, P0, P1)
         assert one.consumer.held == {0: 9, 1: 3}
 
 
@@ -90,19 +91,19 @@ async def test_a_seek_in_a_rebalance_waits_and_does_not_reach_the_next_assignmen
     async with member(monkeypatch) as one:
         await until_it_lasts(one)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(one.source.seek({0: Commit(5)}))
+            tasks.create_task(one.source.seek({P0: Commit(5)}))
             await one.polls(lambda: True)
-            one.group.at[0] = Commit(50)  # another member got further
+            one.group.at[P0] = Commit(50)  # another member got further
             one.consumer.calls_back("on_assign", 0)
             one.lanes.may_suspend.set()
             await one.polls(lambda: one.consumer.held == {0: 50})
-        assert one.consumer.held == one.source.reached() == {0: 50}
+        assert one.consumer.held == one.reached == {0: 50}
 
 
 async def test_a_commit_in_a_rebalance_is_made_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with member(monkeypatch) as one:
         await until_it_lasts(one)
-        await one.source.commit({0: Commit(5)})
+        await one.source.commit({P0: Commit(5)})
         assert one.consumer.said[-1] == "commit [(0, 5)]"
 
 
@@ -144,7 +145,7 @@ async def test_a_lost_position_is_looked_for_after_a_rebalance_not_in_it(
         one.consumer.calls_back("on_revoke", 0)
         async with asyncio.timeout(10.0):
             while ("suspended", {0}) not in one.lanes.said:
-                await one.source.poll((0,), 1_000)
+                await one.source.poll([P0], 1_000)
 
 
 async def test_a_member_that_was_refused_ends_a_rebalance_before_it_joins_again(

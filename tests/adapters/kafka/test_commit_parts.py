@@ -4,7 +4,7 @@ import pytest
 
 from penstock.adapters.kafka.commit_parts import COMMIT_BYTES, CommitParts, parts
 from penstock.adapters.kafka.error_codes import INVALID_COMMIT_OFFSET_SIZE, UNKNOWN_ERROR
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
 
 GROUP, TOPIC = "group", "refs"
 
@@ -24,18 +24,18 @@ class Broker:
 
     def __init__(self, most: int, code: int = UNKNOWN_ERROR) -> None:
         self.most, self.code = most, code
-        self.taken: dict[tuple[str, int], Commit] = {}
+        self.taken: dict[Where, Commit] = {}
         self.tried = 0
 
-    async def commit(self, positions: dict[tuple[str, int], Commit]) -> None:
+    async def commit(self, positions: dict[Where, Commit]) -> None:
         self.tried += 1
         if sum(len(one.metadata) for one in positions.values()) > self.most:
             raise RefusedError(self.code)
         self.taken |= positions
 
 
-def positions(count: int, metadata: int) -> dict[tuple[str, int], Commit]:
-    return {(TOPIC, number): Commit(number, "x" * metadata) for number in range(count)}
+def positions(count: int, metadata: int) -> dict[Where, Commit]:
+    return {Where(TOPIC, number): Commit(number, "x" * metadata) for number in range(count)}
 
 
 async def test_a_thousand_partitions_with_full_metadata_are_five_commits() -> None:

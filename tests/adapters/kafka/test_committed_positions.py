@@ -17,11 +17,11 @@ from penstock.adapters.kafka.assigned_partitions import Gone, for_ourselves
 from penstock.adapters.kafka.client import translated
 from penstock.adapters.kafka.positions import positions
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Transient
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
+from tests.support.partitions import P0, P1
 
 Entry = tuple[int, int, str | None, int]
 
-WHERE = [TopicPartition("refs", 0), TopicPartition("refs", 1)]
 # As Kafka says it from version 2 on: no partitions, and the error beside them.
 LOADING, NOT_AVAILABLE, MOVED, UNAUTHORIZED = 14, 15, 16, 30
 
@@ -49,8 +49,8 @@ def v1(entries: Sequence[Entry]) -> Any:
     return OffsetFetchResponse_v1([("refs", list(entries))])
 
 
-async def ask(answer: Any) -> dict[TopicPartition, Commit | None]:
-    return dict(await positions(Coordinator(answer), "g", WHERE))
+async def ask(answer: Any) -> dict[Where, Commit | None]:
+    return dict(await positions(Coordinator(answer), "g", [P0, P1]))
 
 
 @pytest.mark.parametrize("version", [v1, v3])
@@ -58,7 +58,7 @@ async def test_only_an_explicit_minus_one_is_a_partition_without_a_commit(
     version: Callable[[Sequence[Entry]], Any],
 ) -> None:
     found = await ask(version([(0, 400, "p1:0", 0), (1, -1, "", 0)]))
-    assert found == {WHERE[0]: Commit(400, "p1:0"), WHERE[1]: None}
+    assert found == {P0: Commit(400, "p1:0"), P1: None}
 
 
 @pytest.mark.parametrize("code", [LOADING, NOT_AVAILABLE, MOVED])
@@ -86,7 +86,7 @@ async def test_a_group_that_is_not_ours_to_read_is_a_matter_of_settings() -> Non
 
 def test_the_code_of_a_lost_position_in_an_answer_about_the_group_loses_no_position() -> None:
     with pytest.raises(Gone) as gone, translated("a read"), for_ourselves():
-        raise kafka_errors.OffsetOutOfRangeError({WHERE[0]: 400})
-    assert gone.value.offsets == {WHERE[0]: 400}
+        raise kafka_errors.OffsetOutOfRangeError({TopicPartition(*P0): 400})
+    assert gone.value.offsets == {TopicPartition(*P0): 400}
     with pytest.raises(PenstockError), translated("a read"), for_ourselves():
         raise kafka_errors.OffsetOutOfRangeError

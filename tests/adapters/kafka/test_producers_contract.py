@@ -6,6 +6,7 @@ from penstock.adapters.memory.topics import MemorySink
 from penstock.ports import Commit, Headers, Where
 from tests.adapters.kafka.producers_contract import Ground, ProducersContract
 from tests.support.memory import MemoryProducers, MemorySource
+from tests.support.partitions import where
 
 
 class MemoryGround:
@@ -18,7 +19,7 @@ class MemoryGround:
         return name
 
     def place(self, partition: int) -> Where:
-        return self.source.where(partition)
+        return where(partition)
 
     def expel(self) -> None:
         self.producers.expelled = True

@@ -5,35 +5,36 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from penstock.adapters.kafka.assigned_partitions import Listener, Numbers, Starts
-from penstock.ports import Commit
+from penstock.adapters.kafka.assigned_partitions import Listener, Starts
+from penstock.ports import Commit, Where
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P1, P2
 
 
 class Group:
     """Source, places and lanes: notes what each rebalance said."""
 
-    def __init__(self, made_again: Collection[int] = ()) -> None:
+    def __init__(self, made_again: Collection[Where] = ()) -> None:
         self.said: list[tuple[str, set[int]]] = []
         self._made_again = made_again
 
-    async def starts(self, partitions: Collection[int]) -> Starts:
-        return Starts({number: Commit(0) for number in partitions}, self._made_again)
+    async def starts(self, partitions: Collection[Where]) -> Starts:
+        return Starts({one: Commit(0) for one in partitions}, self._made_again)
 
-    async def suspended(self, partitions: Collection[int]) -> None:
-        self.said.append(("suspended", set(partitions)))
+    async def suspended(self, partitions: Collection[Where]) -> None:
+        self.said.append(("suspended", {one.partition for one in partitions}))
 
-    async def revoked(self, partitions: Collection[int]) -> None:
-        self.said.append(("revoked", set(partitions)))
+    async def revoked(self, partitions: Collection[Where]) -> None:
+        self.said.append(("revoked", {one.partition for one in partitions}))
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
-        self.said.append(("assigned", set(starts)))
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
+        self.said.append(("assigned", {one.partition for one in starts}))
         return {}
 
-    async def seek(self, starts: Mapping[int, Commit]) -> None:
+    async def seek(self, starts: Mapping[Where, Commit]) -> None:
         return
 
-    def now_ours(self, partitions: Collection[int]) -> None:
+    def now_ours(self, partitions: Collection[Where]) -> None:
         return
 
     def now_joining(self) -> None:
@@ -44,7 +45,7 @@ class Group:
 
 
 def listener(group: Any) -> Listener:
-    return Listener(group, Numbers(["refs"]), group, group)
+    return Listener(group, group, group)
 
 
 def parts(*numbers: int) -> set[TopicPartition]:
@@ -76,7 +77,7 @@ async def test_all_that_is_held_is_suspended_though_the_client_names_nothing() -
 async def test_work_on_a_topic_that_was_made_again_is_revoked_though_its_partition_comes_back() -> (
     None
 ):
-    group = Group(made_again=[1, 2])
+    group = Group(made_again=[P1, P2])
     ours = listener(group)
     await ours.on_partitions_assigned(parts(0, 1))
     await ours.on_partitions_revoked(parts(0, 1))

@@ -7,6 +7,7 @@ import pytest
 from penstock.adapters.kafka.assigned_partitions import Places
 from penstock.ports import Commit, Where
 from penstock.tools.simulation.virtual_time import virtual_time
+from tests.support.partitions import P0
 
 
 class Member:
@@ -19,31 +20,28 @@ class Member:
         self.said: list[str] = []
         self._changes = changes
 
-    def where(self, partition: int) -> Where:
-        return Where("refs", partition)
-
-    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def committed(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         return {}
 
-    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+    async def made_again(self, partitions: Collection[Where]) -> Collection[Where]:
         return ()
 
-    async def span(self, partition: int) -> tuple[int, int]:
+    async def span(self, where: Where) -> tuple[int, int]:
         self.assignments += self._changes
         return 50, 100
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         self.said.append("commit")
 
-    async def seek(self, starts: Mapping[int, Commit]) -> None:
+    async def seek(self, starts: Mapping[Where, Commit]) -> None:
         self.said.append("seek")
 
-    async def suspended(self, partitions: Collection[int]) -> None: ...
+    async def suspended(self, partitions: Collection[Where]) -> None: ...
 
-    async def revoked(self, partitions: Collection[int]) -> None:
+    async def revoked(self, partitions: Collection[Where]) -> None:
         self.said.append("revoked")
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+    async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
         self.said.append("assigned")
         return {}
 
@@ -54,7 +52,7 @@ class Member:
 @virtual_time
 async def test_a_lost_position_is_left(offset: int, said: list[str]) -> None:
     member = Member(0)
-    await Places(member, 60.0).find(0, offset, member)
+    await Places(member, 60.0).find(P0, offset, member)
     assert member.said == said
 
 
@@ -62,5 +60,5 @@ async def test_a_lost_position_is_left(offset: int, said: list[str]) -> None:
 @virtual_time
 async def test_a_rebalance_meanwhile_decides_instead(offset: int) -> None:
     member = Member(1)
-    await Places(member, 60.0).find(0, offset, member)
+    await Places(member, 60.0).find(P0, offset, member)
     assert member.said == []

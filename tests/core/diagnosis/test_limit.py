@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.diagnosis.limit import are_most_late, is_late, limit
 from penstock.ops.service_answers import Growth
+from tests.support.partitions import P0, P1
 from tests.support.status_documents import assignment, document
 from tests.support.troubles import LATE, cpu, flow
 
@@ -139,8 +140,8 @@ def test_a_worker_is_late_by_age_by_lag_or_by_its_bound() -> None:
 
 def test_growth_is_that_of_partitions_that_were_there_all_the_time() -> None:
     growth = Growth()
-    growth.add(0.0, {0: 100})
+    growth.add(0.0, {P0: 100})
     assert growth.per_s is None
     for second in range(2, 31, 2):
-        growth.add(second, {0: 100 + 5 * second, 1: 70_000})
+        growth.add(second, {P0: 100 + 5 * second, P1: 70_000})
     assert growth.per_s == pytest.approx(5.0)

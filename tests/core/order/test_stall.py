@@ -6,6 +6,7 @@ from penstock.core.order.stall import Snapshot, Stall, holder
 from penstock.core.rows.rejections import Rejection
 from tests.core.builders import answered, block
 from tests.core.builders import ticket as make_ticket
+from tests.support.partitions import P0, P2
 
 HERE = Snapshot("predict", 7, deliveries=3)
 MOVED = Snapshot("predict", 7, deliveries=4)
@@ -17,53 +18,55 @@ def stall() -> Stall:
 
 def test_a_lane_that_does_not_move_for_the_limit_stands_still() -> None:
     watch = stall()
-    found = [watch.look(float(now_s), {3: HERE}, tries=0) for now_s in range(10, 120, 10)]
+    found = [watch.look(float(now_s), {P2: HERE}, tries=0) for now_s in range(10, 120, 10)]
     assert found[:-1] == [None] * 10
-    assert found[-1] == (3, HERE, 100.0)
+    assert found[-1] == (P2, HERE, 100.0)
 
 
 def test_a_lane_that_moves_now_and_then_does_not() -> None:
     watch = stall()
     for now_s in range(10, 1_000, 10):
-        assert watch.look(float(now_s), {3: HERE if now_s % 100 < 50 else MOVED}, tries=0) is None
+        assert watch.look(float(now_s), {P2: HERE if now_s % 100 < 50 else MOVED}, tries=0) is None
 
 
 def test_a_lane_that_owes_nothing_does_not() -> None:
     watch = stall()
-    assert all(watch.look(float(now_s), {3: None}, tries=0) is None for now_s in range(10, 500, 10))
+    assert all(
+        watch.look(float(now_s), {P2: None}, tries=0) is None for now_s in range(10, 500, 10)
+    )
 
 
 def test_the_time_before_a_lane_owed_something_does_not_count() -> None:
     watch = stall()
     for now_s in range(10, 500, 10):
-        watch.look(float(now_s), {3: None}, tries=0)
+        watch.look(float(now_s), {P2: None}, tries=0)
     assert all(
-        watch.look(float(now_s), {3: HERE}, tries=0) is None for now_s in range(500, 600, 10)
+        watch.look(float(now_s), {P2: HERE}, tries=0) is None for now_s in range(500, 600, 10)
     )
-    assert watch.look(600.0, {3: HERE}, tries=0) is not None
+    assert watch.look(600.0, {P2: HERE}, tries=0) is not None
 
 
 def test_failed_tries_at_a_service_are_no_standstill() -> None:
     watch = stall()
     for now_s in range(10, 5_000, 10):
-        assert watch.look(float(now_s), {3: HERE}, tries=now_s // 60) is None
+        assert watch.look(float(now_s), {P2: HERE}, tries=now_s // 60) is None
 
 
 def test_one_moving_lane_excuses_no_other() -> None:
     watch = stall()
     for now_s in range(10, 110, 10):
         moving = Snapshot("expand", 1, deliveries=0, read_bytes=now_s)
-        assert watch.look(float(now_s), {0: moving, 3: HERE}, tries=0) is None
-    found = watch.look(110.0, {0: Snapshot("expand", 1, 0, read_bytes=110), 3: HERE}, tries=0)
+        assert watch.look(float(now_s), {P0: moving, P2: HERE}, tries=0) is None
+    found = watch.look(110.0, {P0: Snapshot("expand", 1, 0, read_bytes=110), P2: HERE}, tries=0)
     assert found is not None
-    assert found.partition == 3
+    assert found.where == P2
 
 
 def test_time_in_which_the_process_was_stopped_does_not_count() -> None:
     watch = stall()
-    watch.look(10.0, {3: HERE}, tries=0)
-    assert watch.look(5_000.0, {3: HERE}, tries=0) is None
-    assert watch.look(5_010.0, {3: HERE}, tries=0) is None
+    watch.look(10.0, {P2: HERE}, tries=0)
+    assert watch.look(5_000.0, {P2: HERE}, tries=0) is None
+    assert watch.look(5_010.0, {P2: HERE}, tries=0) is None
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from penstock.core.rows.blocks import Ticket
 from penstock.messages.reference import EventTime, Reference, RowRange
 from penstock.ports import Record
 from tests.core.builders import StubLane
+from tests.support.partitions import P0, P1
 
 ONE_BUCKET = Scope(is_one_bucket=True)
 
@@ -22,7 +23,7 @@ def ticket(
     rows: tuple[RowRange, ...] | None = None,
 ) -> Ticket:
     reference = Reference(bucket="in", key=key, event_time=event_time, rows=rows)
-    return Ticket(StubLane(), Record(0, 42, None, b"", 1_795_208_217_412), index, "s/1", reference)
+    return Ticket(StubLane(), Record(P0, 42, None, b"", 1_795_208_217_412), index, "s/1", reference)
 
 
 def key_of(key: str, template: str = "s3://out/{key}.jsonl") -> str:
@@ -230,8 +231,8 @@ def test_two_objects_never_have_one_name(template: str) -> None:
     seen: dict[ResultName, tuple[object, ...]] = {}
     for bucket, key, stream, offset, index in product(("a", "a.1"), texts, texts, (1, 11), (0, 1)):
         asked = Ticket(
-            StubLane(partition=1),
-            Record(1, offset, None, b"", 1_795_208_217_412),
+            StubLane(P1),
+            Record(P1, offset, None, b"", 1_795_208_217_412),
             index,
             stream,
             Reference(bucket=bucket, key=key),

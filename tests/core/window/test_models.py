@@ -13,6 +13,7 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.core.window.window import Batch, Reason, Window, WindowLimits
 from tests.core.builders import StubLane, answered, block, space, ticket
+from tests.support.partitions import where
 
 ROW_BYTES_PER_COLUMN = 4
 
@@ -174,7 +175,7 @@ class Crowd:
 )
 def test_the_window_agrees_with_a_list_of_rows(limits: WindowLimits, data: st.DataObject) -> None:
     window, crowd = Window(limits), Crowd(limits)
-    lanes = [StubLane(number) for number in range(2)]
+    lanes = [StubLane(where(number)) for number in range(2)]
     tickets = [ticket(stream, lane=lane) for stream in "abc" for lane in lanes]
     now_s = 0.0
     for _ in range(data.draw(st.integers(1, 40), label="steps")):

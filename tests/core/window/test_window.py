@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from penstock.core.rows.blocks import Block
 from penstock.core.window.window import BULK_ROWS, Batch, Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
+from tests.support.partitions import P0, P1, where
 
 
 def window(
@@ -117,9 +118,9 @@ def test_the_rest_of_a_cut_block_hides_no_older_rows_of_another_shape() -> None:
 def test_rows_of_many_streams_and_lanes_share_a_batch() -> None:
     shared = window()
     for number in range(5):
-        shared.add(block(ticket(f"s{number}", lane=StubLane(number)), 2), 0.0)
+        shared.add(block(ticket(f"s{number}", lane=StubLane(where(number))), 2), 0.0)
     batch = take(shared, 0.01)
-    assert {one.ticket.owner.partition for one in batch.blocks} == {0, 1, 2, 3, 4}
+    assert {one.ticket.owner.where.partition for one in batch.blocks} == {0, 1, 2, 3, 4}
 
 
 def test_a_huge_object_leaves_room_for_the_small_streams() -> None:
@@ -160,7 +161,7 @@ def test_payloads_of_different_shape_never_share_a_batch() -> None:
 
 def test_rows_of_a_dead_generation_are_forgotten() -> None:
     shared = window()
-    dying, living = StubLane(0), StubLane(1)
+    dying, living = StubLane(P0), StubLane(P1)
     shared.add(block(ticket("a", lane=dying), 2), 0.0)
     shared.add(block(ticket("b", lane=living), 3), 0.0)
     dying.alive = False

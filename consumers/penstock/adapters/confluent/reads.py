@@ -7,7 +7,7 @@ paused, so memory is bounded. Each record is given out once and in order.
 
 Each assignment of a partition has a number of its own. Another member may have read further
 meanwhile, so a commit or a seek of a former assignment must not reach the new one. Only the event
-loop changes the numbers; the thread looks them up.
+loop changes the assignments; the thread looks them up.
 """
 
 import asyncio
@@ -18,75 +18,58 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.errors import translated
-from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
-from penstock.ports import UNDECIDED, Commit, Record
+from penstock.ports import UNDECIDED, Commit, Record, Where
 
 
-class PartitionNames:
-    """Turns the worker's numbers of partitions into librdkafka's names for them, and back."""
+def places(partitions: Iterable[Where]) -> list[Any]:
+    """The partitions as librdkafka names them."""
+    return [TopicPartition(*where) for where in partitions]
 
-    def __init__(self, numbers: Numbers) -> None:
-        self._numbers = numbers
 
-    def named(self, number: int) -> Any:
-        """The partition as aiokafka names it. We need this name because aiokafka asks for the
-        group's positions.
-        """
-        return self._numbers.of(number)
+def places_at(starts: Mapping[Where, Commit]) -> list[Any]:
+    """The partitions as librdkafka names them, each with its first offset. If a position is
+    undecided, we give the offset 0. "The end" would be wrong, because librdkafka would ask the
+    broker for the end, and go there even after a later seek.
+    """
+    return [TopicPartition(*where, max(0, start.next_offset)) for where, start in starts.items()]
 
-    def place(self, number: int, offset: int = OFFSET_INVALID) -> Any:
-        topic, partition = self._numbers.of(number)
-        return TopicPartition(topic, partition, offset)
 
-    def places(self, numbers: Collection[int]) -> list[Any]:
-        return [self.place(number) for number in numbers]
-
-    def starts(self, starts: Mapping[int, Commit]) -> list[Any]:
-        """The partitions, each with its first offset, for librdkafka. If a position is undecided,
-        we give the offset 0. "The end" would be wrong, because librdkafka would ask the broker for
-        the end, and go there even after a later seek.
-        """
-        return [self.place(number, max(0, start.next_offset)) for number, start in starts.items()]
-
-    def number(self, place: Any) -> int:
-        return self._numbers.number_of(place.topic, place.partition)
-
-    def number_of(self, message: Any) -> int:
-        return self._numbers.number_of(message.topic(), message.partition())
+def where_of(place: Any) -> Where:
+    return Where(place.topic, place.partition)
 
 
 class AssignedPartitions:
     """Knows the number of the present assignment of each partition of this member."""
 
     def __init__(self) -> None:
-        self._assignments: dict[int, int] = {}
+        self._assignments: dict[Where, int] = {}
         self._next = count(1)
 
-    def begin(self, partitions: Iterable[int]) -> None:
+    def begin(self, partitions: Iterable[Where]) -> None:
         self._assignments |= {one: next(self._next) for one in partitions}
 
-    def end(self, partitions: Iterable[int]) -> None:
+    def end(self, partitions: Iterable[Where]) -> None:
         for one in partitions:
             self._assignments.pop(one, None)
 
-    def all(self) -> set[int]:
+    def all(self) -> set[Where]:
         return set(self._assignments)
 
-    def held(self, partitions: Iterable[int]) -> dict[int, int]:
+    def held(self, partitions: Iterable[Where]) -> dict[Where, int]:
         """A mapping from those of the partitions that are ours to the numbers of their assignments.
         Later, `still` tells which of these assignments still hold.
         """
         held = self._assignments
         return {one: held[one] for one in partitions if one in held}
 
-    def still(self, held: Mapping[int, int]) -> set[int]:
+    def still(self, held: Mapping[Where, int]) -> set[Where]:
         """The partitions whose assignment is still the one in `held`."""
         return {one for one, number in held.items() if self._assignments.get(one) == number}
 
@@ -114,37 +97,37 @@ class _Waiting:
 
 class Inbox:
     def __init__(self) -> None:
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[Where, _Waiting] = {}
 
     def clear(self) -> None:
         """Forget all partitions. Call this when none is assigned to us any more."""
         self._waiting.clear()
 
-    def forget(self, partitions: Iterable[int]) -> None:
+    def forget(self, partitions: Iterable[Where]) -> None:
         """Forget these partitions, because they were revoked."""
         for partition in partitions:
             self._waiting.pop(partition, None)
 
-    def begin(self, starts: Mapping[int, Commit]) -> None:
+    def begin(self, starts: Mapping[Where, Commit]) -> None:
         """Start these partitions at new positions, and drop the records that wait for them."""
         for partition, start in starts.items():
             self._waiting[partition] = _Waiting(start.next_offset)
 
     def put(self, record: Record) -> None:
         """Add a record. If its partition was revoked, or the record has come before, do nothing."""
-        waiting = self._waiting.get(record.partition)
+        waiting = self._waiting.get(record.where)
         if waiting is not None and record.offset >= waiting.next_offset:
             waiting.next_offset = record.offset + 1
             waiting.records.append(record)
             waiting.nbytes += len(record.value or b"")
 
-    def ends(self, partition: int, offset: int) -> None:
+    def ends(self, partition: Where, offset: int) -> None:
         """Note that every record before `offset` has come."""
         waiting = self._waiting.get(partition)
         if waiting is not None:
             waiting.end = max(waiting.end, offset)
 
-    def take(self, partitions: Iterable[int], most: int) -> list[Record]:
+    def take(self, partitions: Iterable[Where], most: int) -> list[Record]:
         """Give out up to `most` waiting records of these partitions. The records of one partition
         are in order.
         """
@@ -162,7 +145,7 @@ class Inbox:
                 waiting.nbytes -= len(taken[-1].value or b"")
         return taken
 
-    def crowded(self, wanted: Collection[int]) -> set[int]:
+    def crowded(self, wanted: Collection[Where]) -> set[Where]:
         """The partitions that must be paused, because many of their records wait and they are not
         in `wanted`.
         """
@@ -173,11 +156,11 @@ class Inbox:
             and (len(waiting.records) >= CROWD_RECORDS or waiting.nbytes >= CROWD_BYTES)
         }
 
-    def has_any(self, partition: int) -> bool:
+    def has_any(self, partition: Where) -> bool:
         waiting = self._waiting.get(partition)
         return waiting is not None and bool(waiting.records)
 
-    def read_up_to(self) -> dict[int, int]:
+    def read_up_to(self) -> dict[Where, int]:
         """For each partition: the offset at which reading goes on. The partitions are copied in one
         step, because the thread of the reads also calls this, and the event loop may change the
         partitions meanwhile.
@@ -185,7 +168,7 @@ class Inbox:
         waiting = list(self._waiting.items())
         return {partition: each.next_offset for partition, each in waiting}
 
-    def given_up_to(self) -> dict[int, int]:
+    def given_up_to(self) -> dict[Where, int]:
         """For each partition: the offset up to which all records were given out."""
         return {
             partition: (
@@ -217,24 +200,23 @@ class Reads:
     read until a seek or a new assignment.
     """
 
-    def __init__(self, handle: Handle, names: PartitionNames) -> None:
+    def __init__(self, handle: Handle) -> None:
         self.inbox = Inbox()
-        self.lost: dict[int, int] = {}
+        self.lost: dict[Where, int] = {}
         self.errors: deque[KafkaError] = deque()
         self.ours = AssignedPartitions()
-        self.stopped: set[int] = set()
+        self.stopped: set[Where] = set()
         self.failure: BaseException | None = None
         self._handle = handle
-        self._names = names
         # For each partition that the thread has moved by a seek: the new position, until the inbox
         # knows it.
-        self._sought: dict[int, Commit] = {}
-        self._paused: set[int] = set()
+        self._sought: dict[Where, Commit] = {}
+        self._paused: set[Where] = set()
         self._early: list[Any] = []
         self._reading: asyncio.Future[list[Any]] | None = None
         self._woken: asyncio.Future[None] | None = None
 
-    async def some(self, wanted: set[int], wait_ms: int) -> None:
+    async def some(self, wanted: set[Where], wait_ms: int) -> None:
         """Return when a read has ended or a rebalance has begun. If a rebalance begins within a
         read, this read lasts until the rebalance has ended.
         """
@@ -247,7 +229,7 @@ class Reads:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    def _begin(self, wanted: set[int], wait_ms: int) -> None:
+    def _begin(self, wanted: set[Where], wait_ms: int) -> None:
         crowded = self.inbox.crowded(wanted) | self.stopped
         pause = crowded - self._paused
         resume = {one for one in self._paused - crowded if not self.inbox.has_any(one)}
@@ -256,7 +238,7 @@ class Reads:
         self._reading = self._handle.call(work, apart=True)
         self._reading.add_done_callback(self._arrived)
 
-    def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
+    def _read(self, pause: set[Where], resume: set[Where], wait_s: float) -> list[Any]:
         """Called on the thread. Take all records that are there. If `FLOW_RECORDS` or more are
         there, but fewer than `ENOUGH_RECORDS`, also take those that come within `GATHER_S`. If none
         is there, wait for the first one, and take it with the records that came with it.
@@ -268,9 +250,9 @@ class Reads:
         self._handle.follow_changes()
         consumer = self._handle.consumer
         if pause:
-            consumer.pause(self._names.places(pause))
+            consumer.pause(places(pause))
         if resume:
-            consumer.resume(self._names.places(resume))
+            consumer.resume(places(resume))
         until_s = time.monotonic() + wait_s
         # Often records are there already. Then this call brings all of them.
         self._early = consumer.consume(MAX_RECORDS, 0)
@@ -309,20 +291,20 @@ class Reads:
         for message in messages:
             error = message.error()
             if error is None:
-                self.inbox.put(record_of(self._names.number_of(message), message))
+                self.inbox.put(record_of(message))
             elif is_end(message):
-                self.inbox.ends(self._names.number_of(message), message.offset())
+                self.inbox.ends(_where(message), message.offset())
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                number = self._names.number_of(message)
-                if self.ours.held([number]):
+                where = _where(message)
+                if self.ours.held([where]):
                     told = message.offset()
-                    self.lost[number] = CUT if told is None else told
+                    self.lost[where] = CUT if told is None else told
             else:
                 self.errors.append(error)
 
     # The following methods set the positions at which reading goes on.
 
-    def begin(self, starts: Mapping[int, Commit]) -> set[int]:
+    def begin(self, starts: Mapping[Where, Commit]) -> set[Where]:
         """Note that these partitions are now assigned to us, at these positions. Returns the
         partitions that must stay paused, because their positions are undecided: a seek will set
         them. The caller resumes the other partitions, because librdkafka keeps the pauses of
@@ -336,7 +318,7 @@ class Reads:
         self.stopped |= undecided
         return undecided
 
-    def forget(self, partitions: Collection[int]) -> None:
+    def forget(self, partitions: Collection[Where]) -> None:
         """Forget these partitions, because they were revoked."""
         self._paused.difference_update(partitions)
         self.stopped.difference_update(partitions)
@@ -346,7 +328,7 @@ class Reads:
         self.ours.end(partitions)
         self.inbox.forget(partitions)
 
-    async def seek(self, starts: Mapping[int, Commit]) -> None:
+    async def seek(self, starts: Mapping[Where, Commit]) -> None:
         """Move these partitions to new positions. Their waiting records are dropped. If a read is
         under way, the thread ends it before it makes the seek, so the records of that read are
         dropped, too. Partitions that are revoked meanwhile are left out.
@@ -361,16 +343,16 @@ class Reads:
             if self._sought.get(one) is starts[one]:
                 del self._sought[one]
 
-    def _seek(self, starts: Mapping[int, Commit], held: Mapping[int, int]) -> None:
+    def _seek(self, starts: Mapping[Where, Commit], held: Mapping[Where, int]) -> None:
         """Called on the thread. librdkafka refuses a seek in a partition that it does not fetch,
         because the fetch has not begun yet or the log does not have the position. Then we assign
         the partitions to librdkafka anew, each at its position. With the protocol `classic` we must
         do this for all partitions of the member at once.
         """
-        consumer, place = self._handle.consumer, self._names.place
-        all_held = set(map(self._names.number, consumer.assignment()))
+        consumer = self._handle.consumer
+        all_held = set(map(where_of, consumer.assignment()))
         wanted = self.ours.still(held) & all_held
-        anew = [place(one, starts[one].next_offset) for one in wanted]
+        anew = [TopicPartition(*one, starts[one].next_offset) for one in wanted]
         self._sought |= {one: starts[one] for one in wanted}
         try:
             for each in anew:
@@ -385,9 +367,9 @@ class Reads:
             # The records that are not in the inbox yet will come a second time. The inbox takes
             # each record only once.
             sought = {one: start.next_offset for one, start in dict(self._sought).items()}
-            places = self.inbox.read_up_to() | sought
-            consumer.assign([place(one, places.get(one, 0)) for one in all_held])
-            consumer.pause(self._names.places(self._paused & all_held))
+            offsets = self.inbox.read_up_to() | sought
+            consumer.assign([TopicPartition(*one, offsets.get(one, 0)) for one in all_held])
+            consumer.pause(places(self._paused & all_held))
 
 
 def is_end(message: Any) -> bool:
@@ -400,11 +382,15 @@ def records_in(messages: list[Any]) -> int:
     return len(messages) - sum(map(is_end, messages))
 
 
-def record_of(number: int, message: Any) -> Record:
+def _where(message: Any) -> Where:
+    return Where(message.topic(), message.partition())
+
+
+def record_of(message: Any) -> Record:
     """Make the same record that aiokafka's source would give to the pipeline."""
     value, headers = message.value(), message.headers()
     return Record(
-        number,
+        _where(message),
         message.offset(),
         message.key(),
         structured(value, headers) if headers else value,

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from penstock.adapters.confluent.consumer_thread import Handle
-from penstock.adapters.confluent.reads import PartitionNames, Reads
+from penstock.adapters.confluent.reads import Reads, places, places_at, where_of
 from penstock.adapters.kafka.assigned_partitions import Starts
-from penstock.ports import Commit, Rebalance
+from penstock.ports import Commit, Rebalance, Where
 
 T = TypeVar("T")
 
@@ -33,21 +33,19 @@ class Rebalances:
         self,
         rebalance: Rebalance,
         handle: Handle,
-        names: PartitionNames,
         reads: Reads,
-        begins_at: Callable[[Collection[int]], Awaitable[Starts]],
+        begins_at: Callable[[Collection[Where]], Awaitable[Starts]],
         failed: Callable[[BaseException], None],
     ) -> None:
         self.changes = 0
         self.joining_since_s: float | None = None
         self._rebalance = rebalance
         self._handle = handle
-        self._names = names
         self._reads = reads
         self._begins_at = begins_at
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._suspended: set[int] = set()
+        self._suspended: set[Where] = set()
         self._is_over = False
         self._changing: asyncio.Task[Any] | None = None
 
@@ -86,15 +84,15 @@ class Rebalances:
 
     def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         self._handle.note_member()
-        numbers = list(map(self._names.number, partitions))
-        starts, paused = self._in_loop(self._assigned(numbers)) or ({}, set())
-        places = self._names.starts(starts)
-        (consumer.incremental_assign if self._handle.is_incremental else consumer.assign)(places)
-        consumer.resume(self._names.places(starts.keys() - paused))
-        consumer.pause(self._names.places(paused))
+        ours = list(map(where_of, partitions))
+        starts, paused = self._in_loop(self._assigned(ours)) or ({}, set())
+        assign = consumer.incremental_assign if self._handle.is_incremental else consumer.assign
+        assign(places_at(starts))
+        consumer.resume(places(starts.keys() - paused))
+        consumer.pause(places(paused))
 
     def on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
-        self._in_loop(self._revoked(list(map(self._names.number, partitions))))
+        self._in_loop(self._revoked(list(map(where_of, partitions))))
         if self._handle.is_incremental:
             consumer.incremental_unassign(partitions)
         else:
@@ -127,7 +125,9 @@ class Rebalances:
         finally:
             self._changing = None
 
-    async def _assigned(self, numbers: Collection[int]) -> tuple[Mapping[int, Commit], set[int]]:
+    async def _assigned(
+        self, partitions: Collection[Where]
+    ) -> tuple[Mapping[Where, Commit], set[Where]]:
         """Returns two things: the positions at which the partitions begin; and the partitions that
         stay paused for now.
         """
@@ -136,29 +136,29 @@ class Rebalances:
             # before the next assignment. So the former partitions are revoked here.
             await self._revoked(held)
         suspended, self._suspended = self._suspended, set()
-        if lost := suspended.difference(numbers):
+        if lost := suspended.difference(partitions):
             await self._rebalance.revoked(lost)
-        commits, made_again = await self._begins_at(numbers)
+        commits, made_again = await self._begins_at(partitions)
         if former := suspended.intersection(made_again):
             await self._rebalance.revoked(former)
         starts = dict(commits)
         kept = await self._rebalance.assigned(starts)
-        starts |= {number: Commit(offset) for number, offset in kept.items()}
+        starts |= {where: Commit(offset) for where, offset in kept.items()}
         paused = self._reads.begin(starts)
         self.changes += 1
         self.joining_since_s = None
         return starts, paused
 
-    async def _revoked(self, numbers: Collection[int]) -> None:
+    async def _revoked(self, partitions: Collection[Where]) -> None:
         try:
-            await self._rebalance.suspended(numbers)
+            await self._rebalance.suspended(partitions)
             if self._handle.is_incremental:
-                await self._rebalance.revoked(numbers)
+                await self._rebalance.revoked(partitions)
             else:
-                self._suspended.update(numbers)
+                self._suspended.update(partitions)
         finally:
             if self._handle.is_incremental:
-                self._reads.forget(numbers)
+                self._reads.forget(partitions)
                 self.changes += 1
             else:
                 self.now_joining()

@@ -24,9 +24,9 @@ from penstock.adapters.confluent.errors import (
     of_ours,
     translated,
 )
-from penstock.adapters.confluent.reads import CUT, AssignedPartitions, PartitionNames, Reads
+from penstock.adapters.confluent.reads import CUT, AssignedPartitions, Reads, where_of
 from penstock.adapters.confluent.rebalances import Rebalances
-from penstock.adapters.kafka.assigned_partitions import Numbers, Places, Starts
+from penstock.adapters.kafka.assigned_partitions import Places, Starts
 from penstock.adapters.kafka.client import (
     COMMIT_S,
     LEAVE_S,
@@ -73,20 +73,18 @@ class BrokerCalls:
         handle: Handle,
         ours: AssignedPartitions,
         group: GroupPositions,
-        names: PartitionNames,
         group_name: str,
         timeout_s: float,
     ) -> None:
         self._handle = handle
         self._ours = ours
         self._group = group
-        self._names = names
         self._incarnations = Incarnations()
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
         self._commits = CommitParts(group_name, _code_of)
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         try:
             async with answered_within("the commit", self._commit_s):
                 await self._committed(commits)
@@ -96,7 +94,7 @@ class BrokerCalls:
             if error.args[0].code() not in NO_MEMBER:
                 raise of_ours("the commit", error.args[0]) from error
 
-    async def _committed(self, commits: Mapping[int, Commit]) -> None:
+    async def _committed(self, commits: Mapping[Where, Commit]) -> None:
         """Commit, and repeat the commit while the broker refuses our epoch. A member learns its new
         epoch by its next heartbeat; before that heartbeat, the broker refuses its commits
         (KIP-848). Under the new epoch the broker would accept a commit even for a partition that
@@ -104,9 +102,8 @@ class BrokerCalls:
         """
         held = self._ours.held(commits)
         while ours := self._ours.still(held):
-            positions = {self._names.named(one): commits[one] for one in ours}
             try:
-                await self._commits.each(positions, self._commit_part)
+                await self._commits.each({one: commits[one] for one in ours}, self._commit_part)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
                     raise
@@ -114,79 +111,71 @@ class BrokerCalls:
             else:
                 return
 
-    async def _commit_part(self, positions: Mapping[Any, Commit]) -> None:
-        offsets = [
-            TopicPartition(topic, number, *position)
-            for (topic, number), position in positions.items()
-        ]
+    async def _commit_part(self, commits: Mapping[Where, Commit]) -> None:
+        offsets = [TopicPartition(*where, *commit) for where, commit in commits.items()]
         work = partial(self._handle.consumer.commit, offsets=offsets, asynchronous=False)
         _check_each(await self._handle.call(work))
 
-    async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
+    async def committed(self, partitions: Collection[Where]) -> dict[Where, Commit]:
         """For each partition: the position that the group has committed, or the position of the
         earliest record if the group has committed nothing. With exactly once, the value is
         `UNDECIDED` if an open transaction may still move the position.
         """
         what = "a question about the committed offsets"
-        named = {self._names.named(number): number for number in partitions}
         async with answered_within(what, self._limit_s):
-            found = await self._group.committed(named)
-        starts = {named[where]: commit for where, commit in found.items() if commit is not None}
-        fresh = [number for number in partitions if number not in starts]
+            found = await self._group.committed(partitions)
+        starts = {where: commit for where, commit in found.items() if commit is not None}
+        fresh = [where for where in partitions if where not in starts]
         begins = await self._offsets(fresh, EARLIEST, self._limit_s) if fresh else {}
-        return starts | {number: Commit(offset) for number, offset in begins.items()}
+        return starts | {where: Commit(offset) for where, offset in begins.items()}
 
-    async def words(self, partitions: Collection[int]) -> dict[int, str]:
-        named = {self._names.named(number): number for number in partitions}
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         async with answered_within("a question about stopped lines", QUESTION_S):
-            said = await self._group.words(named)
-        return {named[where]: text for where, text in said.items()}
+            return await self._group.words(partitions)
 
-    async def span(self, partition: int) -> tuple[int, int]:
-        begins = await self._offsets([partition], EARLIEST, self._limit_s)
-        ends = await self._offsets([partition], NEXT, self._limit_s)
-        return begins[partition], ends[partition]
+    async def span(self, where: Where) -> tuple[int, int]:
+        begins = await self._offsets([where], EARLIEST, self._limit_s)
+        ends = await self._offsets([where], NEXT, self._limit_s)
+        return begins[where], ends[where]
 
-    async def ends(self, partitions: Collection[int]) -> dict[int, int]:
+    async def ends(self, partitions: Collection[Where]) -> dict[Where, int]:
         """For each partition: the offset after its last record. The deadline is short, because the
         worker asks this question every two seconds.
         """
         async with answered_within(ENDS, END_OFFSETS_S):
-            ids = await self._group.topic_ids(map(self._names.named, partitions))
+            ids = await self._group.topic_ids(partitions)
         self._incarnations.learn(ids)
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
 
-    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+    async def made_again(self, partitions: Collection[Where]) -> Collection[Where]:
         """Those of the partitions whose topic was made again since this member had them."""
         async with answered_within("a question about the input topic", self._limit_s):
-            ids = await self._group.topic_ids(map(self._names.named, partitions))
+            ids = await self._group.topic_ids(partitions)
         self._incarnations.learn(ids)
-        return self._begun_anew([self._names.named(number) for number in partitions])
+        return self._incarnations.begin(partitions, self._ours.all())
 
-    def topic_id(self, partition: int) -> str | None:
-        return self._incarnations.of(self._names.named(partition).topic)
+    def topic_id(self, where: Where) -> str | None:
+        return self._incarnations.of(where.topic)
 
-    def noticed_again(self) -> Collection[int]:
+    def noticed_again(self) -> Collection[Where]:
         """As `made_again` of all partitions, by the last question about their ends."""
         stale = list(self._incarnations.stale)
-        return self._begun_anew(stale) if stale else ()
-
-    def _begun_anew(self, places: list[Any]) -> list[int]:
-        held = [self._names.named(number) for number in self._ours.all()]
-        return [self._names.number(each) for each in self._incarnations.begin(places, held)]
+        return self._incarnations.begin(stale, self._ours.all()) if stale else ()
 
     async def partitions(self) -> int:
         """How many partitions the topics have together."""
         async with answered_within("a question about the input topic", self._limit_s):
             return await self._group.partitions(self._handle.topics)
 
-    async def _offsets(self, partitions: Collection[int], which: int, s: float) -> dict[int, int]:
-        wanted = [self._names.place(number, which) for number in partitions]
+    async def _offsets(
+        self, partitions: Collection[Where], which: int, s: float
+    ) -> dict[Where, int]:
+        wanted = [TopicPartition(*where, which) for where in partitions]
         with translated(ENDS):
             work = partial(self._handle.consumer.offsets_for_times, wanted, timeout=s)
             found = await self._ask(ENDS, work, s)
             _check_each(found)
-        return {self._names.number(one): one.offset for one in found}
+        return {where_of(one): one.offset for one in found}
 
     async def _ask(self, what: str, work: Callable[[], T], limit_s: float) -> T:
         async with answered_within(what, limit_s):
@@ -227,15 +216,12 @@ class ConfluentSource:
         # long for each member. librdkafka accepts no `poll_ms` below the session.
         patience_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         poll_ms = max(patience_ms, settings.session_ms)
-        self._numbers = Numbers(settings.inputs)
-        names = PartitionNames(self._numbers)
         self._group = GroupPositions(settings, decided=decided)
         self._handle = Handle(settings, poll_ms, self._on_error)
-        self._reads = Reads(self._handle, names)
+        self._reads = Reads(self._handle)
         self._calls = BrokerCalls(
-            self._handle, self._reads.ours, self._group, names, settings.group, self._timeout_s
+            self._handle, self._reads.ours, self._group, settings.group, self._timeout_s
         )
-        self._names = names
         self._places = Places(self, self._timeout_s)
         self._join_deadline = JoinDeadline(
             settings.group,
@@ -259,7 +245,6 @@ class ConfluentSource:
         self._rebalances = Rebalances(
             rebalance,
             self._handle,
-            self._names,
             self._reads,
             self._begins_at,
             self._keep_failure,
@@ -282,7 +267,7 @@ class ConfluentSource:
 
     # Reading.
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         self._check()
         await self._join_deadline.check(self._joining_since_s)
         if self._rebalances.is_changing:
@@ -318,10 +303,10 @@ class ConfluentSource:
 
     async def _take_errors(self) -> None:
         """Handle the errors that came among the records."""
-        for number, offset in list(self._reads.lost.items()):
-            if not self._reads.inbox.has_any(number):  # a seek would drop the waiting records
-                self._reads.lost.pop(number, None)
-                await self._find(number, offset)
+        for where, offset in list(self._reads.lost.items()):
+            if not self._reads.inbox.has_any(where):  # a seek would drop the waiting records
+                self._reads.lost.pop(where, None)
+                await self._find(where, offset)
         while self._reads.errors:
             error = self._reads.errors.popleft()
             if is_unreleased(error):
@@ -332,7 +317,7 @@ class ConfluentSource:
             else:
                 noted(error)
 
-    async def _find(self, partition: int, offset: int) -> None:
+    async def _find(self, where: Where, offset: int) -> None:
         """Find a new position for a partition whose log does not have our position. librdkafka
         reports this only once, and does not read the partition again before a seek. So if we find
         no new position now, we seek the old one, and librdkafka reports it again.
@@ -342,30 +327,27 @@ class ConfluentSource:
         if the log was cut. If it is 0 or more, but lower than the offset after our last record,
         the report is out of date.
         """
-        held = self._reads.ours.held([partition])
-        reaches = self._reads.inbox.read_up_to().get(partition)
+        held = self._reads.ours.held([where])
+        reaches = self._reads.inbox.read_up_to().get(where)
         if not held or reaches is None or 0 <= offset < reaches:
             return
         lost = max(offset, reaches)
-        await self._places.find(partition, lost, self._rebalance, is_cut=offset == CUT)
-        is_there = self._reads.inbox.read_up_to().get(partition) == reaches
+        await self._places.find(where, lost, self._rebalance, is_cut=offset == CUT)
+        is_there = self._reads.inbox.read_up_to().get(where) == reaches
         if is_there and self._reads.ours.still(held):
             with suppress(Transient):  # the broker is unreachable, and the next read reports it
-                await self.seek({partition: Commit(lost)})
+                await self.seek({where: Commit(lost)})
 
-    def pause(self, partition: int) -> None:
-        self._reads.stopped.add(partition)
+    def pause(self, where: Where) -> None:
+        self._reads.stopped.add(where)
 
-    def where(self, partition: int) -> Where:
-        return Where(*self._numbers.of(partition))
-
-    def topic_id(self, partition: int) -> str | None:
-        return self._calls.topic_id(partition)
+    def topic_id(self, where: Where) -> str | None:
+        return self._calls.topic_id(where)
 
     def member_of(self, topic: str) -> GroupMember:
         return self._handle.member()
 
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         return self._reads.inbox.given_up_to()
 
     def partitions(self) -> int:
@@ -373,13 +355,13 @@ class ConfluentSource:
 
     # Positions.
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         await self._calls.commit(commits)
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         held = self._reads.ours.held(partitions)
         starts = await self.committed(held) if held else {}
-        ours = {number: starts[number] for number in self._reads.ours.still(held)}
+        ours = {where: starts[where] for where in self._reads.ours.still(held)}
         if UNDECIDED in ours.values():
             await self._group.look_for_abandoned()
             raise Undecided("a transaction of another worker is open")
@@ -387,26 +369,26 @@ class ConfluentSource:
         await self.seek(ours)
         return ours
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         return await self._calls.words(partitions)
 
-    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def committed(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         return await self._calls.committed(partitions)
 
-    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+    async def made_again(self, partitions: Collection[Where]) -> Collection[Where]:
         return await self._calls.made_again(partitions)
 
-    async def span(self, partition: int) -> tuple[int, int]:
-        return await self._calls.span(partition)
+    async def span(self, where: Where) -> tuple[int, int]:
+        return await self._calls.span(where)
 
-    async def end_offsets(self) -> Mapping[int, int]:
+    async def end_offsets(self) -> Mapping[Where, int]:
         ours = self._reads.ours.all()
         return await self._calls.ends(ours) if ours else {}
 
-    async def seek(self, starts: Mapping[int, Commit]) -> None:
+    async def seek(self, starts: Mapping[Where, Commit]) -> None:
         await self._reads.seek(starts)
 
-    async def _begins_at(self, partitions: Collection[int]) -> Starts:
+    async def _begins_at(self, partitions: Collection[Where]) -> Starts:
         self._instance_id_wait.end()
         with suppress(Transient):  # until the next assignment the former count is shown
             self._count = await self._calls.partitions() or self._count
@@ -414,8 +396,8 @@ class ConfluentSource:
 
     # The end.
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
-        await mark_obeyed(self._settings, self.where(partition), words)
+    async def mark_obeyed(self, where: Where, words: Collection[Word]) -> None:
+        await mark_obeyed(self._settings, where, words)
 
     async def stop(self) -> None:
         if self.has_stopped:

@@ -34,54 +34,48 @@ class BoundedSource:
     async def start(self, rebalance: Rebalance) -> None:
         await self._source.start(rebalance)
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         wanted = [] if self.is_held else self._unread(partitions)
         found = await self._source.poll(wanted, wait_ms)
-        return [record for record in found if record.offset < self._end(record.partition)]
+        return [record for record in found if record.offset < self._ends.get(record.where, 0)]
 
-    def _unread(self, partitions: Collection[int]) -> list[int]:
+    def _unread(self, partitions: Collection[Where]) -> list[Where]:
         """Returns those of the partitions that are not at their end, and pauses the others, so that
         the client does not fetch them.
         """
         reached = self._source.reached()
-        at_end = {each for each in partitions if reached.get(each, -1) >= self._end(each)}
+        at_end = {each for each in partitions if reached.get(each, -1) >= self._ends.get(each, 0)}
         for each in at_end:
             self._source.pause(each)
         return [each for each in partitions if each not in at_end]
 
-    def _end(self, partition: int) -> int:
-        return self._ends.get(self._source.where(partition), 0)
-
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         await self._source.commit(commits)
 
-    def pause(self, partition: int) -> None:
+    def pause(self, partition: Where) -> None:
         self._source.pause(partition)
 
-    def where(self, partition: int) -> Where:
-        return self._source.where(partition)
-
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         found = self._source.reached()
-        return {each: min(offset, self._end(each)) for each, offset in found.items()}
+        return {each: min(offset, self._ends.get(each, 0)) for each, offset in found.items()}
 
-    def topic_id(self, partition: int) -> str | None:
+    def topic_id(self, partition: Where) -> str | None:
         return self._source.topic_id(partition)
 
     def partitions(self) -> int:
         return self._source.partitions()
 
-    async def end_offsets(self) -> Mapping[int, int]:
+    async def end_offsets(self) -> Mapping[Where, int]:
         found = await self._source.end_offsets()
-        return {each: min(offset, self._end(each)) for each, offset in found.items()}
+        return {each: min(offset, self._ends.get(each, 0)) for each, offset in found.items()}
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         return await self._source.words(partitions)
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+    async def mark_obeyed(self, partition: Where, words: Collection[Word]) -> None:
         await self._source.mark_obeyed(partition, words)
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         return await self._source.rewind(partitions)
 
     async def stop(self) -> None:
@@ -121,10 +115,7 @@ async def heads(reader: Reader, most: int) -> list[Head]:
         ]
         of_topic = {head.where.partition: head for head in found[first:]}
         await _fill(reader, topic, of_topic, left, most, share)
-    return [
-        head._replace(records=[record._replace(partition=number) for record in head.records])
-        for number, head in enumerate(found)
-    ]
+    return found
 
 
 def _start(committed: Commit | None, span: tuple[int, int]) -> Commit:
@@ -155,17 +146,17 @@ async def _fill(
     }:
         async with aclosing(reader.runs(topic, windows, lambda _: None)) as runs:
             async for number, records in runs:
-                kept = heads[number].records
-                for record in map(_record, records):
+                where, _, kept, _ = heads[number]
+                for one in records:
                     if len(kept) < most and room[number] > 0:
-                        kept.append(record)
-                        room[number] -= len(record.value or b"")
+                        kept.append(_record(where, one))
+                        room[number] -= len(kept[-1].value or b"")
         left |= {number: (end, left[number][1]) for number, (_, end) in windows.items()}
 
 
-def _record(read: Any) -> Record:
+def _record(where: Where, read: Any) -> Record:
     value = structured(read.value, read.headers) if read.headers else read.value
-    return Record(0, read.offset, read.key, value, read.timestamp)
+    return Record(where, read.offset, read.key, value, read.timestamp)
 
 
 class HeadSource(Groupless):
@@ -175,40 +166,42 @@ class HeadSource(Groupless):
     """
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:
-        self._heads = heads
+        self._heads = {head.where: head for head in heads}
         self._on_end = on_end
-        self._unread = {number for number, head in enumerate(heads) if head.records}
-        self._open = {number: heads[number].records[-1].offset + 1 for number in self._unread}
+        self._open = {head.where: head.records[-1].offset + 1 for head in heads if head.records}
+        self._unread = set(self._open)
         self._ends = dict(self._open)
 
     async def start(self, rebalance: Rebalance) -> None:
-        await rebalance.assigned({number: self._heads[number].start for number in self._open})
+        await rebalance.assigned({where: self._heads[where].start for where in self._open})
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         wanted = self._unread.intersection(partitions)
         if not wanted:
             await asyncio.sleep(wait_ms / 1000)
         self._unread -= wanted
-        return [record for number in sorted(wanted) for record in self._heads[number].records]
+        return [
+            record
+            for where, head in self._heads.items()
+            if where in wanted
+            for record in head.records
+        ]
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
-        for number, commit in commits.items():
-            if commit.next_offset >= self._open.get(number, 0):
-                self._open.pop(number, None)
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
+        for where, commit in commits.items():
+            if commit.next_offset >= self._open.get(where, 0):
+                self._open.pop(where, None)
         if not self._open:
             self._on_end()
 
-    def where(self, partition: int) -> Where:
-        return self._heads[partition].where
-
-    def topic_id(self, partition: int) -> str | None:
+    def topic_id(self, partition: Where) -> str | None:
         return self._heads[partition].topic_id
 
-    def reached(self) -> Mapping[int, int]:
-        return {number: end for number, end in self._ends.items() if number not in self._unread}
+    def reached(self) -> Mapping[Where, int]:
+        return {where: end for where, end in self._ends.items() if where not in self._unread}
 
     def partitions(self) -> int:
         return len(self._heads)
 
-    async def end_offsets(self) -> Mapping[int, int]:
+    async def end_offsets(self) -> Mapping[Where, int]:
         return self._ends

@@ -5,14 +5,13 @@ regions; and the source of the rekeyer, in whose group one member reads everythi
 Rule: to the caller each kind is one source.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.inputs.regional_source import RegionalSource
-from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.adapters.kafka.group.assignors import OneOwner
 from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
 from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
@@ -21,7 +20,7 @@ from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.other_groups import RegionState
 from penstock.packages import missing_extra
-from penstock.ports import Commit, Record
+from penstock.ports import Commit, Record, Where
 
 # The client id of a worker that helps begins with this. All other members are the group's own
 # workers.
@@ -49,8 +48,8 @@ def open_source(
 
 
 class KafkaRegions(RegionalSource):
-    """The sources of a worker that also helps the regions of `cfg.helped`. They share one numbering
-    of partitions, and one client asks for the lag and the workers of all groups.
+    """The sources of a worker that also helps the regions of `cfg.helped`. One client asks for
+    the lag and the workers of all groups.
     """
 
     def __init__(self, cfg: config.Config, *, leaves: bool) -> None:
@@ -61,14 +60,12 @@ class KafkaRegions(RegionalSource):
         }
         self._own_kafka, self._client_id = cfg.kafka, f"{HELPER}-{cfg.region}"
         self._drain_ms = cfg.delivery.drain_ms
-        self._numbers = Numbers(cfg.all_inputs)
         self._standing = GroupStanding(cfg.kafka, HELPER)
         region_of = {topic: name for name, one in self._kafka.items() for topic in one.inputs}
         self._decided = cfg.delivery.guarantee == "exactly_once"
         own = KafkaSource(
             cfg.kafka,
             drain_ms=self._drain_ms,
-            numbers=self._numbers,
             leaves=leaves,
             decided=self._decided,
         )
@@ -89,7 +86,6 @@ class KafkaRegions(RegionalSource):
         member = self._members_by_region[region] = KafkaSource(
             self._kafka[region],
             drain_ms=self._drain_ms,
-            numbers=self._numbers,
             client_id=self._client_id,
             decided=self._decided,
         )
@@ -120,9 +116,9 @@ class SingleOwnerSource(KafkaSource):
         self._before = before
 
     @staticmethod
-    def record(number: int, message: Any) -> Record:
+    def record(where: Where, message: Any) -> Record:
         return Record(
-            number,
+            where,
             message.offset,
             message.key,
             message.value,
@@ -130,7 +126,7 @@ class SingleOwnerSource(KafkaSource):
             headers=message.headers,
         )
 
-    async def group_positions(self, wanted: Sequence[Any]) -> Mapping[Any, Commit | None]:
+    async def group_positions(self, wanted: Collection[Where]) -> Mapping[Where, Commit | None]:
         found = dict(await super().group_positions(wanted))
         fresh = [where for where, commit in found.items() if commit is None]
         if fresh:

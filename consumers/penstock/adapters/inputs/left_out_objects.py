@@ -16,7 +16,7 @@ from penstock.core.routing.stream_keys import StreamNames
 from penstock.core.rows.blocks import StoppedOwner, Ticket
 from penstock.errors import Poison
 from penstock.messages.reference import Reference
-from penstock.ports import Location, Record, Results
+from penstock.ports import Location, Record, Results, Where
 from penstock.process.asyncio_additions import side_by_side
 
 # For how many results the store is asked at a time.
@@ -90,7 +90,8 @@ class ExistingResults:
         stream = self._naming.of(reference, "")
         # Offset and partition do not matter, so they are 0: a template for result names that uses
         # them is refused here.
-        record = Record(0, 0, None, b"", 0)
-        ticket = Ticket(StoppedOwner("predict", 0), record, 0, stream, reference, store=store)
+        where = Where("predict", 0)
+        record = Record(where, 0, None, b"", 0)
+        ticket = Ticket(StoppedOwner(where), record, 0, stream, reference, store=store)
         name = self._names.of(ticket)
         return await self._results.has(Location(name.bucket, name.key))

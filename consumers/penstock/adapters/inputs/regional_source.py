@@ -3,7 +3,7 @@ regions that the worker helps.
 
 Rule: a worker helps a region by joining that region's group, and stops helping by leaving the
 group. As in any rebalance, the group decides which member reads which partition from which offset.
-All regions share one numbering of partitions, so that the pipeline sees one source.
+A topic belongs to one region, so the pipeline sees one source.
 """
 
 import asyncio
@@ -50,53 +50,50 @@ class RegionalSource:
     async def start(self, rebalance: Rebalance) -> None:
         await self._own.start(rebalance)
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         return await self._own.poll(partitions, wait_ms)
 
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         return self._own.reached()
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         parts = self._by_member(commits)
         await asyncio.gather(
             *(
-                member.commit({number: commits[number] for number in numbers})
-                for member, numbers in parts.items()
+                member.commit({where: commits[where] for where in partitions})
+                for member, partitions in parts.items()
             )
         )
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        starts: dict[int, Commit] = {}
-        for member, numbers in self._by_member(partitions).items():
-            starts |= await member.rewind(numbers)
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
+        starts: dict[Where, Commit] = {}
+        for member, theirs in self._by_member(partitions).items():
+            starts |= await member.rewind(theirs)
         return starts
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        said: dict[int, str] = {}
-        for member, numbers in self._by_member(partitions).items():
-            said |= await member.words(numbers)
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
+        said: dict[Where, str] = {}
+        for member, theirs in self._by_member(partitions).items():
+            said |= await member.words(theirs)
         return said
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+    async def mark_obeyed(self, partition: Where, words: Collection[Word]) -> None:
         for member in self._by_member([partition]):
             await member.mark_obeyed(partition, words)
 
-    def pause(self, partition: int) -> None:
+    def pause(self, partition: Where) -> None:
         for member in self._by_member([partition]):
             member.pause(partition)
 
-    def where(self, partition: int) -> Where:
-        return self._own.where(partition)
-
-    def topic_id(self, partition: int) -> str | None:
+    def topic_id(self, partition: Where) -> str | None:
         members = self._by_member([partition])
         return next((member.topic_id(partition) for member in members), None)
 
     def partitions(self) -> int:
         return sum(member.partitions() for member in self._members())
 
-    async def end_offsets(self) -> Mapping[int, int]:
-        ends: dict[int, int] = {}
+    async def end_offsets(self) -> Mapping[Where, int]:
+        ends: dict[Where, int] = {}
         for member in self._members():
             ends |= await member.end_offsets()
         return ends
@@ -108,14 +105,14 @@ class RegionalSource:
     def _members(self) -> list[Source]:
         return [self._own, *self._helping.values()]
 
-    def _by_member(self, partitions: Collection[int]) -> dict[Source, list[int]]:
+    def _by_member(self, partitions: Collection[Where]) -> dict[Source, list[Where]]:
         """A mapping from each member to those of the partitions that it reads. Partitions of a
         region that we have left are omitted.
         """
-        found: dict[Source, list[int]] = defaultdict(list)
-        for number in partitions:
-            region = self._region_of.get(self.where(number).topic)
+        found: dict[Source, list[Where]] = defaultdict(list)
+        for where in partitions:
+            region = self._region_of.get(where.topic)
             member = self._own if region is None else self._helping.get(region)
             if member is not None:
-                found[member].append(number)
+                found[member].append(where)
         return found

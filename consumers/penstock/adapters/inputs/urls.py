@@ -22,6 +22,8 @@ from penstock.ports import Commit, Location, Objects, Outgoing, Rebalance, Recor
 # The most references of one poll. If a page of the store's listing has more, the store's client
 # holds the rest.
 POLL_RECORDS = 100
+# The only partition.
+SOLE = Where("predict", 0)
 # How many batches of results may wait for their reader.
 WAITING = 4
 _MAGIC = frozenset("*?[")
@@ -105,19 +107,19 @@ class Groupless:
     tells them what to do with a partition that has stopped.
     """
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         return {}
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         return {}
 
-    def topic_id(self, partition: int) -> str | None:
+    def topic_id(self, partition: Where) -> str | None:
         return None
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+    async def mark_obeyed(self, partition: Where, words: Collection[Word]) -> None:
         return
 
-    def pause(self, partition: int) -> None:
+    def pause(self, partition: Where) -> None:
         return
 
     async def stop(self) -> None:
@@ -141,9 +143,9 @@ class UrlSource(Groupless):
         self._exhausted = False
 
     async def start(self, rebalance: Rebalance) -> None:
-        await rebalance.assigned({0: Commit(0)})
+        await rebalance.assigned({SOLE: Commit(0)})
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         records: list[Record] = []
         while partitions and not self._exhausted and len(records) < POLL_RECORDS:
             reference = await anext(self._found, None)
@@ -151,7 +153,7 @@ class UrlSource(Groupless):
                 self._exhausted = True
                 break
             records.append(
-                Record(0, self._next_offset, None, encode_reference(reference), self._now_ms)
+                Record(SOLE, self._next_offset, None, encode_reference(reference), self._now_ms)
             )
             self._next_offset += 1
         if not records:
@@ -159,25 +161,22 @@ class UrlSource(Groupless):
         self._end_if_done()
         return records
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
-        self._committed = commits[0].next_offset
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
+        self._committed = commits[SOLE].next_offset
         self._end_if_done()
 
     def _end_if_done(self) -> None:
         if self._exhausted and self._committed == self._next_offset:
             self._on_end()
 
-    def where(self, partition: int) -> Where:
-        return Where("predict", partition)
-
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         return {}
 
     def partitions(self) -> int:
         return 1
 
-    async def end_offsets(self) -> Mapping[int, int]:
-        return {0: self._next_offset}
+    async def end_offsets(self) -> Mapping[Where, int]:
+        return {SOLE: self._next_offset}
 
 
 class ResultSink:

@@ -1,6 +1,5 @@
-"""The partitions that the group assigns to this member. Three classes deal with them: `Numbers`
-numbers the partitions, `Places` finds the offset at which reading goes on, and aiokafka tells
-`Listener` which partitions it assigns and revokes.
+"""The partitions that the group assigns to this member. `Places` finds the offset at which reading
+goes on, and aiokafka tells `Listener` which partitions it assigns and revokes.
 
 Rule: if the broker has no records at the group's position, the source goes on at the earliest
 record and logs a warning. A lane that began at a later offset cannot go back, and the worker would
@@ -11,7 +10,7 @@ uses the listener.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -45,40 +44,6 @@ MADE_AGAIN = (
     "%s: the topic was deleted and created again. Going on at its earliest record, %d; "
     "new answers may get ids that former answers had"
 )
-
-
-class Numbers:
-    """Gives each partition of the input topics one number that is unique within the worker.
-
-    With one topic the number is Kafka's own number of the partition. With several topics a
-    partition gets the next free number when it is first seen, and keeps this number as long as the
-    process lives. The sources of several regions share one `Numbers`.
-    """
-
-    def __init__(self, topics: Sequence[str]) -> None:
-        """`topics`: the input topics; empty if a pattern selects them."""
-        self._topic = topics[0] if len(topics) == 1 else None
-        self._numbers: dict[TopicPartition, int] = {}
-        self._met: list[TopicPartition] = []
-
-    def number(self, where: TopicPartition) -> int:
-        """The number of this partition. The reverse is `of`, which gives the partition that has a
-        number.
-        """
-        if self._topic is not None:
-            return int(where.partition)
-        if where not in self._numbers:
-            self._numbers[where] = len(self._met)
-            self._met.append(where)
-        return self._numbers[where]
-
-    def number_of(self, topic: str, partition: int) -> int:
-        return self.number(TopicPartition(topic, partition))
-
-    def of(self, number: int) -> TopicPartition:
-        if self._topic is not None:
-            return TopicPartition(self._topic, number)
-        return self._met[number]
 
 
 class Gone(Exception):
@@ -118,27 +83,25 @@ class Member(Protocol):
     @property
     def has_stopped(self) -> bool: ...
 
-    def where(self, partition: int) -> Where: ...
-
-    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def committed(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         """For each partition: the position that the group has committed, or the position of the
         earliest record if the group has committed nothing.
         """
         ...
 
-    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
+    async def made_again(self, partitions: Collection[Where]) -> Collection[Where]:
         """Those of the partitions whose topic was deleted and created again since this member last
         asked.
         """
         ...
 
-    async def span(self, partition: int) -> tuple[int, int]:
+    async def span(self, where: Where) -> tuple[int, int]:
         """The first offset of the partition, and the offset after its last record."""
         ...
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None: ...
+    async def commit(self, commits: Mapping[Where, Commit]) -> None: ...
 
-    async def seek(self, starts: Mapping[int, Commit]) -> None:
+    async def seek(self, starts: Mapping[Where, Commit]) -> None:
         """Read on at these positions. Partitions that were revoked meanwhile are skipped."""
         ...
 
@@ -148,8 +111,8 @@ class Starts(NamedTuple):
     this member had them; work on their former records must be given up.
     """
 
-    commits: Mapping[int, Commit]
-    made_again: Collection[int]
+    commits: Mapping[Where, Commit]
+    made_again: Collection[Where]
 
 
 class Places:
@@ -159,20 +122,20 @@ class Places:
         self._member = member
         self._timeout_s = timeout_s
 
-    async def starts(self, partitions: Collection[int]) -> Starts:
+    async def starts(self, partitions: Collection[Where]) -> Starts:
         """Ask where partitions that were just assigned begin, until the broker answers. Raises
         `Fatal` after `kafka.timeout_ms`.
         """
         began_s = _now_s()
         is_logged = False
-        made_again: set[int] = set()
+        made_again: set[Where] = set()
         while partitions and not self._member.has_stopped:
             try:
                 made_again.update(await self._member.made_again(partitions))
                 starts = dict(await self._member.committed(partitions))
-                for number in made_again:
+                for where in made_again:
                     # The commit, if there still is one, is of the former topic.
-                    starts[number] = await self._begin_of_new(number)
+                    starts[where] = await self._begin_of_new(where)
                 return Starts(starts, made_again)
             except Transient as error:
                 if _now_s() - began_s > self._timeout_s:
@@ -187,38 +150,37 @@ class Places:
                 await asyncio.sleep(ASK_AGAIN_S)
         return Starts({}, ())
 
-    async def leave_former(self, partitions: Collection[int], rebalance: Rebalance) -> None:
+    async def leave_former(self, partitions: Collection[Where], rebalance: Rebalance) -> None:
         """Go on at the earliest record of those partitions whose topic was made again."""
         assignments = self._member.assignments
-        for number in partitions:
+        for where in partitions:
             while self._member.assignments == assignments:
                 try:
-                    start = await self._begin_of_new(number)
+                    start = await self._begin_of_new(where)
                 except Transient:  # the broker is unreachable, and the next read reports it
                     await asyncio.sleep(ASK_AGAIN_S)
                     continue
                 if self._member.assignments == assignments:
-                    await self._begin_again(number, start, rebalance)
+                    await self._begin_again(where, start, rebalance)
                 break
 
-    async def _begin_of_new(self, partition: int) -> Commit:
-        begin, _ = await self._member.span(partition)
-        where = self._member.where(partition)
-        log.warning(MADE_AGAIN, where, begin, extra=of_place(*where, begin))
+    async def _begin_of_new(self, where: Where) -> Commit:
+        begin, _ = await self._member.span(where)
+        log.warning(MADE_AGAIN, where, begin, extra=of_place(where, begin))
         return Commit(begin)
 
     async def find(
-        self, partition: int, offset: int, rebalance: Rebalance, *, is_cut: bool = False
+        self, where: Where, offset: int, rebalance: Rebalance, *, is_cut: bool = False
     ) -> None:
         """Go on at another position, because the broker has no records at `offset` and will never
         have any; or, with `is_cut`, other records than those that this member would have read. If
         the broker does not answer now, return without a new position: the next read reports the
         same offset again.
         """
-        assignments, where = self._member.assignments, self._member.where(partition)
-        keys = of_place(*where, offset)
+        assignments = self._member.assignments
+        keys = of_place(where, offset)
         try:
-            begin, end = await self._member.span(partition)
+            begin, end = await self._member.span(where)
         except Transient as error:
             log.warning("%s: %s", where, error, extra=keys)
             await asyncio.sleep(ASK_AGAIN_S)
@@ -228,7 +190,7 @@ class Places:
         if offset < begin:
             # The new position is later. A seek is enough, because a lane takes any later offset.
             log.warning(GONE_BEFORE, where, offset, begin - 1, begin, extra=keys)
-            await self._member.seek({partition: Commit(begin)})
+            await self._member.seek({where: Commit(begin)})
         elif is_cut or offset > end:
             # The new position is earlier. The lane must be made anew, because a lane never takes an
             # earlier offset.
@@ -236,27 +198,27 @@ class Places:
                 log.warning(GONE_BEYOND, where, offset, end, begin, extra=keys)
             else:
                 log.warning(GONE_WITHIN, where, offset, begin, extra=keys)
-            await self._begin_again(partition, Commit(begin), rebalance)
+            await self._begin_again(where, Commit(begin), rebalance)
 
-    async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:
+    async def _begin_again(self, where: Where, start: Commit, rebalance: Rebalance) -> None:
         """Tell the pipeline that the partition was revoked and assigned again at `start`. If a real
         rebalance begins meanwhile, stop: the rebalance decides about the partition.
         """
         member = self._member
         assignments, began_s = member.assignments, _now_s()
-        await rebalance.revoked([partition])
+        await rebalance.revoked([where])
         while member.assignments == assignments:
             try:
-                await member.commit({partition: start})
+                await member.commit({where: start})
                 break
             except Transient as error:
                 if _now_s() - began_s > self._timeout_s:
                     raise Fatal(str(error), exit_code=EXIT_UNREACHABLE) from error
                 await asyncio.sleep(ASK_AGAIN_S)
         if member.assignments == assignments:
-            await member.seek({partition: start})
+            await member.seek({where: start})
         if member.assignments == assignments:
-            await rebalance.assigned({partition: start})
+            await rebalance.assigned({where: start})
 
 
 def _now_s() -> float:
@@ -266,9 +228,9 @@ def _now_s() -> float:
 class RebalancedSource(Protocol):
     """The methods of the source that a rebalance calls."""
 
-    async def seek(self, starts: Mapping[int, Commit]) -> None: ...
+    async def seek(self, starts: Mapping[Where, Commit]) -> None: ...
 
-    def now_ours(self, partitions: Collection[int]) -> None: ...
+    def now_ours(self, partitions: Collection[Where]) -> None: ...
 
     def now_joining(self) -> None: ...
 
@@ -284,24 +246,21 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     kept from aiokafka: it says already what is wrong.
     """
 
-    def __init__(
-        self, source: RebalancedSource, numbers: Numbers, places: Places, rebalance: Rebalance
-    ) -> None:
-        self._numbers = numbers
+    def __init__(self, source: RebalancedSource, places: Places, rebalance: Rebalance) -> None:
         self._source = source
         self._places = places
         self._rebalance = rebalance
         # The partitions that this member has. We remember them, because aiokafka does not name all
         # partitions that it takes away if the topics have changed during an assignment.
-        self._held: set[int] = set()
-        self._suspended: set[int] = set()
+        self._held: set[Where] = set()
+        self._suspended: set[Where] = set()
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         try:
-            numbers = self._held.union(self._numbers.number(where) for where in revoked)
+            lost = self._held.union(Where(*part) for part in revoked)
             self._held.clear()
-            self._suspended |= numbers
-            await self._rebalance.suspended(numbers)
+            self._suspended |= lost
+            await self._rebalance.suspended(lost)
         except PenstockError as error:
             self._source.keep_failure(error)
         except BaseException as error:
@@ -311,13 +270,13 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._source.now_joining()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        numbers = [self._numbers.number(where) for where in assigned]
+        ours = [Where(*part) for part in assigned]
         try:
             suspended, self._suspended = self._suspended, set()
-            if lost := suspended.difference(numbers):
+            if lost := suspended.difference(ours):
                 await self._rebalance.revoked(lost)
-            self._held.update(numbers)
-            starts, made_again = await self._places.starts(numbers)
+            self._held.update(ours)
+            starts, made_again = await self._places.starts(ours)
             if former := suspended.intersection(made_again):
                 await self._rebalance.revoked(former)
             kept = await self._rebalance.assigned(starts)
@@ -325,9 +284,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             # lost: they are dropped, because the partitions are not ours yet, and the next read
             # begins after them.
             await self._source.seek(
-                {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
+                {**starts, **{where: Commit(offset) for where, offset in kept.items()}}
             )
-            self._source.now_ours(numbers)
+            self._source.now_ours(ours)
         except PenstockError as error:
             self._source.keep_failure(error)
         except BaseException as error:

@@ -7,11 +7,10 @@ down to one partition, and later commits are no larger than what was taken.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from penstock.adapters.kafka.error_codes import INVALID_COMMIT_OFFSET_SIZE, UNKNOWN_ERROR
-
-Where = TypeVar("Where", bound=tuple[str, int])
+from penstock.ports import Commit, Where
 
 # Below the broker's default message.max.bytes of 1,048,588, as is every batch of ours.
 COMMIT_BYTES: Final = 900_000
@@ -32,7 +31,9 @@ class CommitParts:
         self._most_bytes = COMMIT_BYTES
 
     async def each(
-        self, positions: Mapping[Where, Any], commit: Callable[[dict[Where, Any]], Awaitable[Any]]
+        self,
+        positions: Mapping[Where, Commit],
+        commit: Callable[[dict[Where, Commit]], Awaitable[Any]],
     ) -> None:
         """Commit all positions, in as many commits as they need. If one fails, those behind it are
         not tried: the next commit has them all again.
@@ -50,10 +51,10 @@ class CommitParts:
 
 
 def parts(
-    positions: Mapping[Where, Any], group: str, most_bytes: int = COMMIT_BYTES
-) -> Iterator[dict[Where, Any]]:
+    positions: Mapping[Where, Commit], group: str, most_bytes: int = COMMIT_BYTES
+) -> Iterator[dict[Where, Commit]]:
     """The positions in order, in parts of at most `most_bytes`, and at least one position each."""
-    part: dict[Where, Any] = {}
+    part: dict[Where, Commit] = {}
     room = most_bytes
     for where, position in positions.items():
         nbytes = _bytes_of({where: position}, group)
@@ -66,8 +67,8 @@ def parts(
         yield part
 
 
-def _bytes_of(part: Mapping[Where, Any], group: str) -> int:
+def _bytes_of(part: Mapping[Where, Commit], group: str) -> int:
     return sum(
-        POSITION_BYTES + len(group) + len(where[0]) + len(position.metadata.encode())
+        POSITION_BYTES + len(group) + len(where.topic) + len(position.metadata.encode())
         for where, position in part.items()
     )

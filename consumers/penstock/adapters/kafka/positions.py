@@ -15,7 +15,7 @@ assignment and with each question about the ends.
 import asyncio
 from base64 import urlsafe_b64encode
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -24,7 +24,6 @@ from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from penstock import config
-from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.adapters.kafka.client import (
     LEAVE_S,
     answered_within,
@@ -46,10 +45,10 @@ class Incarnations:
     """`stale`: partitions that this member reads by a position of a former incarnation."""
 
     def __init__(self) -> None:
-        self.stale: set[TopicPartition] = set()
+        self.stale: set[Where] = set()
         self._ids: dict[str, bytes] = {}
         # For each partition of this member: the incarnation that its position belongs to.
-        self._begun: dict[TopicPartition, bytes | None] = {}
+        self._begun: dict[Where, bytes | None] = {}
 
     def learn(self, ids: Mapping[str, bytes]) -> None:
         """Take the ids that topics have now."""
@@ -64,9 +63,7 @@ class Incarnations:
         """The topic's present id, as Kafka's own tools write it."""
         return text_of(self._ids.get(topic))
 
-    def begin(
-        self, partitions: Collection[TopicPartition], held: Collection[TopicPartition]
-    ) -> list[TopicPartition]:
+    def begin(self, partitions: Collection[Where], held: Collection[Where]) -> list[Where]:
         """Positions in `partitions` are of the present incarnation from now on. Returns those whose
         former position was not. `held`: the other partitions that this member has.
         """
@@ -96,10 +93,10 @@ TERMS_S = 10.0
 async def positions(
     client: AIOKafkaClient,
     group: str,
-    partitions: Collection[TopicPartition],
+    partitions: Collection[Where],
     *,
     decided: bool = False,
-) -> Mapping[TopicPartition, Commit | None]:
+) -> Mapping[Where, Commit | None]:
     """For each partition: the group's commit, or None if the broker says that nothing is committed.
     With `decided`, the value is `UNDECIDED` if an open transaction may still move the position.
     Raises aiokafka's errors, and `Transient` if the answer leaves out a partition.
@@ -111,27 +108,28 @@ async def positions(
     request = DecidedOffsets if decided else OffsetFetchRequest
     answer = await client.send(node, request(group, list(by_topic.items())))
     check_code(getattr(answer, "error_code", 0))  # answers before version 2 lack this code
-    found: dict[TopicPartition, Commit | None] = {}
+    found: dict[Where, Commit | None] = {}
     for topic, entries in DecidedOffsets.plain(answer) if decided else answer.topics:
         for number, offset, metadata, code in entries:
             if code == UNSTABLE_OFFSET_COMMIT:
-                found[TopicPartition(topic, number)] = UNDECIDED
+                found[Where(topic, number)] = UNDECIDED
                 continue
             check_code(code)
             # confluent-kafka also writes into the metadata the zero byte that ends a C string.
             text = (metadata or "").rstrip("\0")
             commit = Commit(offset, text) if offset != NO_OFFSET else None
-            found[TopicPartition(topic, number)] = commit
+            found[Where(topic, number)] = commit
     if missing := [where for where in partitions if where not in found]:
-        raise Transient(f"Kafka did not say what group {group} has committed of {missing}")
+        names = ", ".join(map(str, missing))
+        raise Transient(f"Kafka did not say what group {group} has committed of {names}")
     return found
 
 
 async def decided_positions(
-    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
-) -> Mapping[TopicPartition, Commit | None]:
+    client: AIOKafkaClient, group: str, partitions: Collection[Where]
+) -> Mapping[Where, Commit | None]:
     """Ask for the group's positions. While any of them is undecided, ask again, for some 0.3 s."""
-    found: dict[TopicPartition, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
+    found: dict[Where, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
     for _ in range(TRIES):
         asked = [where for where, at in found.items() if at == UNDECIDED]
         found |= await positions(client, group, asked, decided=True)
@@ -150,8 +148,8 @@ def lines_group(group: str) -> str:
 
 
 async def words(
-    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
-) -> Mapping[TopicPartition, str]:
+    client: AIOKafkaClient, group: str, partitions: Collection[Where]
+) -> Mapping[Where, str]:
     """The operator's words about each partition, undecoded. Partitions without such words are left
     out. `group`: the second group, whose commits hold the words.
     """
@@ -184,13 +182,11 @@ class GroupPositions:
         async with answered_within("a question about the group's terms", TERMS_S):
             return await consumer_terms(client_of(self._admin), self._settings.group)
 
-    async def committed(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None]:
+    async def committed(self, partitions: Collection[Where]) -> Mapping[Where, Commit | None]:
         ask = positions if self._abandoned is None else decided_positions
         return await ask(client_of(self._admin), self._settings.group, partitions)
 
-    async def topic_ids(self, partitions: Iterable[TopicPartition]) -> Mapping[str, bytes]:
+    async def topic_ids(self, partitions: Iterable[Where]) -> Mapping[str, bytes]:
         return await topic_ids(client_of(self._admin), partitions)
 
     async def look_for_abandoned(self) -> None:
@@ -200,7 +196,7 @@ class GroupPositions:
         if self._abandoned is not None:
             await self._abandoned.look(client_of(self._admin))
 
-    async def words(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         return await words(client_of(self._admin), lines_group(self._settings.group), partitions)
 
     async def partitions(self, topics: Collection[str]) -> int:
@@ -210,6 +206,11 @@ class GroupPositions:
 
     async def stop(self) -> None:
         await close(self._admin, LEAVE_S, "the end of the consumer")
+
+
+def parts_of(partitions: Iterable[Where]) -> list[TopicPartition]:
+    """The partitions as aiokafka names them."""
+    return [TopicPartition(*where) for where in partitions]
 
 
 # The deadline of a question about positions. A healthy broker answers within milliseconds. A broker
@@ -231,97 +232,83 @@ class SourceQuestions:
         self,
         consumer: AIOKafkaConsumer,
         settings: config.Kafka,
-        numbers: Numbers,
         *,
         isolation: str,
         decided: bool,
     ) -> None:
         self._consumer = consumer
         self._settings = settings
-        self._numbers = numbers
         self._timeout_s = settings.timeout_ms / 1000
         self._decided = decided
         # aiokafka's field for the end of what can be read: the log's end or, with "read_committed",
         # the beginning of the first open transaction.
         self._end = "lso" if isolation == "read_committed" else "highwater"
-        # The numbers of the partitions that this member has now.
-        self._ours: set[int] = set()
+        # The partitions that this member has now.
+        self._ours: set[Where] = set()
         self._incarnations = Incarnations()
 
-    def where(self, partition: int) -> Where:
-        return Where(*self._numbers.of(partition))
-
-    def topic_id(self, partition: int) -> str | None:
-        return self._incarnations.of(self._numbers.of(partition).topic)
+    def topic_id(self, where: Where) -> str | None:
+        return self._incarnations.of(where.topic)
 
     def partitions(self) -> int:
         topics = self._settings.inputs or self._consumer.subscription()
         return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)
 
-    async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
+    async def committed(self, partitions: Collection[Where]) -> dict[Where, Commit]:
         """For each partition: the position that the group has committed, or the position of the
         earliest record if the group has committed nothing. Raises `Transient`.
         """
-        wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"
         async with answered_within(what, min(QUESTION_S, self._timeout_s)):
-            found = await self.group_positions(wanted)
+            found = await self.group_positions(partitions)
             fresh = [where for where, commit in found.items() if commit is None]
-            begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
-        return {
-            self._numbers.number(where): commit or Commit(begins[where])
-            for where, commit in found.items()
-        }
+            begins = await self._consumer.beginning_offsets(parts_of(fresh)) if fresh else {}
+        return {where: commit or Commit(begins[where]) for where, commit in found.items()}
 
-    async def group_positions(
-        self, wanted: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None]:
+    async def group_positions(self, wanted: Collection[Where]) -> Mapping[Where, Commit | None]:
         ask = decided_positions if self._decided else positions
         return await ask(client_of(self._consumer), self._settings.group, wanted)
 
-    async def made_again(self, partitions: Collection[int]) -> Collection[int]:
-        wanted = list(map(self._numbers.of, partitions))
+    async def made_again(self, partitions: Collection[Where]) -> Collection[Where]:
         what = "a question about the input topic"
         async with answered_within(what, min(QUESTION_S, self._timeout_s)):
-            self._incarnations.learn(await topic_ids(client_of(self._consumer), wanted))
-        return self.begun_anew(wanted)
+            self._incarnations.learn(await topic_ids(client_of(self._consumer), partitions))
+        return self.begun_anew(partitions)
 
-    def begun_anew(self, partitions: Collection[TopicPartition]) -> list[int]:
-        held = list(map(self._numbers.of, self._ours))
-        return list(map(self._numbers.number, self._incarnations.begin(partitions, held)))
+    def begun_anew(self, partitions: Collection[Where]) -> list[Where]:
+        return self._incarnations.begin(partitions, self._ours)
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
+        wanted = [where for where in partitions if where in self._ours]
         client = client_of(self._consumer)
         async with answered_within("a question about stopped lines", QUESTION_S):
-            said = await words(client, lines_group(self._settings.group), wanted)
-        return {self._numbers.number(where): text for where, text in said.items()}
+            return await words(client, lines_group(self._settings.group), wanted)
 
-    async def span(self, partition: int) -> tuple[int, int]:
-        where = self._numbers.of(partition)
+    async def span(self, where: Where) -> tuple[int, int]:
+        part = TopicPartition(*where)
         async with answered_within("a question about the ends of a partition", QUESTION_S):
-            begins = await self._consumer.beginning_offsets([where])
-            ends = await self._consumer.end_offsets([where])
-        return begins[where], ends[where]
+            begins = await self._consumer.beginning_offsets([part])
+            ends = await self._consumer.end_offsets([part])
+        return begins[part], ends[part]
 
-    async def end_offsets(self) -> Mapping[int, int]:
-        wanted = [self._numbers.of(number) for number in self._ours]
+    async def end_offsets(self) -> Mapping[Where, int]:
+        ours = self._ours
         async with answered_within("a question about the end of the input topic", END_OFFSETS_S):
-            self._incarnations.learn(await topic_ids(client_of(self._consumer), wanted))
-            ends = await self._consumer.end_offsets(wanted)
-        return {self._numbers.number(where): offset for where, offset in ends.items()}
+            self._incarnations.learn(await topic_ids(client_of(self._consumer), ours))
+            ends = await self._consumer.end_offsets(parts_of(ours))
+        return {where: ends[where] for where in ours}
 
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         states = self._states()
         return {each: state.position for each, state in states if state.has_valid_position}
 
-    def known_ends(self) -> Mapping[int, int]:
+    def known_ends(self) -> Mapping[Where, int]:
         """The ends of our partitions, as the last answers to fetch requests told them.
         `end_offsets` asks the broker; this property does not.
         """
         ends = ((each, getattr(state, self._end)) for each, state in self._states())
         return {each: end for each, end in ends if end}
 
-    def _states(self) -> list[tuple[int, Any]]:
-        found = [(each, state_of(self._consumer, self._numbers.of(each))) for each in self._ours]
+    def _states(self) -> list[tuple[Where, Any]]:
+        found = [(each, state_of(self._consumer, each)) for each in self._ours]
         return [(each, state) for each, state in found if state is not None]

@@ -17,7 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened, within
 from penstock.adapters.kafka.inside.consumers import client_of
-from penstock.adapters.kafka.positions import lines_group, positions, words
+from penstock.adapters.kafka.positions import lines_group, parts_of, positions, words
 from penstock.core.order.line_stop import MOST_WORDS, Word, decode_words, encode_words, obeyed
 from penstock.errors import usage
 from penstock.ports import Commit, Where
@@ -37,18 +37,16 @@ class Groups:
 
     async def positions(self, group: str, parts: Collection[Where]) -> Mapping[Where, Commit]:
         """The group's commit for each partition. Partitions without a commit are left out."""
-        asked = [TopicPartition(*part) for part in parts]
         async with answered_within(f"a question about group {group}", QUESTION_S):
-            found = await positions(client_of(self._consumer), group, asked)
-        return {Where(*part): commit for part, commit in found.items() if commit is not None}
+            found = await positions(client_of(self._consumer), group, parts)
+        return {part: commit for part, commit in found.items() if commit is not None}
 
     async def ends(
         self, parts: Iterable[Where], within_s: float = QUESTION_S
     ) -> Mapping[Where, int]:
         """The offset after the last record of each partition."""
-        asked = [TopicPartition(*part) for part in parts]
         async with answered_within("a question about the ends of the input", within_s):
-            found = await self._consumer.end_offsets(asked)
+            found = await self._consumer.end_offsets(parts_of(parts))
         return {Where(*part): end for part, end in found.items()}
 
     async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
@@ -184,18 +182,18 @@ async def obeyed_words(
     """
     group = lines_group(settings.group)
     consumer = member_of_none(settings, group)
-    left = {TopicPartition(*where): word for where, word in said.items()}
+    left = dict(said)
     done: list[Where] = []
     async with opened(consumer, settings, "a question about stopped lines"):
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while left:
                     texts = await words(client_of(consumer), group, left)
-                    for part, word in list(left.items()):
-                        known = decode_words(texts.get(part, ""))
+                    for where, word in list(left.items()):
+                        known = decode_words(texts.get(where, ""))
                         if any(one.is_done and one[:4] == word[:4] for one in known):
-                            del left[part]
-                            done.append(Where(*part))
+                            del left[where]
+                            done.append(where)
                     await asyncio.sleep(LOOK_S if left else 0.0)
     return done
 
@@ -203,21 +201,22 @@ async def obeyed_words(
 async def _change(settings: config.Kafka, changes: Mapping[Where, Change]) -> None:
     group = lines_group(settings.group)
     consumer = member_of_none(settings, group)
-    left = {TopicPartition(*where): change for where, change in changes.items()}
+    left = dict(changes)
     what = "a word about stopped lines"
     async with (
         opened(consumer, settings, what),
         within(what, settings.timeout_ms / 1000),
     ):
-        consumer.assign(list(left))
-        consumer.pause(*left)  # else it would fetch the records of the topic
+        consumer.assign(parts_of(left))
+        consumer.pause(*parts_of(left))  # else it would fetch the records of the topic
         while left:
             texts = await words(client_of(consumer), group, left)
-            new = {part: _changed(texts.get(part, ""), change) for part, change in left.items()}
-            left = {part: change for part, change in left.items() if new[part] is not None}
+            new = {where: _changed(texts.get(where, ""), change) for where, change in left.items()}
+            left = {where: change for where, change in left.items() if new[where] is not None}
             if left:
                 # The offset means nothing. Kafka only keeps metadata together with an offset.
-                await consumer.commit({part: OffsetAndMetadata(0, new[part]) for part in left})
+                words_of = {part: OffsetAndMetadata(0, new[part]) for part in parts_of(left)}
+                await consumer.commit(words_of)
                 await asyncio.sleep(random.uniform(*READ_BACK_S))
 
 

@@ -23,7 +23,7 @@ from penstock.adapters.kafka.topics import no_topic, topic_ids
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import Unreachable
 from penstock.messages.cloud_events import structured
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
 
 # The most records of one read. The event loop handles this many records in a few ms, and then turns
 # to the network again.
@@ -104,7 +104,7 @@ class Reader:
 
     async def topic_id(self, topic: str) -> str | None:
         async with within(f"a question about topic {topic}", self._timeout_s):
-            ids = await topic_ids(client_of(self._admin), [TopicPartition(topic, 0)])
+            ids = await topic_ids(client_of(self._admin), [Where(topic, 0)])
         return text_of(ids.get(topic))
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
@@ -112,15 +112,13 @@ class Reader:
         until the group has a coordinator: the brokers create their topic of commits when they are
         first asked about a group, and until it exists, no broker coordinates a group.
         """
-        parts = [TopicPartition(topic, number) for number in partitions]
+        parts = [Where(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
             while (found := await self._committed(parts)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(COORDINATOR_S)
         return {part.partition: commit for part, commit in found.items() if commit is not None}
 
-    async def _committed(
-        self, parts: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None] | None:
+    async def _committed(self, parts: Sequence[Where]) -> Mapping[Where, Commit | None] | None:
         try:
             return await positions(client_of(self._admin), self._settings.group, parts)
         except GroupCoordinatorNotAvailableError:

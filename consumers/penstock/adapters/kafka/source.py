@@ -22,7 +22,6 @@ from penstock import config
 from penstock.adapters.kafka.assigned_partitions import (
     Gone,
     Listener,
-    Numbers,
     Places,
     for_ourselves,
 )
@@ -58,14 +57,14 @@ from penstock.adapters.kafka.inside.consumers import (
     name_each_request,
     watch_topics,
 )
-from penstock.adapters.kafka.positions import SourceQuestions
+from penstock.adapters.kafka.positions import SourceQuestions, parts_of
 from penstock.adapters.kafka.positions_from_outside import mark_obeyed
 from penstock.adapters.kafka.topics import ask_for_inputs
 from penstock.core.order.line_stop import Word
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
-from penstock.ports import UNDECIDED, Commit, Rebalance, Record
+from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +86,8 @@ NO_PARTITION = -1
 
 class KafkaSource(SourceQuestions):
     """`drain_ms`: the time that a revoke may take; the group waits 10 s longer, but never more than
-    35 s. `numbers`: the worker's numbering of partitions, which all of its sources share.
-    `client_id`: this member's name in the group. `isolation`: with "read_committed", records of
-    open and of aborted transactions are left out. `leaves`: True if a member with an instance id
+    35 s. `client_id`: this member's name in the group. `isolation`: with "read_committed", records
+    of open and of aborted transactions are left out. `leaves`: True if a member with an instance id
     leaves the group when it stops. `decided`: True if a position that an open transaction may still
     move is reported as `UNDECIDED`.
     """
@@ -102,7 +100,6 @@ class KafkaSource(SourceQuestions):
         settings: config.Kafka,
         *,
         drain_ms: int,
-        numbers: Numbers | None = None,
         client_id: str | None = None,
         isolation: str | None = None,
         leaves: bool = False,
@@ -130,8 +127,7 @@ class KafkaSource(SourceQuestions):
             client_rack=settings.client_rack,
             isolation_level=isolation,
         )
-        numbers = numbers or Numbers(settings.inputs)
-        super().__init__(consumer, settings, numbers, isolation=isolation, decided=decided)
+        super().__init__(consumer, settings, isolation=isolation, decided=decided)
         self._places = Places(self, self._timeout_s)
         self._commits = CommitParts(settings.group, _code_of)
         self._join_deadline = JoinDeadline(
@@ -159,15 +155,15 @@ class KafkaSource(SourceQuestions):
         self.now_joining()
         # Either topics or a pattern is configured.
         topics, pattern = self._settings.inputs, self._settings.input_pattern
-        listener = Listener(self, self._numbers, self._places, rebalance)
+        listener = Listener(self, self._places, rebalance)
         self._consumer.subscribe(topics, pattern=pattern, listener=listener)
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         self._check()
         await self._join_deadline.check(self._joining_since_s)
         if (stale := self._incarnations.stale) and self._rebalance is not None:
             await self._places.leave_former(self.begun_anew(list(stale)), self._rebalance)
-        wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
+        wanted = parts_of(where for where in partitions if where in self._ours)
         # If no partition is wanted, nothing is read. But during a rebalance we call aiokafka's
         # `getmany` in any case, because it raises the coordinator's errors.
         if not wanted and self._joining_since_s is None:
@@ -180,28 +176,28 @@ class KafkaSource(SourceQuestions):
         except TimeoutError:
             found = {}
         except Gone as gone:
-            for where, offset in gone.offsets.items():
-                number = self._numbers.number(where)
-                if number in self._ours and self._rebalance is not None:
-                    await self._places.find(number, offset, self._rebalance)
+            for part, offset in gone.offsets.items():
+                where = Where(*part)
+                if where in self._ours and self._rebalance is not None:
+                    await self._places.find(where, offset, self._rebalance)
             found = {}
         self._check()
         return [
-            self.record(number, message)
-            for where, messages in found.items()
-            for number in (self._numbers.number(where),)
+            self.record(where, message)
+            for part, messages in found.items()
+            for where in (Where(*part),)
             # aiokafka gives out records of a new assignment before its listener has returned.
-            if number in self._ours
+            if where in self._ours
             for message in messages
         ]
 
     @staticmethod
-    def record(number: int, message: Any) -> Record:
+    def record(where: Where, message: Any) -> Record:
         """Make the pipeline's record from Kafka's message. Parts of the content that came in
         headers are put into the value.
         """
         return Record(
-            number,
+            where,
             message.offset,
             message.key,
             structured(message.value, message.headers) if message.headers else message.value,
@@ -212,15 +208,15 @@ class KafkaSource(SourceQuestions):
     def member_of(self, topic: str) -> GroupMember:
         return member_of(self._consumer, self._settings.group, self._instance_id)
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         starts = await self.committed(partitions)
-        ours = {number: start for number, start in starts.items() if number in self._ours}
+        ours = {where: start for where, start in starts.items() if where in self._ours}
         if self._abandoned is not None and UNDECIDED in ours.values():
             await self._abandoned.look(client_of(self._consumer))
             raise Undecided("a transaction of another worker is open")
         await self.seek(ours)
         with suppress(kafka_errors.IllegalStateError):
-            self._consumer.resume(*map(self._numbers.of, ours))
+            self._consumer.resume(*parts_of(ours))
         return ours
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
@@ -242,28 +238,32 @@ class KafkaSource(SourceQuestions):
             # ended one of its tasks, and this member would never read again. So the worker stops.
             raise Fatal(f"{error}\n{GO_ON}", exit_code=EXIT_UNREACHABLE) from error
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
-        offsets = {
-            self._numbers.of(number): OffsetAndMetadata(*commit)
-            for number, commit in commits.items()
-            if number in self._ours
-        }
-        if not offsets or generation_of(self._consumer) is None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
+        ours = {where: commit for where, commit in commits.items() if where in self._ours}
+        if not ours or generation_of(self._consumer) is None:
             return  # a commit without a generation would seem to come from outside the group
         async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
             try:
-                await self._commits.each(offsets, self._consumer.commit)
+                await self._commits.each(ours, self._commit_part)
             except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
                 return  # the partitions have a new owner, which starts at the last commit
 
-    def pause(self, partition: int) -> None:
+    async def _commit_part(self, commits: Mapping[Where, Commit]) -> None:
+        await self._consumer.commit(
+            {
+                TopicPartition(*where): OffsetAndMetadata(*commit)
+                for where, commit in commits.items()
+            }
+        )
+
+    def pause(self, where: Where) -> None:
         # aiokafka raises this error if it has just handed the partition back. Then no pause is
         # needed.
         with suppress(kafka_errors.IllegalStateError):
-            self._consumer.pause(self._numbers.of(partition))
+            self._consumer.pause(TopicPartition(*where))
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
-        await mark_obeyed(self._settings, self.where(partition), words)
+    async def mark_obeyed(self, where: Where, words: Collection[Word]) -> None:
+        await mark_obeyed(self._settings, where, words)
 
     async def stop(self) -> None:
         if not self.has_stopped:
@@ -280,7 +280,7 @@ class KafkaSource(SourceQuestions):
     def keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error
 
-    def now_ours(self, partitions: Collection[int]) -> None:
+    def now_ours(self, partitions: Collection[Where]) -> None:
         self._ours = set(partitions)
         self.assignments += 1
         # aiokafka tells an assignor which partitions a member got, but not in which generation. So
@@ -296,11 +296,11 @@ class KafkaSource(SourceQuestions):
         self.assignments += 1
         self._joining_since_s = asyncio.get_running_loop().time()
 
-    async def seek(self, starts: Mapping[int, Commit]) -> None:
+    async def seek(self, starts: Mapping[Where, Commit]) -> None:
         with suppress(kafka_errors.IllegalStateError):  # a partition was revoked meanwhile
-            for number, commit in starts.items():
+            for where, commit in starts.items():
                 if commit != UNDECIDED:
-                    self._consumer.seek(self._numbers.of(number), commit.next_offset)
+                    self._consumer.seek(TopicPartition(*where), commit.next_offset)
 
     def _check(self) -> None:
         if self._failure is not None:

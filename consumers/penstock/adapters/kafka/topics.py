@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResourceType
@@ -27,6 +26,7 @@ from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.requests import TopicIds
 from penstock.errors import Fatal, Transient, usage
+from penstock.ports import Where
 
 MOST_BYTES = "max.message.bytes"
 RETENTION_MS = "retention.ms"
@@ -58,9 +58,7 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
     raise kafka_errors.StaleMetadata(f"the broker's answer leaves out {topic}")
 
 
-async def topic_ids(
-    client: AIOKafkaClient, partitions: Iterable[TopicPartition]
-) -> Mapping[str, bytes]:
+async def topic_ids(client: AIOKafkaClient, partitions: Iterable[Where]) -> Mapping[str, bytes]:
     """The ids of the topics of these partitions, without topics that do not exist. Empty if the
     broker has no ids (before Kafka 2.8). Raises aiokafka's errors.
     """

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.errors import Fatal
-from penstock.ports import HEADERS_BYTES, Commit, Headers, Outgoing, Record, header_bytes
+from penstock.ports import HEADERS_BYTES, Commit, Headers, Outgoing, Record, Where, header_bytes
 
 
 class MemorySink:
@@ -78,7 +78,7 @@ class MemorySink:
 
 # A function that takes a partition and a position. Returns two things: the records from the
 # position on; and the position after them.
-Read = Callable[[int, int], tuple[Sequence[Record], int]]
+Read = Callable[[Where, int], tuple[Sequence[Record], int]]
 
 
 class PartitionReader:
@@ -91,15 +91,15 @@ class PartitionReader:
     """
 
     def __init__(self, read: Read) -> None:
-        self.positions: dict[int, int] = {}
+        self.positions: dict[Where, int] = {}
         self.arrived = asyncio.Event()
         self._read = read
 
-    def go_to(self, starts: Mapping[int, Commit]) -> None:
-        self.positions |= {number: start.next_offset for number, start in starts.items()}
+    def go_to(self, starts: Mapping[Where, Commit]) -> None:
+        self.positions |= {where: start.next_offset for where, start in starts.items()}
         self.arrived.set()
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         if not (found := self._take(partitions)):
             self.arrived.clear()
             try:
@@ -110,11 +110,11 @@ class PartitionReader:
             found = self._take(partitions)
         return found
 
-    def _take(self, partitions: Collection[int]) -> list[Record]:
+    def _take(self, partitions: Collection[Where]) -> list[Record]:
         found: list[Record] = []
-        for number in partitions:
-            if number in self.positions:
-                fresh, self.positions[number] = self._read(number, self.positions[number])
+        for where in partitions:
+            if where in self.positions:
+                fresh, self.positions[where] = self._read(where, self.positions[where])
                 found += fresh
         return found
 

@@ -40,7 +40,7 @@ def run_of(block: Block) -> Run:
         about = ObjectId(bucket, key, ticket.version, named.store)
     return Run(
         encodable(ticket.stream),
-        Source(owner.topic, owner.partition, ticket.record.offset, owner.topic_id),
+        Source(*owner.where, ticket.record.offset, owner.topic_id),
         ticket.object_index,
         about,
         None if block.member is None else encodable(block.member),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.origin import Where
 
 
 class Snapshot(NamedTuple):
@@ -26,7 +27,7 @@ class Snapshot(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    partition: int
+    where: Where
     snapshot: Snapshot
     still_s: float
 
@@ -41,10 +42,10 @@ class Stall:
         self._look_s = look_s
         self._looked_s = now_s
         self._tries = 0
-        self._since: dict[int, tuple[Snapshot, float]] = {}
+        self._since: dict[Where, tuple[Snapshot, float]] = {}
 
     def look(
-        self, now_s: float, snapshots: Mapping[int, Snapshot | None], tries: int
+        self, now_s: float, snapshots: Mapping[Where, Snapshot | None], tries: int
     ) -> Stalled | None:
         """`snapshots`: for each partition, how far its lane has come; None: the partition owes
         nothing. `tries`: how many tries have failed so far, of all services together. Returns the
@@ -54,17 +55,17 @@ class Stall:
         is_waiting = tries != self._tries
         self._looked_s, self._tries = now_s, tries
         before, self._since = self._since, {}
-        for partition, snapshot in snapshots.items():
+        for where, snapshot in snapshots.items():
             if snapshot is None:
                 continue
-            earlier, since_s = before.get(partition, (None, now_s))
+            earlier, since_s = before.get(where, (None, now_s))
             moved = is_waiting or snapshot != earlier
-            self._since[partition] = (snapshot, now_s if moved else since_s + late_s)
+            self._since[where] = (snapshot, now_s if moved else since_s + late_s)
         if not self._since:
             return None
-        partition, (snapshot, since_s) = min(self._since.items(), key=lambda item: item[1][1])
+        where, (snapshot, since_s) = min(self._since.items(), key=lambda item: item[1][1])
         still_s = now_s - since_s
-        return Stalled(partition, snapshot, still_s) if still_s >= self._limit_s else None
+        return Stalled(where, snapshot, still_s) if still_s >= self._limit_s else None
 
 
 def holder(head: Ticket) -> str:

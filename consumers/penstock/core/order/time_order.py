@@ -13,7 +13,7 @@ from heapq import merge
 from itertools import takewhile
 from operator import attrgetter
 
-from penstock.core.rows.origin import Record
+from penstock.core.rows.origin import Record, Where
 
 # This many records and bytes of one partition may wait; then the partition is not read until the
 # others have caught up. One read may exceed these limits.
@@ -31,10 +31,10 @@ class Merge:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._waiting: dict[int, deque[Record]] = {}
-        self._bytes: dict[int, int] = {}
+        self._waiting: dict[Where, deque[Record]] = {}
+        self._bytes: dict[Where, int] = {}
         # For each partition that has more records but none waiting here: since when none waits.
-        self._silent_s: dict[int, float] = {}
+        self._silent_s: dict[Where, float] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -44,7 +44,7 @@ class Merge:
         self._bytes.clear()
         self._silent_s.clear()
 
-    def room(self, partitions: Collection[int]) -> list[int]:
+    def room(self, partitions: Collection[Where]) -> list[Where]:
         """The partitions that still have room for more records, and so may be read further."""
         return [
             each
@@ -55,15 +55,15 @@ class Merge:
 
     def add(self, records: Iterable[Record]) -> None:
         for record in records:
-            number = record.partition
-            self._waiting.setdefault(number, deque()).append(record)
-            self._bytes[number] = self._bytes.get(number, 0) + len(record.value or b"")
+            where = record.where
+            self._waiting.setdefault(where, deque()).append(record)
+            self._bytes[where] = self._bytes.get(where, 0) + len(record.value or b"")
 
-    def is_empty(self, partition: int) -> bool:
-        return not self._waiting.get(partition)
+    def is_empty(self, where: Where) -> bool:
+        return not self._waiting.get(where)
 
     def take(
-        self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float
+        self, reached: Mapping[Where, int], ends: Mapping[Where, int], now_s: float
     ) -> list[Record]:
         """Take the records whose place in the order is certain by now. `reached`: for each
         partition, the next offset to read; `ends`: for each partition, the offset after its last
@@ -83,8 +83,8 @@ class Merge:
             return []
         taken = _in_order(queues, more)
         for record in taken:
-            self._waiting[record.partition].popleft()
-            self._bytes[record.partition] -= len(record.value or b"")
+            self._waiting[record.where].popleft()
+            self._bytes[record.where] -= len(record.value or b"")
         return taken
 
 
@@ -94,7 +94,7 @@ def _before(queue: deque[Record], end: int) -> Collection[Record]:
     return list(takewhile(lambda record: record.offset < end, queue))
 
 
-def _in_order(queues: Mapping[int, Collection[Record]], more: Collection[int]) -> list[Record]:
+def _in_order(queues: Mapping[Where, Collection[Record]], more: Collection[Where]) -> list[Record]:
     """The waiting records in order. They end where a partition has no more records waiting although
     more are known to come. At most as many records are returned as one partition may have waiting.
     """
@@ -103,10 +103,10 @@ def _in_order(queues: Mapping[int, Collection[Record]], more: Collection[int]) -
     nbytes = 0
     for record in merge(*queues.values(), key=_time):
         taken.append(record)
-        left[record.partition] -= 1
+        left[record.where] -= 1
         nbytes += len(record.value or b"")
         is_enough = len(taken) >= MOST_WAITING or nbytes >= MOST_BYTES
-        if is_enough or (not left[record.partition] and record.partition in more):
+        if is_enough or (not left[record.where] and record.where in more):
             break
     return taken
 

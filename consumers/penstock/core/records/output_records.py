@@ -264,8 +264,8 @@ class Records:
             "attributes": origin.attributes if origin else None,
         }
         return RecordFrame(
-            topic=ticket.owner.topic,
-            partition=ticket.owner.partition,
+            topic=ticket.owner.where.topic,
+            partition=ticket.owner.where.partition,
             topic_id=ticket.owner.topic_id,
             offset=ticket.record.offset,
             object_index=ticket.object_index,
@@ -288,7 +288,7 @@ def same_partition(ticket: Ticket) -> int:
     """The partition with the number of the input partition. Both topics have the same number of
     partitions.
     """
-    return ticket.owner.partition
+    return ticket.owner.where.partition
 
 
 def by_stream(partition_of: Callable[[bytes], int]) -> Callable[[Ticket], int]:

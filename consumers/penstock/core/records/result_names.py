@@ -160,8 +160,8 @@ class ResultNames:
     def _part(self, ticket: Ticket) -> str:
         if ticket.reference is None or ticket.reference.rows is None:
             return ""
-        owner, record = ticket.owner, ticket.record
-        return f".rows-{owner.topic}-{owner.partition}-{record.offset}-{ticket.object_index}"
+        (topic, partition), offset = ticket.owner.where, ticket.record.offset
+        return f".rows-{topic}-{partition}-{offset}-{ticket.object_index}"
 
 
 def _check(template: str, found: Template, scope: Scope) -> None:
@@ -187,10 +187,10 @@ def _check(template: str, found: Template, scope: Scope) -> None:
 
 
 def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
-    reference, owner, record = ticket.reference, ticket.owner, ticket.record
+    reference, where, record = ticket.reference, ticket.owner.where, ticket.record
     origin = reference or ticket.inline
     bucket = reference.bucket if reference else INLINE
-    key = reference.key if reference else f"{owner.topic}/{owner.partition}/{record.offset}"
+    key = reference.key if reference else f"{where}/{record.offset}"
     if bucket.endswith("://"):  # an object of this machine is named by its whole path
         bucket, key = bucket.removesuffix("://"), key.lstrip("/")
     event_time = origin.event_time if origin else None
@@ -200,8 +200,8 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
         "key": key,
         "stream": ticket.stream,
         "date": day_of(record.timestamp_ms if event_time is None else event_time),
-        "topic": owner.topic,
-        "partition": str(owner.partition),
+        "topic": where.topic,
+        "partition": str(where.partition),
         "offset": str(record.offset),
         "model": model,
     }

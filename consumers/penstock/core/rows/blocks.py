@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 from penstock.core.progress import cursor
 from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.core.rows.origin import Record
+from penstock.core.rows.origin import Record, Where
 from penstock.core.rows.payload import ANSWER_BYTES, BLOCK_COST_BYTES, Kept, Payload, Shape
 from penstock.core.rows.rejections import Reasons, Rejection
 from penstock.messages.prediction import RecordFrame
@@ -26,10 +26,7 @@ class Owner(Protocol):
     """The part of a lane that the stages see when they work on the lane's tickets."""
 
     @property
-    def topic(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
+    def where(self) -> Where: ...
 
     @property
     def topic_id(self) -> str | None:
@@ -65,8 +62,7 @@ class StoppedOwner(NamedTuple):
     lane were closed.
     """
 
-    topic: str
-    partition: int
+    where: Where
     topic_id: str | None = None
     alive: bool = False
 
@@ -402,8 +398,7 @@ class Ticket:
         """Topic, partition, offset and object index. With a row's number behind it, this is the id
         of the row's record.
         """
-        owner = self.owner
-        return f"{owner.topic}/{owner.partition}/{self.record.offset}/{self.object_index}"
+        return f"{self.owner.where}/{self.record.offset}/{self.object_index}"
 
     @property
     def version(self) -> str | None:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.origin import Where
 
 Keys = Mapping[str, Any]
 
 
-def of_place(topic: str, partition: int, offset: int | None = None) -> Keys:
-    known: dict[str, Any] = {"topic": topic, "partition": partition}
+def of_place(where: Where, offset: int | None = None) -> Keys:
+    known: dict[str, Any] = where._asdict()
     return known if offset is None else known | {"offset": offset}
 
 
@@ -21,7 +22,7 @@ def of_ticket(ticket: Ticket) -> Keys:
     owner, reference = ticket.owner, ticket.reference
     known: dict[str, Any] = {
         "stream": ticket.stream,
-        **of_place(owner.topic, owner.partition, ticket.record.offset),
+        **of_place(owner.where, ticket.record.offset),
         "object_index": ticket.object_index,
     }
     if reference is not None:

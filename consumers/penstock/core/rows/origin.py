@@ -4,22 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Record(NamedTuple):
-    """A Kafka message of an input topic. `partition`: the source's number of the partition.
-    `timestamp_ms`: epoch milliseconds, set by the broker or the producer. `traceparent`: the header
-    of this name, unchecked. `headers`: all headers, but only if the source does not decode headers
-    into the value.
-    """
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    traceparent: bytes | None = None
-    headers: Sequence[tuple[str, bytes]] = ()
-
-
 class Where(NamedTuple):
     """A partition of an input topic."""
 
@@ -28,3 +12,18 @@ class Where(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
+
+
+class Record(NamedTuple):
+    """A Kafka message of an input topic. `timestamp_ms`: epoch milliseconds, set by the broker or
+    the producer. `traceparent`: the header of this name, unchecked. `headers`: all headers, but
+    only if the source does not decode headers into the value.
+    """
+
+    where: Where
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    traceparent: bytes | None = None
+    headers: Sequence[tuple[str, bytes]] = ()

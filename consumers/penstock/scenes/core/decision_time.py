@@ -42,10 +42,10 @@ class Due:
         self._at.clear()
 
 
-Where = TypeVar("Where", bound=Hashable)
+Part = TypeVar("Part", bound=Hashable)
 
 
-class Backlog(Generic[Where]):
+class Backlog(Generic[Part]):
     """Decides whether the worker is behind. After records were handled, call `handled` with the
     last record of each partition.
     """
@@ -53,15 +53,15 @@ class Backlog(Generic[Where]):
     def __init__(self) -> None:
         # For each partition three values of its last handled record: the offset after the record,
         # the time at which Kafka got the record, and the time at which it was handled.
-        self._handled: dict[Where, tuple[int, int, int]] = {}
+        self._handled: dict[Part, tuple[int, int, int]] = {}
 
-    def handled(self, where: Where, offset: int, came_ms: int, now_ms: int) -> None:
+    def handled(self, where: Part, offset: int, came_ms: int, now_ms: int) -> None:
         self._handled[where] = offset + 1, came_ms, now_ms
 
     def forget(self) -> None:
         self._handled.clear()
 
-    def is_behind(self, ends: Mapping[Where, int], now_ms: int) -> bool:
+    def is_behind(self, ends: Mapping[Part, int], now_ms: int) -> bool:
         """True if the worker is behind. `ends`: for each partition, the offset after its last
         record. Partitions whose end is not known are left out.
         """

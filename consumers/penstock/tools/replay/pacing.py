@@ -148,11 +148,11 @@ class Watch:
     def _check_lines(self, pipeline: Pipeline) -> None:
         lanes = pipeline.wiring.lanes.values()
         stopped = {
-            Where(lane.topic, lane.partition): list(map(str, lane.stops))
+            lane.where: list(map(str, lane.stops))
             for lane in lanes
-            if lane.stops and lane.stands_at(self._spans[Where(lane.topic, lane.partition)].end)
+            if lane.stops and lane.stands_at(self._spans[lane.where].end)
         }
-        ours = {Where(lane.topic, lane.partition) for lane in lanes}
+        ours = {lane.where for lane in lanes}
         check_lines(self._unfinished, ours, stopped, self._marked)
 
     async def _look(self) -> None:

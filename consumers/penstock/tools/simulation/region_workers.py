@@ -2,8 +2,7 @@
 regions. A region has a consumer group, a store and a model.
 
 Rule: the worker runs the real pipeline, which really chooses among stores, model servers and
-groups; only the services are in memory. A partition's number is unique in the whole world, because
-one worker has members in several regions.
+groups; only the services are in memory.
 """
 
 import asyncio
@@ -102,13 +101,11 @@ Member = SimulatedSource[Watched]
 
 
 def topics() -> Topic:
-    """The partitions of all regions in one list, region after region."""
-    return Topic(PARTITIONS * len(NAMES), _where)
+    return Topic(where for name in NAMES for where in _partitions(name))
 
 
-def _where(number: int) -> Where:
-    region, partition = divmod(number, PARTITIONS)
-    return Where(f"{TOPIC}{NAMES[region]}", partition)
+def _partitions(region: str) -> list[Where]:
+    return [Where(f"{TOPIC}{region}", number) for number in range(PARTITIONS)]
 
 
 class Region:
@@ -117,9 +114,8 @@ class Region:
     """
 
     def __init__(self, name: str, topic: Topic, random: Random, history: History) -> None:
-        first = NAMES.index(name) * PARTITIONS
         self.name = name
-        self.partitions = range(first, first + PARTITIONS)
+        self.partitions = _partitions(name)
         self.topic = topic
         self.group = Group(topic, random, history, only=self.partitions)
         self.objects = MemoryObjects()
@@ -130,8 +126,8 @@ class Region:
     @property
     def lag(self) -> int:
         return sum(
-            max(0, self.topic.end(number) - self.group.start(number).next_offset)
-            for number in self.partitions
+            max(0, self.topic.end(where) - self.group.start(where).next_offset)
+            for where in self.partitions
         )
 
     @property

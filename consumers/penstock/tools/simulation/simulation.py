@@ -32,6 +32,7 @@ from penstock.core.order.line_stop import (
     encode_words,
     stream_digest,
 )
+from penstock.ports import Where
 from penstock.tools.simulation.checks.history import Violation
 from penstock.tools.simulation.deployments import NONE
 from penstock.tools.simulation.scenario import Scenario
@@ -54,7 +55,7 @@ class Recovery:
         self._fleet = fleet
         self._operator = Operator(world, fleet)
         self._speaks = world.random.random() < 0.5
-        self._moved: dict[int, tuple[object, float]] = {}
+        self._moved: dict[Where, tuple[object, float]] = {}
 
     async def run(self) -> None:
         world, fleet = self._world, self._fleet
@@ -68,14 +69,14 @@ class Recovery:
         world = self._world
         deadline_s = asyncio.get_running_loop().time() + RECOVERY_S
         while owed := [
-            number
-            for number in range(world.partitions)
-            if world.group.start(number).next_offset != world.topic.end(number)
+            where
+            for where in world.topic.partitions
+            if world.group.start(where).next_offset != world.topic.end(where)
         ]:
             if asyncio.get_running_loop().time() > deadline_s:
                 raise self._stuck("not all is committed")
-            for number in owed:
-                self._check_moves(number)
+            for where in owed:
+                self._check_moves(where)
             self._mend_lines()
             if all(worker.stopping for worker in self._fleet.running()):
                 self._fleet.hire()
@@ -83,13 +84,13 @@ class Recovery:
         if missing := list(world.outcome.missing()):
             raise world.history.broken(f"not answered: {missing}")
 
-    def _check_moves(self, number: int) -> None:
-        now_s, at = asyncio.get_running_loop().time(), self._world.group.start(number)
-        before, since_s = self._moved.get(number, (None, 0.0))
+    def _check_moves(self, where: Where) -> None:
+        now_s, at = asyncio.get_running_loop().time(), self._world.group.start(where)
+        before, since_s = self._moved.get(where, (None, 0.0))
         if before != at:
-            self._moved[number] = (at, now_s)
+            self._moved[where] = (at, now_s)
         elif now_s - since_s > MOVES_S * (1 + self._world.bucket.slow):
-            raise self._stuck(f"partition {number} does not move")
+            raise self._stuck(f"{where} does not move")
 
     def _stuck(self, what: str) -> Exception:
         world = self._world
@@ -137,7 +138,7 @@ class Operator:
     def __init__(self, world: World, fleet: WorkerFleet) -> None:
         self._world = world
         self._fleet = fleet
-        self._said: Counter[tuple[int, int, str]] = Counter()
+        self._said: Counter[tuple[Where, int, str]] = Counter()
         self._spoke_s = -PATIENCE_S
 
     def speak(self) -> None:
@@ -148,20 +149,20 @@ class Operator:
         if now_s - self._spoke_s < PATIENCE_S:
             return
         for worker in self._fleet.running():
-            for number, lane in worker.pipeline.wiring.lanes.items():
+            for where, lane in worker.pipeline.wiring.lanes.items():
                 for stop in lane.stops:
                     self._spoke_s = now_s
-                    self._say(number, stop)
+                    self._say(where, stop)
 
-    def _say(self, number: int, stop: LineStop) -> None:
-        world, about = self._world, (number, stop.offset, stop.stream)
+    def _say(self, where: Where, stop: LineStop) -> None:
+        world, about = self._world, (where, stop.offset, stop.stream)
         is_in_vain = not self._said[about] and world.random.random() < 0.5
         self._said[about] += 1
         verb: Verb = "resume" if is_in_vain else "skip"
         word = Word(verb, stop.offset, stream_digest(stop.stream), self._said[about])
         world.history.counts[f"line told to {verb}"] += 1
-        said = world.group.said.get(number, "")
-        world.group.said[number] = encode_words([*decode_words(said), word])
+        said = world.group.said.get(where, "")
+        world.group.said[where] = encode_words([*decode_words(said), word])
 
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]

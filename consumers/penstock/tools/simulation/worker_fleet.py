@@ -122,9 +122,9 @@ class WorkerFleet:
             # commit. Other partitions need no mark, because their next owner finds by itself that
             # the line must stop.
             return all(
-                without_stop(world.group.decided(number).metadata)[1] is not None
-                for number in range(world.partitions)
-                if world.group.owned(worker.source, number)
+                without_stop(world.group.decided(where).metadata)[1] is not None
+                for where in world.topic.partitions
+                if world.group.owned(worker.source, where)
             )
         is_unreachable = isinstance(reason, Fatal) and reason.exit_code == EXIT_UNREACHABLE
         return is_unreachable and not world.injector.is_stopped

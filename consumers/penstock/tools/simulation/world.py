@@ -20,7 +20,7 @@ from penstock.messages.shadow import ModelId
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Answers, Guest, Outgoing, Record, Transactions
+from penstock.ports import Adapters, Answers, Guest, Outgoing, Record, Transactions, Where
 from penstock.stages.shadow_asking import ShadowPlan
 from penstock.stages.shadow_topic import ShadowTerms
 from penstock.telemetry.worker import Telemetry
@@ -42,7 +42,7 @@ from penstock.tools.simulation.process_and_faults import (
     drawn_faults,
 )
 from penstock.tools.simulation.result_objects import SimulatedResults, drawn_plan
-from penstock.tools.simulation.scenario import FAN_OUT, Scenario
+from penstock.tools.simulation.scenario import FAN_OUT, INPUT, Scenario
 from penstock.tools.simulation.unreliable_services import AskModel, SimulatedModel, SimulatedObjects
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
 from penstock.tools.simulation.worker import Worker
@@ -161,6 +161,10 @@ STORE_S, MODEL_S = 0.030, 0.050
 FAR = 1_000
 
 
+def _where(partition: int) -> Where:
+    return Where(INPUT, partition)
+
+
 class World:
     """`announce` appends messages; `hire` makes workers; `look` checks the bounds after every turn
     of the loop.
@@ -195,9 +199,9 @@ class World:
             results=plan,
             fans_out=self._fan is not None,
         )
-        self.topic = Topic(self.deployments.now.settings.input_partitions)
+        self.topic = Topic(map(_where, range(self.deployments.now.settings.input_partitions)))
         self._unsteady: dict[str, set[str]] = defaultdict(set)
-        self.logs = [self._log(records) for records in self.topic.records]
+        self.logs = {where: self._log(records) for where, records in self.topic.records.items()}
         self.outcome = Outcome(self.logs)
         drawn = drawn_faults(self.random)
         if self.troubles.objects:
@@ -265,34 +269,35 @@ class World:
         value = self.bucket.message()
         gap = self.random.choice((0, 0, 0, 1, 5))
         key = self.random.choice((None, b"k"))
-        record = self.topic.append(self.random.randrange(self.partitions), key, value, gap)
-        log = self.logs[record.partition]
+        record = self.topic.append(self.random.choice(self.topic.partitions), key, value, gap)
+        log = self.logs[record.where]
         self.deployments.announced(record, log.objects(len(log.records) - 1))
-        self.history.note("announce", f"{record.partition}/{record.offset} {value!r:.70}")
+        self.history.note("announce", f"{record.where}/{record.offset} {value!r:.70}")
 
     def grow(self) -> None:
         """Add a partition to all topics."""
-        self.topic.grow()
-        self.logs.append(self._log(self.topic.records[-1]))
+        where = _where(self.partitions)
+        self.topic.grow(where)
+        self.logs[where] = self._log(self.topic.records[where])
         self.deployments.grow(self.partitions)
         self.history.note("partition", str(self.partitions))
         self.group.rebalance()
 
     def leave_gap(self) -> None:
         """Use up an offset without a record, as the end of a producer's transaction does."""
-        number = self.random.randrange(self.partitions)
-        self.topic.leave_gap(number)
-        self.logs[number].gap_end = self.topic.end(number)
+        where = self.random.choice(self.topic.partitions)
+        self.topic.leave_gap(where)
+        self.logs[where].gap_end = self.topic.end(where)
 
     def move(self) -> None:
         """While no worker reads, move the group's position in a partition back, or too far
         forward.
         """
-        number = self.random.randrange(self.partitions)
-        before = self.group.reached(number)
-        beyond = self.topic.end(number) + FAR
-        self.group.move(number, self.random.choice((beyond, self.random.randint(0, before))))
-        self.outcome.again(number)
+        where = self.random.choice(self.topic.partitions)
+        before = self.group.reached(where)
+        beyond = self.topic.end(where) + FAR
+        self.group.move(where, self.random.choice((beyond, self.random.randint(0, before))))
+        self.outcome.again(where)
 
     def change(self) -> None:
         """Workers that are hired from now on have other settings."""
@@ -311,8 +316,8 @@ class World:
             name,
             self.topic,
             self.group,
-            lambda name, number, start: Life(
-                self.logs[number], name, number, start, deployment.terms, self.history
+            lambda name, where, start: Life(
+                self.logs[where], name, where, start, deployment.terms, self.history
             ),
             process,
             injector,

@@ -8,7 +8,7 @@ broker does not know has 0 workers.
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka import errors as kafka_errors
 from aiokafka.client import CoordinationType
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
@@ -17,9 +17,10 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, check_code, close, connection, start
 from penstock.adapters.kafka.inside.consumers import client_of
-from penstock.adapters.kafka.positions import positions
+from penstock.adapters.kafka.positions import parts_of, positions
 from penstock.adapters.kafka.topics import count_partitions
 from penstock.core.health.other_groups import RegionState
+from penstock.ports import Where
 
 # A healthy broker answers each of these requests within milliseconds.
 LOOK_S: Final = 5.0
@@ -69,9 +70,9 @@ class GroupStanding(_Looker):
     async def _lag(self, consumer: Any, group: config.Kafka) -> int:
         parts = await _parts(consumer, group)
         committed = await positions(client_of(consumer), group.group, parts)
-        ends = await consumer.end_offsets(parts)
+        ends = await consumer.end_offsets(parts_of(parts))
         fresh = [part for part, commit in committed.items() if commit is None]
-        begins = await consumer.beginning_offsets(fresh) if fresh else {}
+        begins = await consumer.beginning_offsets(parts_of(fresh)) if fresh else {}
         at = {
             part: begins[part] if commit is None else commit.next_offset
             for part, commit in committed.items()
@@ -106,7 +107,7 @@ class GroupView(_Looker):
         # With a pattern, only the members know which topics match it.
         every = sorted({*await _parts(consumer, self._settings), *owners})
         committed = await positions(client_of(consumer), group, every) if every else {}
-        ends = await consumer.end_offsets(every) if every else {}
+        ends = await consumer.end_offsets(parts_of(every)) if every else {}
         found: list[Placed] = []
         for part in every:
             at, owner = committed[part], owners.get(part, (None, None))
@@ -114,13 +115,13 @@ class GroupView(_Looker):
             found.append(Placed(part.topic, part.partition, next_offset, ends[part], *owner))
         return found
 
-    async def _owners(self, consumer: Any) -> Mapping[TopicPartition, tuple[str, str]]:
+    async def _owners(self, consumer: Any) -> Mapping[Where, tuple[str, str]]:
         try:
             members = await _members(consumer, self._settings.group)
         except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
             return {}
         return {
-            TopicPartition(topic, number): (member["member_id"], member["client_host"].strip("/"))
+            Where(topic, number): (member["member_id"], member["client_host"].strip("/"))
             for member in members
             if member["member_assignment"]
             for topic, numbers in ConsumerProtocolMemberAssignment.decode(
@@ -130,9 +131,9 @@ class GroupView(_Looker):
         }
 
 
-async def _parts(consumer: Any, settings: config.Kafka) -> list[TopicPartition]:
+async def _parts(consumer: Any, settings: config.Kafka) -> list[Where]:
     return [
-        TopicPartition(topic, number)
+        Where(topic, number)
         for topic in settings.inputs
         for number in range(await count_partitions(client_of(consumer), topic))
     ]

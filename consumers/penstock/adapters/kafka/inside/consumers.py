@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
@@ -31,6 +31,7 @@ from aiokafka.protocol.group import HeartbeatRequest
 from penstock.adapters.kafka.group.membership import FENCED_INSTANCE_ID, GroupMember
 from penstock.adapters.kafka.requests import NO_EPOCH, NamedCommit, NamedHeartbeat
 from penstock.errors import Fatal
+from penstock.ports import Where
 
 
 def name_each_request(consumer: AIOKafkaConsumer, fenced: Callable[[], object]) -> None:
@@ -101,7 +102,7 @@ def client_of(one: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
     return one._client
 
 
-def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
+def state_of(consumer: AIOKafkaConsumer, where: Where) -> Any:
     """The position and the known ends of a partition; None if the consumer does not have the
     partition.
     """

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import orjson
 
 from penstock.adapters.memory.objects import MemoryResults
-from penstock.ports import Outgoing
+from penstock.ports import Outgoing, Where
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.checks.life import Life, Reached
 from penstock.tools.simulation.checks.truth import Letter, Number, PartitionLog, Truths
@@ -23,9 +23,9 @@ from penstock.tools.simulation.kafka.producers import Landing
 from penstock.tools.simulation.kafka.source import SimulatedSource
 from penstock.tools.simulation.kafka.topics import Accepted
 from penstock.tools.simulation.result_objects import as_rows
-from penstock.tools.simulation.scenario import OUTPUT
+from penstock.tools.simulation.scenario import INPUT, OUTPUT
 
-Object = tuple[int, int, int]
+Object = tuple[Where, int, int]
 
 
 class Outcome:
@@ -34,7 +34,7 @@ class Outcome:
     again although they came in transactions.
     """
 
-    def __init__(self, logs: Sequence[PartitionLog]) -> None:
+    def __init__(self, logs: Mapping[Where, PartitionLog]) -> None:
         self.rows = 0
         self.repeated = 0
         self.repeated_once = 0
@@ -53,7 +53,7 @@ class Outcome:
         """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]
-            where = self._where(source["partition"], source["offset"], record["id"], record)
+            where = self._object(_where(source), source["offset"], record["id"], record)
             version = about["version"] if about else None
             if row is not None:
                 seen = self._rows[where, version]
@@ -70,13 +70,14 @@ class Outcome:
                 self._ended[where][version, truths] = row is None and "error" in record
             if "duplicate_of" in record:
                 name = record["duplicate_of"]
-                _, partition, offset, _, _ = name.rsplit("/", 4)
-                first = self._where(int(partition), int(offset), name, record)
+                topic, partition, offset, _, _ = name.rsplit("/", 4)
+                at = Where(topic, int(partition))
+                first = self._object(at, int(offset), name, record)
                 self._first[where, version] = first
 
-    def _where(self, partition: int, offset: int, id: str, record: Mapping[str, Any]) -> Object:
-        number = self._logs[partition].answered(offset, id, record["model"])
-        return partition, offset, -1 if number is None else number
+    def _object(self, at: Where, offset: int, id: str, record: Mapping[str, Any]) -> Object:
+        number = self._logs[at].answered(offset, id, record["model"])
+        return at, offset, -1 if number is None else number
 
     def _is_read_by(self, where: Object, truths: Truths) -> None:
         """If a worker with other row options reads an object, the cursor is made for these options
@@ -88,18 +89,18 @@ class Outcome:
             for key in [key for key in self._once if key[0] == where]:
                 del self._once[key]
 
-    def again(self, partition: int) -> None:
+    def again(self, at: Where) -> None:
         """From now on the rows of this partition may come once more, even in transactions."""
         self._once = defaultdict(
-            set, {key: rows for key, rows in self._once.items() if key[0][0] != partition}
+            set, {key: rows for key, rows in self._once.items() if key[0][0] != at}
         )
 
     def missing(self) -> Iterator[str]:
         """The objects that were asked for but are not answered to their end."""
-        for partition, log in enumerate(self._logs):
+        for at, log in self._logs.items():
             for index, record in enumerate(log.records):
                 for number in range(len(log.objects(index))):
-                    where = (partition, record.offset, number)
+                    where = (at, record.offset, number)
                     if (index, number) not in log.silent and not any(
                         failed or self._is_whole(log, (index, number), where, *read)
                         for read, failed in self._ended[where].items()
@@ -114,6 +115,10 @@ class Outcome:
             return False
         places = {where, self._first.get((where, version), where)}
         return any(self._rows[place, version] >= set(truth.numbers) for place in places)
+
+
+def _where(source: Mapping[str, Any]) -> Where:
+    return Where(source["topic"], source["partition"])
 
 
 def letters(found: Mapping[str, Any]) -> Iterator[Letter]:
@@ -134,7 +139,7 @@ class Arrivals:
     committed. `most_bytes`: the largest record that a topic takes.
     """
 
-    logs: Sequence[PartitionLog]
+    logs: Mapping[Where, PartitionLog]
     outcome: Outcome
     results: MemoryResults
     history: History
@@ -153,7 +158,7 @@ class Arrivals:
         if outgoing.topic != OUTPUT:
             self._check_kept(source.life, outgoing)
             return Accepted(lambda: None, lambda out: lambda: self._letters_delivered(out))
-        life = source.life(outgoing.partition)
+        life = source.life(Where(INPUT, outgoing.partition))
 
         def append(out: Outgoing) -> Callable[[], None]:
             reached = self._published(life, deployment, out)
@@ -172,7 +177,7 @@ class Arrivals:
                 f"takes {self.most_bytes}"
             )
 
-    def _check_kept(self, life_of: Callable[[int], Life], outgoing: Outgoing) -> None:
+    def _check_kept(self, life_of: Callable[[Where], Life], outgoing: Outgoing) -> None:
         """The bytes of a message may be in only one of the dead letters of a life. If several
         models answer, one letter for each model may have them.
         """
@@ -181,7 +186,7 @@ class Arrivals:
                 continue
             letter = orjson.loads(value)
             at, model = letter["source"], letter["model"]
-            life = life_of(at["partition"])
+            life = life_of(_where(at))
             kept = self._kept.setdefault(life, set())
             if (at["offset"], model) in kept:
                 raise self.history.broken(f"{life.name} keeps {at} in several letters")
@@ -219,11 +224,11 @@ class Arrivals:
         """A transaction is committed, so readers now see all its records. No row of them may have
         come before.
         """
-        lives = {life.partition: life for life, _ in landing.positions}
+        lives = {life.where: life for life, _ in landing.positions}
         for out in landing.outgoing:
             self._check_sizes(source, out)
             if out.topic == OUTPUT:
-                life = lives[out.partition]
+                life = lives[Where(INPUT, out.partition)]
                 life.acknowledged(self._published(life, deployment, out))
             else:
                 self._check_kept(lives.__getitem__, out)
@@ -233,10 +238,10 @@ class Arrivals:
         self.history.counts["shared transaction"] += len(lives) > 1
         for life, position in landing.positions:
             life.committed(position)
-            self.history.note("transaction", f"{life.name} {life.partition} {position}")
+            self.history.note("transaction", f"{life.name} {life.where} {position}")
 
     def _letters_delivered(self, outgoing: Outgoing) -> None:
         for value in outgoing.values:
             found = orjson.loads(value)
             self.history.note("letter", found["code"])
-            self.logs[found["source"]["partition"]].letters.update(letters(found))
+            self.logs[_where(found["source"])].letters.update(letters(found))

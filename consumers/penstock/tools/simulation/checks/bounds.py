@@ -4,10 +4,11 @@ Rule: the limits come from the worker's own settings.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.pipeline.life import Pipeline
+from penstock.ports import Where
 from penstock.tools.simulation import announcements
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.checks.truth import PartitionLog
@@ -37,7 +38,7 @@ class _Limits(NamedTuple):
 class Bounds:
     """In each turn of the loop, call `turn` once, and `check` for each living worker."""
 
-    def __init__(self, logs: Sequence[PartitionLog], history: History) -> None:
+    def __init__(self, logs: Mapping[Where, PartitionLog], history: History) -> None:
         self._logs = logs
         self._history = history
         self._turns = 0
@@ -86,7 +87,7 @@ class Bounds:
         deliveries.
         """
         heads = (
-            sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
+            sum(4 * len(self._logs[where].streams) for where in pipeline.wiring.lanes)
             if deployment.settings.lane.order_by_stream
             else 2 * len(pipeline.wiring.lanes)
         )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.progress import cursor
 from penstock.core.progress.cursor import MAX_CHARS, Cursor, Progress
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
 from penstock.tools.simulation.checks.history import History, Violation
 from penstock.tools.simulation.checks.truth import (
     Letter,
@@ -160,13 +160,13 @@ class Life(Watched):
         self,
         log: PartitionLog,
         name: str,
-        partition: int,
+        where: Where,
         start: Commit,
         terms: Terms,
         history: History,
     ) -> None:
         self.name = name
-        self.partition = partition
+        self.where = where
         self._log = log
         self._terms = terms
         self._history = history
@@ -179,7 +179,7 @@ class Life(Watched):
         self._letters: dict[Number, list[Letter]] = defaultdict(list)
 
     def broken(self, promise: str) -> Violation:
-        return self._history.broken(f"{self.name}, partition {self.partition}: {promise}")
+        return self._history.broken(f"{self.name}, {self.where}: {promise}")
 
     def sending(self) -> None:
         """A batch leaves the worker. From now on the worker cannot hold it back."""
@@ -384,7 +384,7 @@ class Life(Watched):
         first = (log.index(int(offset)), -1 if number is None else number)
         reached = self._published.get(first)
         is_known = reached is not None and reached.ended and not reached.failed
-        if not (self._terms.dedupe and is_known and int(partition) == self.partition):
+        if not (self._terms.dedupe and is_known and int(partition) == self.where.partition):
             raise self.broken(f"{record['id']} points to {name}, which does not answer it")
         asked, truth = log.asked(before.number), self._inherited.truth(first, before.version)
         is_same = asked.reference == log.asked(first).reference

@@ -237,11 +237,11 @@ def _stream(record: Record, name: str) -> str:
     if record.key:
         return record.key.decode()
     bucket, _, key = name.partition("/")
-    return key.rpartition("/")[0] or bucket or f"partition-{record.partition}"
+    return key.rpartition("/")[0] or bucket or f"partition-{record.where.partition}"
 
 
 def _inline(record: Record) -> tuple[str, str]:
-    return (f"inline/{record.partition}", str(record.offset))
+    return (f"inline/{record.where}", str(record.offset))
 
 
 def _wants(selected: Sequence[tuple[int, int | None]] | None, row: int) -> bool:

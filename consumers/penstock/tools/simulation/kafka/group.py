@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.kafka.topics import Topic
 
@@ -43,13 +43,13 @@ class Member(Protocol):
         """
         ...
 
-    def take_over(self, generation: int, partitions: Sequence[int]) -> None: ...
+    def take_over(self, generation: int, partitions: Sequence[Where]) -> None: ...
 
 
 class Open:
     """A transaction of a member. It is open until it is either decided or taken back."""
 
-    def __init__(self, member: Member, positions: Mapping[int, Commit], began_s: float) -> None:
+    def __init__(self, member: Member, positions: Mapping[Where, Commit], began_s: float) -> None:
         self.member = member
         self.positions = positions
         self.began_s = began_s
@@ -64,31 +64,31 @@ class Group:
     """
 
     def __init__(
-        self, topic: Topic, random: Random, history: History, only: Sequence[int] = ()
+        self, topic: Topic, random: Random, history: History, only: Sequence[Where] = ()
     ) -> None:
         self._only = only
-        self.committed: dict[int, Commit] = {}
+        self.committed: dict[Where, Commit] = {}
         self.generation = 0
         # For each partition, the operator's words about its stopped lines.
-        self.said: dict[int, str] = {}
-        self._moved: dict[int, Commit] = {}
+        self.said: dict[Where, str] = {}
+        self._moved: dict[Where, Commit] = {}
         # For each partition: everything before this offset was answered. If an operator moves a
         # position forward, this offset does not change.
-        self._reached: dict[int, int] = {}
-        self._written: dict[int, Commit] = {}
+        self._reached: dict[Where, int] = {}
+        self._written: dict[Where, Commit] = {}
         self._topic = topic
         self._random = random
         self._history = history
         self._members: dict[Member, None] = {}
-        self._owners: dict[int, Member] = {}
+        self._owners: dict[Where, Member] = {}
         # Members whose last commit was refused.
         self._fenced: set[Member] = set()
         # All open transactions. `_pending`: for each partition, the transactions that will move its
         # position, in the order in which their positions arrived. `_places`: for each partition,
         # the place in this order of the transaction or commit that moved the position last.
         self._open: dict[Open, None] = {}
-        self._pending: dict[int, list[Open]] = {}
-        self._places: dict[int, int] = {}
+        self._pending: dict[Where, list[Open]] = {}
+        self._places: dict[Where, int] = {}
         self._place = 0
         self._wanted = asyncio.Event()
         self._handing: dict[Member, asyncio.Future[None]] = {}
@@ -97,8 +97,8 @@ class Group:
         return member in self._members
 
     @property
-    def partitions(self) -> Sequence[int]:
-        return self._only or range(len(self._topic.records))
+    def partitions(self) -> Sequence[Where]:
+        return self._only or self._topic.partitions
 
     def join(self, member: Member) -> None:
         if member not in self._members:
@@ -117,38 +117,38 @@ class Group:
     def rebalance(self) -> None:
         self._wanted.set()
 
-    def start(self, partition: int) -> Commit:
-        return self.committed.get(partition, Commit(0))
+    def start(self, where: Where) -> Commit:
+        return self.committed.get(where, Commit(0))
 
-    def move(self, partition: int, offset: int) -> None:
+    def move(self, where: Where, offset: int) -> None:
         """Move the position, but keep its metadata. This happens when an operator moves a position,
         or when a topic is deleted and made again.
         """
-        if self.is_undecided(partition):
+        if self.is_undecided(where):
             return  # otherwise the end of a transaction would move it again
-        before = self.start(partition)
-        self._reached[partition] = min(offset, self.reached(partition))
+        before = self.start(where)
+        self._reached[where] = min(offset, self.reached(where))
         moved = Commit(offset, before.metadata)
         if moved != before:
-            self.committed[partition] = self._moved[partition] = moved
-        self._history.note("move", f"{partition} {moved}")
+            self.committed[where] = self._moved[where] = moved
+        self._history.note("move", f"{where} {moved}")
 
     # What follows is about transactions.
 
-    def is_undecided(self, partition: int) -> bool:
+    def is_undecided(self, where: Where) -> bool:
         """True while a transaction may still move the position. Until then no owner may begin
         there.
         """
-        return bool(self._pending.get(partition))
+        return bool(self._pending.get(where))
 
-    def decided(self, partition: int) -> Commit:
+    def decided(self, where: Where) -> Commit:
         """The committed position; if a decided transaction is about to move it, the position after
         the move.
         """
-        ended = [one for one in self._pending.get(partition, ()) if one.is_decided]
-        return ended[-1].positions[partition] if ended else self.start(partition)
+        ended = [one for one in self._pending.get(where, ()) if one.is_decided]
+        return ended[-1].positions[where] if ended else self.start(where)
 
-    def begin(self, member: Member, positions: Mapping[int, Commit]) -> Open:
+    def begin(self, member: Member, positions: Mapping[Where, Commit]) -> Open:
         loop = asyncio.get_running_loop()
         opened = Open(member, positions, loop.time())
         self._open[opened] = None
@@ -166,9 +166,9 @@ class Group:
             return False
         self._fenced.discard(member)
         opened.place = self._place = self._place + 1
-        for partition in opened.positions:
-            assert self._owners[partition] is member
-            self._pending.setdefault(partition, []).append(opened)
+        for where in opened.positions:
+            assert self._owners[where] is member
+            self._pending.setdefault(where, []).append(opened)
         return True
 
     def decide(self, opened: Open, marked_in_s: float) -> bool:
@@ -183,10 +183,10 @@ class Group:
 
     def _move_with(self, opened: Open) -> None:
         self._forget(opened)
-        for partition, position in opened.positions.items():
-            if self._places.get(partition, 0) < opened.place:
-                self._places[partition] = opened.place
-                self.put(partition, position)
+        for where, position in opened.positions.items():
+            if self._places.get(where, 0) < opened.place:
+                self._places[where] = opened.place
+                self.put(where, position)
 
     def take_back(self, opened: Open) -> None:
         if not opened.is_decided and opened in self._open:
@@ -208,17 +208,17 @@ class Group:
             if opened in waiting:
                 waiting.remove(opened)
 
-    def reached(self, partition: int) -> int:
-        return self._reached.get(partition, 0)
+    def reached(self, where: Where) -> int:
+        return self._reached.get(where, 0)
 
-    def worth(self, partition: int, start: Commit) -> Commit:
+    def worth(self, where: Where, start: Commit) -> Commit:
         """The part of a position that a worker may use. If an operator has moved the position, only
         the offset may be used, unless a worker has written the same position as well.
         """
-        is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
+        is_moved = self._moved.get(where) == start and self._written.get(where) != start
         return Commit(start.next_offset) if is_moved else start
 
-    def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
+    def commit(self, member: Member, generation: int, commits: Mapping[Where, Commit]) -> bool:
         """Accept a commit. Returns False if the group has gone on without this member."""
         if generation != self.generation or member not in self._members:
             self._history.note("fenced", member.name)
@@ -228,24 +228,24 @@ class Group:
             self._history.broken(f"{member.name} commits after it has handed back")
             return False
         self._fenced.discard(member)
-        for partition, commit in commits.items():
-            assert self._owners[partition] is member
-            self._history.note("commit", f"{member.name} {partition} {commit}")
-            self._places[partition] = self._place = self._place + 1
-            self.put(partition, commit)
+        for where, commit in commits.items():
+            assert self._owners[where] is member
+            self._history.note("commit", f"{member.name} {where} {commit}")
+            self._places[where] = self._place = self._place + 1
+            self.put(where, commit)
         return True
 
-    def owned(self, member: Member, partition: int) -> bool:
+    def owned(self, member: Member, where: Where) -> bool:
         """True if this member was the last owner of the partition, and its last commit was
         accepted. The member may have left since.
         """
-        return member not in self._fenced and self._owners.get(partition) is member
+        return member not in self._fenced and self._owners.get(where) is member
 
-    def put(self, partition: int, commit: Commit) -> None:
+    def put(self, where: Where, commit: Commit) -> None:
         """Write the position of a partition, from a commit or from a transaction."""
-        self.committed[partition] = self._written[partition] = commit
-        if commit.next_offset <= self._topic.end(partition):
-            self._reached[partition] = commit.next_offset
+        self.committed[where] = self._written[where] = commit
+        if commit.next_offset <= self._topic.end(where):
+            self._reached[where] = commit.next_offset
 
     async def coordinate(self) -> None:
         while True:
@@ -268,14 +268,14 @@ class Group:
         self._handing = {}
         if not members:
             return
-        self._owners = {number: self._owner(number, members) for number in self.partitions}
+        self._owners = {where: self._owner(where, members) for where in self.partitions}
         self._history.note("generation", f"{self.generation} {len(members)} members")
         for member in members:
-            numbers = [number for number, owner in self._owners.items() if owner is member]
-            member.take_over(self.generation, numbers)
+            theirs = [where for where, owner in self._owners.items() if owner is member]
+            member.take_over(self.generation, theirs)
 
-    def _owner(self, partition: int, members: Sequence[Member]) -> Member:
-        before = self._owners.get(partition)
+    def _owner(self, where: Where, members: Sequence[Member]) -> Member:
+        before = self._owners.get(where)
         if before is not None and before in members and self._random.random() < STAYS:
             return before
         return self._random.choice(members)
@@ -303,56 +303,54 @@ class Lives(Generic[W]):
     """
 
     def __init__(
-        self, worker: str, group: Group, watch: Callable[[str, int, Commit], W], history: History
+        self, worker: str, group: Group, watch: Callable[[str, Where, Commit], W], history: History
     ) -> None:
         self._worker = worker
         self._group = group
         self._watch = watch
         self._history = history
-        self._lives: dict[int, W] = {}
+        self._lives: dict[Where, W] = {}
 
-    def of(self, partition: int) -> W:
+    def of(self, where: Where) -> W:
         """The life for which the worker publishes in this partition. Having none breaks a
         promise.
         """
-        life = self._lives.get(partition)
+        life = self._lives.get(where)
         if life is None:
-            raise self._history.broken(
-                f"{self._worker} publishes on partition {partition}, which is not its own"
-            )
+            raise self._history.broken(f"{self._worker} publishes on {where}, which is not its own")
         return life
 
-    def begin(self, generation: int, starts: Mapping[int, Commit]) -> None:
-        for number, start in starts.items():
+    def begin(self, generation: int, starts: Mapping[Where, Commit]) -> None:
+        for where, start in starts.items():
             name = f"{self._worker} generation {generation}"
-            self._history.note("life", f"{name} {number} {start}")
+            self._history.note("life", f"{name} {where} {start}")
             if start.metadata:
                 self._history.counts["resumed inside a record"] += 1
-            self._end(number)
-            self._lives[number] = self._watch(name, number, self._group.worth(number, start))
+            self._end(where)
+            self._lives[where] = self._watch(name, where, self._group.worth(where, start))
 
     def suspend(self) -> None:
         for life in self._lives.values():
             life.suspended = True
 
-    def go_on(self, partitions: Iterable[int]) -> None:
+    def go_on(self, partitions: Iterable[Where]) -> None:
         """Go on with the suspended lives of these partitions, which came back at the same
         positions.
         """
-        for number in partitions:
-            self._lives[number].suspended = False
+        for where in partitions:
+            self._lives[where].suspended = False
 
-    def committing(self, commits: Mapping[int, Commit]) -> None:
+    def committing(self, commits: Mapping[Where, Commit]) -> None:
         """A commit is leaving the worker."""
-        for number, commit in commits.items():
-            self._lives[number].committing(commit)
-            self._lives[number].committed(commit)
+        for where, commit in commits.items():
+            self._lives[where].committing(commit)
+            self._lives[where].committed(commit)
 
-    def end(self, partitions: Collection[int] | None = None) -> None:
+    def end(self, partitions: Collection[Where] | None = None) -> None:
         """End the lives of these partitions; without `partitions`, end all lives."""
-        for number in list(self._lives) if partitions is None else partitions:
-            self._end(number)
+        for where in list(self._lives) if partitions is None else partitions:
+            self._end(where)
 
-    def _end(self, number: int) -> None:
-        if life := self._lives.pop(number, None):
+    def _end(self, where: Where) -> None:
+        if life := self._lives.pop(where, None):
             life.over = True

@@ -70,10 +70,8 @@ class SimulatedProducers:
     ) -> None:
         source, group, faults = self.source, self.coordinator, self.injector.faults
         await self.process.gate()
-        lives = [(source.life(where.partition), to) for where, to in positions.items()]
-        opened = self._last[number] = group.begin(
-            source, {where.partition: position for where, position in positions.items()}
-        )
+        lives = [(source.life(where), to) for where, to in positions.items()]
+        opened = self._last[number] = group.begin(source, positions)
         is_lost = self.injector.happens(faults.commit_fails) and self.injector.happens(0.5)
         generation = source.generation
         is_taken = await self._request(lambda: not is_lost and group.stage(opened, generation))

@@ -41,7 +41,7 @@ class SimulatedSource(Generic[W]):
         name: str,
         topic: Topic,
         group: Group,
-        watch: Callable[[str, int, Commit], W],
+        watch: Callable[[str, Where, Commit], W],
         process: Process,
         injector: FaultInjector,
         history: History,
@@ -64,11 +64,11 @@ class SimulatedSource(Generic[W]):
         self._history = history
         self._rebalance: Rebalance | None = None
         self.generation = 0
-        self._undecided_since_s: dict[int, float] = {}
-        self._ours: set[int] = set()
-        self._suspended: set[int] = set()
+        self._undecided_since_s: dict[Where, float] = {}
+        self._ours: set[Where] = set()
+        self._suspended: set[Where] = set()
         self._reader = PartitionReader(self._read)
-        self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
+        self._orders: deque[tuple[int, Sequence[Where]] | asyncio.Future[None]] = deque()
         self._ordered = asyncio.Event()
         self._arrives_s = 0.0
         topic.readers.append(self._reader.arrived)
@@ -78,9 +78,9 @@ class SimulatedSource(Generic[W]):
         self._rebalance = rebalance
         self._group.join(self)
 
-    def life(self, partition: int) -> W:
+    def life(self, where: Where) -> W:
         """The life that a record or a position of this partition belongs to."""
-        return self._lives.of(partition)
+        return self._lives.of(where)
 
     def hand_back(self) -> asyncio.Future[None]:
         handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -88,7 +88,7 @@ class SimulatedSource(Generic[W]):
         self._ordered.set()
         return handed
 
-    def take_over(self, generation: int, partitions: Sequence[int]) -> None:
+    def take_over(self, generation: int, partitions: Sequence[Where]) -> None:
         self._orders.append((generation, partitions))
         self._ordered.set()
 
@@ -139,7 +139,7 @@ class SimulatedSource(Generic[W]):
         """A clock that stands still while the process is frozen."""
         return asyncio.get_running_loop().time() - self._process.paused_s
 
-    async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
+    async def _take_over(self, generation: int, partitions: Sequence[Where]) -> None:
         assert self._rebalance is not None
         self.generation = generation
         self._ours = set(partitions)
@@ -150,106 +150,106 @@ class SimulatedSource(Generic[W]):
             ):
                 break
             await asyncio.sleep(ASK_AGAIN_S)  # a real coordinator may still be loading its log
-        starts = {number: self._start(number) for number in partitions}
+        starts = {where: self._start(where) for where in partitions}
         await self._injector.delay()
         if self._rebalance is not None:  # None: the worker has left
             await self._assigned(starts)
 
-    async def _lose(self, partitions: Collection[int]) -> None:
+    async def _lose(self, partitions: Collection[Where]) -> None:
         """Revoke partitions that were suspended and did not come back."""
         assert self._rebalance is not None
         await self._rebalance.revoked(sorted(partitions))
-        for number in sorted(partitions):
-            self._history.note("lost", f"{self.name} {number}")
+        for where in sorted(partitions):
+            self._history.note("lost", f"{self.name} {where}")
         self._lives.end(partitions)
 
-    async def _assigned(self, starts: Mapping[int, Commit]) -> None:
+    async def _assigned(self, starts: Mapping[Where, Commit]) -> None:
         assert self._rebalance is not None
         generation = self.generation
         kept = await self._rebalance.assigned(starts)
         if generation != self.generation:
             return
-        for number in kept:
-            self._history.note("kept", f"{self.name} {number} {starts[number]} {kept[number]}")
+        for where in kept:
+            self._history.note("kept", f"{self.name} {where} {starts[where]} {kept[where]}")
         self._lives.go_on(kept)
-        for number in self._suspended.intersection(starts).difference(kept):
-            self._history.note("not kept", f"{self.name} {number} {starts[number]}")
+        for where in sorted(self._suspended.intersection(starts).difference(kept)):
+            self._history.note("not kept", f"{self.name} {where} {starts[where]}")
         self._suspended.clear()
         anew = {
-            number: start
-            for number, start in starts.items()
-            if number not in kept and start != UNDECIDED
+            where: start
+            for where, start in starts.items()
+            if where not in kept and start != UNDECIDED
         }
         self._lives.begin(generation, anew)
-        self._reader.go_to({number: anew[number] for number in anew if number in self._ours})
-        self._reader.go_to({number: Commit(kept[number]) for number in kept})
+        self._reader.go_to({where: anew[where] for where in anew if where in self._ours})
+        self._reader.go_to({where: Commit(kept[where]) for where in kept})
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+    async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         """Begin new lives of these partitions at their committed positions."""
         await self._process.gate()
         await self._injector.delay()
         if self._injector.happens(self._injector.faults.commit_fails):
             raise Transient("the committed positions were not answered")
-        starts = {number: self._start(number) for number in partitions}
+        starts = {where: self._start(where) for where in partitions}
         await self._injector.delay()
         await self._process.gate()
         if UNDECIDED in starts.values():
             raise Undecided("a transaction is open")
-        ours = {number: start for number, start in starts.items() if number in self._ours}
+        ours = {where: start for where, start in starts.items() if where in self._ours}
         self._lives.begin(self.generation, ours)
         self._reader.go_to(ours)
         return ours
 
-    def _start(self, number: int) -> Commit:
-        if not self._exactly_once or not self._group.is_undecided(number):
-            self._undecided_since_s.pop(number, None)
-            return self._group.start(number)
+    def _start(self, where: Where) -> Commit:
+        if not self._exactly_once or not self._group.is_undecided(where):
+            self._undecided_since_s.pop(where, None)
+            return self._group.start(where)
         self._history.counts["undecided"] += 1
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._undecided_since_s.setdefault(number, now_s) > ABANDONED_S:
+        if now_s - self._undecided_since_s.setdefault(where, now_s) > ABANDONED_S:
             self._group.take_back_older(ABANDONED_S)
         return UNDECIDED
 
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+    async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         await self._process.gate()
-        for number in partitions:
-            if self._reader.positions.get(number, 0) > self._topic.end(number):
-                await self._begin_again(number)
+        for where in partitions:
+            if self._reader.positions.get(where, 0) > self._topic.end(where):
+                await self._begin_again(where)
         return await self._reader.poll(partitions, wait_ms)
 
-    async def _begin_again(self, number: int) -> None:
+    async def _begin_again(self, where: Where) -> None:
         """The position is beyond the end of the partition. Tell the pipeline that the partition was
         revoked, and then assigned again at its beginning. If a rebalance begins meanwhile, stop,
         because the rebalance decides about the partition.
         """
         assert self._rebalance is not None
         generation = self.generation
-        self._reader.positions.pop(number)
-        await self._rebalance.revoked([number])
-        self._lives.end([number])
+        self._reader.positions.pop(where)
+        await self._rebalance.revoked([where])
+        self._lives.end([where])
         await self._injector.delay()
         await self._process.gate()
-        start = {number: Commit(0)}
-        is_ours = generation == self.generation and number in self._ours
+        start = {where: Commit(0)}
+        is_ours = generation == self.generation and where in self._ours
         if is_ours and self._group.commit(self, generation, start):
-            self._history.note("begin again", f"{self.name} {number}")
+            self._history.note("begin again", f"{self.name} {where}")
             await self._assigned(start)
 
-    def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
+    def _read(self, where: Where, position: int) -> tuple[Sequence[Record], int]:
         """Returns the next records, and the position after them. If a gap follows up to the end of
         the partition, the position is the one after the gap.
         """
-        log = self._topic.records[partition]
+        log = self._topic.records[where]
         index = bisect_left(log, position, key=lambda record: record.offset)
         fresh = log[index : index + 8]
-        return fresh, behind(fresh, max(position, self._topic.end(partition)))
+        return fresh, behind(fresh, max(position, self._topic.end(where)))
 
-    async def commit(self, commits: Mapping[int, Commit]) -> None:
+    async def commit(self, commits: Mapping[Where, Commit]) -> None:
         """The commit leaves at once, reaches the group in the order of the calls, and gets its
         answer some time later.
         """
         await self._process.gate()
-        ours = {number: commit for number, commit in commits.items() if number in self._ours}
+        ours = {where: commit for where, commit in commits.items() if where in self._ours}
         self._lives.committing(ours)
         fails = self._injector.happens(self._injector.faults.commit_fails)
         is_lost = fails and self._injector.happens(0.5)
@@ -270,38 +270,35 @@ class SimulatedSource(Generic[W]):
         if fails:
             raise Transient("the commit was not answered")
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         await self._process.gate()
         await self._injector.delay()
         if self._injector.happens(self._injector.faults.commit_fails):
             raise Transient("what is said of lines was not answered")
-        return {number: self._group.said.get(number, "") for number in partitions}
+        return {where: self._group.said.get(where, "") for where in partitions}
 
-    async def mark_obeyed(self, partition: int, words: Collection[Word]) -> None:
+    async def mark_obeyed(self, where: Where, words: Collection[Word]) -> None:
         await self._process.gate()
         await self._injector.delay()
         if self._injector.happens(self._injector.faults.commit_fails):
             raise Transient("a word about lines was not written")
-        said = obeyed(decode_words(self._group.said.get(partition, "")), words)
-        self._group.said[partition] = encode_words(said)
+        said = obeyed(decode_words(self._group.said.get(where, "")), words)
+        self._group.said[where] = encode_words(said)
 
-    def pause(self, partition: int) -> None:
-        self._reader.positions.pop(partition, None)
+    def pause(self, where: Where) -> None:
+        self._reader.positions.pop(where, None)
 
-    def where(self, partition: int) -> Where:
-        return self._topic.where(partition)
-
-    def topic_id(self, partition: int) -> str | None:
+    def topic_id(self, where: Where) -> str | None:
         return None
 
-    def reached(self) -> Mapping[int, int]:
+    def reached(self) -> Mapping[Where, int]:
         return self._reader.positions
 
     def partitions(self) -> int:
         return len(self._group.partitions)
 
-    async def end_offsets(self) -> Mapping[int, int]:
-        return {number: self._topic.end(number) for number in self._reader.positions}
+    async def end_offsets(self) -> Mapping[Where, int]:
+        return {where: self._topic.end(where) for where in self._reader.positions}
 
     async def stop(self) -> None:
         if self._process.alive:

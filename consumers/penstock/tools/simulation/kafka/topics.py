@@ -8,7 +8,7 @@ provided that the process still runs and the worker has not called `forget` befo
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,42 +17,41 @@ from penstock.ports import Outgoing, Record, Where
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 
 
-def _of_one_topic(number: int) -> Where:
-    return Where("refs", number)
-
-
 class Topic:
-    """One topic, or several. `where`: a function that tells to which topic a partition belongs.
-    Each event in `readers` is set when a record is appended.
+    """The partitions of one topic, or of several. Each event in `readers` is set when a record is
+    appended.
     """
 
-    def __init__(self, partitions: int, where: Callable[[int], Where] = _of_one_topic) -> None:
-        self.where = where
-        self.records: list[list[Record]] = [[] for _ in range(partitions)]
-        self._ends = [0] * partitions
+    def __init__(self, partitions: Iterable[Where]) -> None:
+        self.records: dict[Where, list[Record]] = {where: [] for where in partitions}
+        self._ends = dict.fromkeys(self.records, 0)
         self.readers: list[asyncio.Event] = []
 
-    def append(self, partition: int, key: bytes | None, value: bytes | None, gap: int) -> Record:
-        log = self.records[partition]
-        offset = gap + self._ends[partition]
-        self._ends[partition] = offset + 1
-        record = Record(partition, offset, key, value, 0)
+    @property
+    def partitions(self) -> Sequence[Where]:
+        return tuple(self.records)
+
+    def append(self, where: Where, key: bytes | None, value: bytes | None, gap: int) -> Record:
+        log = self.records[where]
+        offset = gap + self._ends[where]
+        self._ends[where] = offset + 1
+        record = Record(where, offset, key, value, 0)
         log.append(record)
         for reader in self.readers:
             reader.set()
         return record
 
-    def grow(self) -> None:
-        """Add one partition."""
-        self.records.append([])
-        self._ends.append(0)
+    def grow(self, where: Where) -> None:
+        """Add this partition."""
+        self.records[where] = []
+        self._ends[where] = 0
 
-    def leave_gap(self, partition: int) -> None:
+    def leave_gap(self, where: Where) -> None:
         """Use up an offset without a record, as a producer's transaction does when it ends."""
-        self._ends[partition] += 1
+        self._ends[where] += 1
 
-    def end(self, partition: int) -> int:
-        return self._ends[partition]
+    def end(self, where: Where) -> int:
+        return self._ends[where]
 
 
 class Accepted(NamedTuple):
