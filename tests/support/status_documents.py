@@ -133,7 +133,8 @@ def stream(name: str, **changes: Any) -> dict[str, Any]:
     return {
         "stream": name, "objects_per_s": 20.0, "rows_per_s": 320.0, "p50_ms": 16.0,
         "p99_ms": 30.0, "now_p99_ms": 29.0, "age_s": 0.02, "owed": 1, "rejected": 0,
-        "last_code": None, "last_message": None, "partition": 0, "stopped": False,
+        "last_code": None, "last_message": None, "topic": "refs", "partition": 0,
+        "stopped": False,
         "heard_s": 0.1, "every_s": 0.05, "is_silent": False,
         "row_ms": 0.2, "model_s": 812.4, "model_share": 0.08, "cost_per_hour": None,
         "cost_per_million": None,

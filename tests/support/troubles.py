@@ -158,7 +158,7 @@ TROUBLES: Final[dict[str, Trouble]] = {
     ),
     "skew": Trouble(
         late() | {"assignments": [_HOT, *document()["assignments"][2:]]},
-        "Partition 1 has 100 % of all that is owed, most of it of site-2/cam-2",
+        "Partition refs/1 has 100 % of all that is owed, most of it of site-2/cam-2",
         "skew",
         "skew",
         stream="site-2/cam-2",

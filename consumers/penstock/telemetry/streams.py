@@ -297,7 +297,7 @@ class Streams:
         streams = [
             {
                 **_figures(one), **_rejections(one.figures), **_heard(one, now_s),
-                "partition": _partition(one.figures.where), "stopped": one.name in stopped,
+                **_place(one.figures.where), "stopped": one.name in stopped,
                 "is_silent": one.name in silent, "spark": one.figures.p99s_ms(now_s),
             }
             for one in shown
@@ -376,13 +376,13 @@ class Streams:
         return {
             **_figures(_Shown(OTHERS, rest, counts, rates, together)),
             **_rejections(rest),
-            "partition": None,
+            **_place(None),
             "stopped": bool(stopped),
         }
 
 
-def _partition(where: Where | None) -> int | None:
-    return None if where is None else where.partition
+def _place(where: Where | None) -> dict[str, Any]:
+    return {"topic": None, "partition": None} if where is None else where._asdict()
 
 
 class _Shown(NamedTuple):

@@ -268,10 +268,10 @@ def test_partitions_of_the_same_number_in_two_topics_are_told_apart() -> None:
     hot = {"lag": 9_000, "committed_per_s": 300.0}
     found = late() | {
         "assignments": [parts[0] | hot, *(one | {"lag": 10} for one in parts[1:])],
-        "streams": [stream("cam-1", rows_per_s=5.0)],
+        "streams": [stream("cam-1", topic="b", rows_per_s=9.0), stream("cam-2", topic="a")],
     }
     [(_, _, what)] = said(found)
-    assert what == "partition a/0 has 99 % of all that is owed"
+    assert what == "partition a/0 has 99 % of all that is owed, most of it of cam-2"
     halted = stopped("cam-7")
     other = halted | {"topic": "other", "stopped": []}
     [(_, _, what)] = said({"assignments": [halted, other]})
@@ -309,7 +309,7 @@ def test_one_late_stream_is_named_and_so_are_those_with_it() -> None:
     ]
     others = [stream(f"cam-{number}", age_s=3.0) for number in range(2)]
     [(_, _, what)] = said({"streams": [*others, late], "streams_known": 12})
-    assert what == "cam-7 is 4.2 s behind, and 2 more of partition 0 wait with it"
+    assert what == "cam-7 is 4.2 s behind, and 2 more of refs/0 wait with it"
     elsewhere = [one | {"partition": 1} for one in others]
     [(_, _, what)] = said({"streams": [*elsewhere, late], "streams_known": 12})
     assert what == "cam-7 is 4.2 s behind, and 2 more of 12 streams are late"

@@ -26,6 +26,7 @@ from penstock.core.diagnosis.problem import (
     named,
     one_line,
     percent,
+    place_of,
     seconds,
     value_at,
 )
@@ -316,7 +317,7 @@ def _late(document: Document) -> Problem | None:
         return None
     late.sort(key=lambda one: -(one["age_s"] or 0.0))
     first, others = late[0], late[1:]
-    held = _held_back(document, first["partition"])
+    held = _held_back(document, first)
     do = "penstock trace ID tells where the time of one of its objects went"
     holds = None
     if held is not None:
@@ -344,8 +345,9 @@ def _how_late(stream: Document) -> str:
 
 def _others(document: Document, first: Document, others: Sequence[Document]) -> str:
     known = document.get("streams_known") or len(others) + 1
-    if others and all(one["partition"] == first["partition"] for one in others):
-        return f", and {len(others)} more of partition {first['partition']} wait with it"
+    topic, number = place = place_of(first)
+    if others and all(place_of(one) == place for one in others):
+        return f", and {len(others)} more of {topic}/{number} wait with it"
     if others:
         return f", and {len(others)} more of {known} streams are late"
     if known <= 1:
@@ -354,9 +356,9 @@ def _others(document: Document, first: Document, others: Sequence[Document]) -> 
     return f"; the other {rest} on time"
 
 
-def _held_back(document: Document, partition: int) -> Document | None:
+def _held_back(document: Document, stream: Document) -> Document | None:
     for one in document.get("assignments") or ():
-        if one["partition"] == partition and one.get("held_back"):
+        if place_of(one) == place_of(stream) and one.get("held_back"):
             held: Document = one["held_back"]
             return held
     return None

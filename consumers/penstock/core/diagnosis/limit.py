@@ -21,6 +21,7 @@ from penstock.core.diagnosis.problem import (
     Problem,
     named,
     percent,
+    place_of,
     seconds,
     value_at,
 )
@@ -272,22 +273,15 @@ def _starved(document: Document) -> _Limit:
 
 def _skew(document: Document) -> _Limit:
     assignments = document.get("assignments") or ()
-    work = {
-        (one["topic"], one["partition"]): (one["lag"] or 0) + one["owed"] for one in assignments
-    }
+    work = {place_of(one): (one["lag"] or 0) + one["owed"] for one in assignments}
     topic, number = most = max(work, key=lambda part: work[part])
     share = work[most] / (sum(work.values()) or 1)
-    # The status of a stream has the number of its partition, but not its topic. So if several
-    # topics have a partition of this number, we cannot tell which streams belong to which of them.
-    is_alone = [other for _, other in work].count(number) == 1
-    streams = document.get("streams") or () if is_alone else ()
-    ours = [one for one in streams if one["partition"] == number]
+    ours = [one for one in document.get("streams") or () if place_of(one) == most]
     hot = max(ours, key=lambda one: one["rows_per_s"] or 0.0, default=None)
     of_hot = "" if hot is None else f", most of it of {named(hot['stream'])}"
-    name = f"{number}" if len({topic for topic, _ in work}) == 1 else f"{topic}/{number}"
     return _Limit(
         "skew",
-        f"partition {name} has {percent(share)} of all that is owed{of_hot}",
+        f"partition {topic}/{number} has {percent(share)} of all that is owed{of_hot}",
         "Give each camera a key of its own, add partitions, or set output.order = 'stream'",
         None if hot is None else hot["stream"],
     )

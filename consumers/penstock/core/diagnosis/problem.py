@@ -74,6 +74,11 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + " ..."
 
 
+def place_of(one: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    """The partition of a stream or of an assignment, with its topic."""
+    return one["topic"], one["partition"]
+
+
 def seconds(number: float) -> str:
     """Seconds as a text, in the unit that fits: `31 ms`, `4.2 s`, `92 s`, `7 min`."""
     if number < 1.0:

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.diagnosis.limit import BOUND_MS
-from penstock.core.diagnosis.problem import BAD, WARN, Document, is_settled, named, seconds
+from penstock.core.diagnosis.problem import (
+    BAD,
+    WARN,
+    Document,
+    is_settled,
+    named,
+    place_of,
+    seconds,
+)
 
 # A stream counts as late if its oldest object is at least `LATE_S` old, or if its p99 was at least
 # `LATE_BOUNDS` times the latency bound within the last ten to twenty seconds.
@@ -58,7 +66,7 @@ def behind_stop(document: Document, assignment: Mapping[str, Any]) -> Sequence[s
     return [
         one["stream"]
         for one in document.get("streams") or ()
-        if one["partition"] == assignment["partition"] and one["stream"] not in stopped
+        if place_of(one) == place_of(assignment) and one["stream"] not in stopped
     ]
 
 
@@ -89,7 +97,7 @@ def state_of(stream: Mapping[str, Any], document: Document) -> tuple[str, str]:
 
 def _assignments(stream: Mapping[str, Any], document: Document) -> Iterator[Mapping[str, Any]]:
     for one in document.get("assignments") or ():
-        if one["partition"] == stream["partition"]:
+        if place_of(one) == place_of(stream):
             yield one
 
 
