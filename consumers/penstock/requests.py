@@ -97,7 +97,7 @@ def find(name: str) -> RequestForm:
 _JSON: Final = {"Content-Type": "application/json"}
 JSON_LINES: Final = "application/jsonlines"
 _ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
-_OPAQUE: Final = "application/octet-stream"
+OPAQUE: Final = "application/octet-stream"
 # Pairs of the first bytes of a body and the content type to send with such a body. Some servers
 # check the type.
 _TYPES: Final = (
@@ -139,7 +139,7 @@ def _lines(payload: JsonRows) -> bytes:
 
 def _float32(payloads: Sequence[Payload]) -> Body:
     matrices = [payload.values.data for payload in cast("Sequence[Matrix]", payloads)]
-    return Body(b"".join(matrices), {"Content-Type": _OPAQUE, "X-Rows": str(_rows(payloads))})
+    return Body(b"".join(matrices), {"Content-Type": OPAQUE, "X-Rows": str(_rows(payloads))})
 
 
 def _bytes(payloads: Sequence[Payload]) -> Body:
@@ -160,18 +160,19 @@ def _b64(payloads: Sequence[Payload]) -> Body:
 
 def _raw(payloads: Sequence[Payload]) -> Body:
     if not payloads:
-        return Body(b"", {"Content-Type": _OPAQUE})
+        return Body(b"", {"Content-Type": OPAQUE})
     (payload,) = cast("Sequence[BytesRows]", payloads)
     body = bytes(payload.row(0))
-    return Body(body, {"Content-Type": _type_of(body)})
+    return Body(body, {"Content-Type": media_type(body)})
 
 
-def _type_of(body: bytes) -> str:
+def media_type(body: bytes) -> str:
+    """The type of a picture or sound, by its first bytes; of other bytes, that of opaque ones."""
     if body.startswith(b"RIFF"):
-        return _RIFF.get(body[8:12], _OPAQUE)
+        return _RIFF.get(body[8:12], OPAQUE)
     if body[4:8] == b"ftyp":
-        return _BRANDS.get(body[8:12], _OPAQUE)
-    return next((name for magic, name in _TYPES if body.startswith(magic)), _OPAQUE)
+        return _BRANDS.get(body[8:12], OPAQUE)
+    return next((name for magic, name in _TYPES if body.startswith(magic)), OPAQUE)
 
 
 def _arrow(payloads: Sequence[Payload]) -> Body:

@@ -162,6 +162,12 @@ def predict(name: str, port: int, path: str, body: object) -> None:
 SERVED = Path(__file__).with_name("served")
 _ROW = [0.5] * FEATURES
 _TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, FEATURES], "data": _ROW}
+_LABEL = {"type": "object", "properties": {"label": {"type": "boolean"}}, "required": ["label"]}
+_CHAT = {
+    "messages": [{"role": "user", "content": "?"}],
+    "max_tokens": 64,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": _LABEL}},
+}
 
 
 @dataclass(eq=False)
@@ -216,4 +222,6 @@ MODEL_SERVERS = (
     ModelServer("kserve", ("kserve", "kserve_grpc")),
     # A plain JSON server: it takes an array of rows and answers an array of answers.
     ModelServer("litserve", ("litserve",), "/strict", [_ROW]),
+    # It sees, but has random weights: a schema makes its answers JSON.
+    ModelServer("llamacpp", ("llamacpp",), "/v1/chat/completions", _CHAT),
 )

@@ -29,6 +29,7 @@ SETTINGS = Config(
         ("oip-grpc", "grpc://h:1", "grpc://h:1", "rows", None),
         ("oip-grpc", "grpcs://h:1/v2/models/m", "grpcs://h:1", "m", None),
         ("openai-embeddings", "http://h:1/v1/embeddings", "http://h:1/v1", "rows", None),
+        ("openai-chat", "http://h:1/v1/chat/completions", "http://h:1/v1", "rows", None),
     ],
 )
 def test_a_url_means_what_its_protocol_says_for_a_call_and_for_a_replay(

@@ -81,13 +81,16 @@ class ModelCalls:
         is_alone: bool = True,
         tracing: Tracing | None = None,
         size: Callable[[Sequence[Block]], float] | None = None,
+        token_prices: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         """`is_alone`: True if this is the only model. If one of several models has a wrong setting,
         that does not end the worker: the model counts as unavailable, so that the other models go
         on. `size`: how many times as long as the average a call with these rows should take.
+        `token_prices`: of a token that is read, and of one that is written.
         """
         self.limiter = limiter
         self._size = size
+        self._token_prices = token_prices
         self._tracing = tracing or (lambda _: nullcontext())
         self._is_alone = is_alone
         self._guard = guards.at("model")
@@ -225,6 +228,8 @@ class ModelCalls:
         try:
             with self._guard:
                 answers = _checked(await self._model.predict(payloads), rows)
+            if answers.tokens is not None:
+                self._count(*answers.tokens)
             if is_canary:
                 for message in answers.errors.values():
                     raise _canary_refused(message)
@@ -240,6 +245,11 @@ class ModelCalls:
             raise
         self.health.answered(call, has_rows=rows > 0)
         return answers
+
+    def _count(self, read: int, written: int) -> None:
+        read_price, written_price = self._token_prices
+        cost = read * read_price + written * written_price
+        self._telemetry.tokens_used(read, written, cost)
 
     def _meaning(self, error: PenstockError, *, is_canary: bool) -> PenstockError:
         """The error as it concerns this server, of which something is known already."""

@@ -29,7 +29,8 @@ MODEL_HELP = (
     "A configured model's name; or a URL: TorchServe's is http://host:port/predictions/NAME."
 )
 PROTOCOL_HELP = (
-    "What the model server speaks: torchserve, oip, oip-grpc, http (any URL), openai-embeddings."
+    "What the model server speaks: torchserve, oip, oip-grpc, http (any URL), openai-embeddings, "
+    "openai-chat."
 )
 
 

@@ -15,7 +15,7 @@ from msgspec import Meta, field
 from penstock.config.marks import Address, File, Secret
 from penstock.config.sections import MIB, Auto, Positive, Section, Window
 
-Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings"]
+Protocol = Literal["torchserve", "oip", "oip-grpc", "http", "openai-embeddings", "openai-chat"]
 Preset = Literal[
     "kserve-v1", "tf-serving", "vertex", "mlflow", "sagemaker", "bentoml", "litserve", "ray-serve"
 ]
@@ -69,6 +69,15 @@ class Model(Section, frozen=True):
     template: str | None = None
     answers: str | None = None
     row_error: str | None = None
+    # The six keys from here to `cost_per_million_written` are for openai-chat.
+    prompt: str | None = None
+    answer_schema: File | None = None
+    # A model that does not end its answer would go on up to its whole context.
+    max_tokens: Positive = 512
+    # None: the server's own. Some models take no other.
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    cost_per_million_read: Annotated[float, Meta(ge=0)] = 0.0
+    cost_per_million_written: Annotated[float, Meta(ge=0)] = 0.0
     # One of json, instances, float32, bytes, raw and arrow, or a form that a user's package adds.
     request: str = "json"
     timeout_ms: Positive = 30_000
@@ -130,6 +139,7 @@ _OIP: Final = re.compile(
     r"(?P<root>.*?)/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?(/infer)?/?"
 )
 _KSERVE_V1: Final = re.compile(r"/v1/models/(?P<name>[^/:]+):predict/?")
+_CHAT: Final = re.compile(r"/v1/chat/completions/?")
 _EMBEDDINGS: Final = re.compile(r"/v1/embeddings/?")
 _MLFLOW: Final = re.compile(r"/invocations/?")
 # A mapping from a protocol or preset to the function that recognises the paths of its URLs. If two
@@ -139,6 +149,7 @@ MODEL_PATHS: Final[Mapping[str, Callable[[str], re.Match[str] | None]]] = {
     "oip": _OIP.fullmatch,
     "kserve-v1": _KSERVE_V1.fullmatch,
     "openai-embeddings": _EMBEDDINGS.fullmatch,
+    "openai-chat": _CHAT.fullmatch,
     "mlflow": _MLFLOW.fullmatch,
 }
 

@@ -105,15 +105,17 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
     if model.protocol == "http":
         # If the URL has a path, it is the whole address, so the preset's path is not put behind it.
         return {"url": url, "path": "", "health": ""} if parts.path.strip("/") else {"url": url}
-    if model.protocol == "openai-embeddings":
-        return {"url": url.removesuffix("/").removesuffix("/embeddings")}
+    if model.protocol in ("openai-embeddings", "openai-chat"):
+        root = url.removesuffix("/").removesuffix("/embeddings")
+        return {"url": root.removesuffix("/chat/completions")}
     if model.protocol == "torchserve":
         found = MODEL_PATHS["torchserve"](parts.path)
         if found is None:
+            *others, last = (one for one in _PROTOCOLS if one not in ("torchserve", "http"))
             raise usage(
                 f"{shown_url(url)} is no URL of TorchServe (protocol = 'torchserve'), which is "
                 f"{_TORCHSERVE_URL}\nof another server name the protocol: 'http' takes any URL; "
-                f"there are also {', '.join(_PROTOCOLS[1:3])} and {_PROTOCOLS[-1]}"
+                f"there are also {', '.join(others)} and {last}"
             )
         return {"url": server, **name_and_version(found)}
     found = MODEL_PATHS["oip"](parts.path)

@@ -103,6 +103,12 @@ def same_time(time_ms: int) -> int | str:
     return (EPOCH + time_ms * _MS).isoformat(timespec="milliseconds")
 
 
+def iso_time(time_ms: int) -> str:
+    """Epoch milliseconds as ISO-8601, for readers that are no programs."""
+    moment = EPOCH + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def epoch_ms(event_time: object) -> int | None:
     """A time as it stands on an output: epoch milliseconds, or ISO-8601. None: the value is not a
     time, or not within the years 1 to 9999.

@@ -56,12 +56,15 @@ class ModelCosts:
         ]
         return max(found, key=lambda one: one["times"], default=None)
 
-    @property
-    def whole(self) -> dict[str, Any]:
-        """Of all streams together, and the fixed cost of a call to the default model."""
+    def whole(self, tokens_per_hour: float) -> dict[str, Any]:
+        """Of all streams together, and the fixed cost of a call to the default model.
+        `tokens_per_hour`: the price of the tokens of an hour.
+        """
         streams = {stream for costs, _ in self._models for stream in costs.lately}
         rows_per_s = sum(self._rows_per_s(stream) for stream in streams)
         prices = [price for _, price in self._models if price is not None]
+        if tokens_per_hour:
+            prices.append(tokens_per_hour)
         base_s = self._models[0][0].base_s
         return {
             "call_ms": None if base_s is None else round(base_s * 1000, 3),
@@ -221,8 +224,14 @@ class Flow:
         rates = {
             f"{name}_per_s": round((total - before.totals[name]) / over_s, 3)
             for name, total in now.totals.items()
+            if name != "tokens_cost"
         }
         return rates | {"over_s": round(over_s, 1)}
+
+    def costs_of_all(self) -> dict[str, Any]:
+        now, before = self._sample(), self._before(OVER_S)
+        spent = now.totals["tokens_cost"] - before.totals["tokens_cost"]
+        return self.costs.whole(spent / max(now.at_s - before.at_s, 1e-3) * 3600)
 
     def _of_window(self, flow: Mapping[str, Any]) -> dict[str, float | None]:
         """The figures of the window that has just ended, for the history."""

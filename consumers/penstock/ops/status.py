@@ -174,7 +174,7 @@ class Status:
                 "breaker_open": pipeline.wiring.main.calls.health.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.health.allowed,
             },
-            "costs": self.flow.costs.whole,
+            "costs": self.flow.costs_of_all(),
             "costly": self.flow.costs.costly,
             "stores": self.flow.stores(figures.flow),
             **self._models(),

@@ -39,7 +39,9 @@ class TimeLimits:
 class ModelTerms:
     """The settings of one model, as plain values. `callers`: the most calls at a time.
     `begin_calls`: the number to begin with, if the best number is learned; None: `callers` is it.
-    `cost_per_hour`: the price of the hardware behind the model.
+    `cost_per_hour`: the price of the hardware behind the model. `token_prices`: of a token that the
+    model reads, and of one that it writes. `is_told_about`: True if the model
+    is told of which object its rows are.
     """
 
     rows: RowOptions
@@ -49,6 +51,8 @@ class ModelTerms:
     canary: Payload | None = None
     begin_calls: int | None = None
     cost_per_hour: float | None = None
+    token_prices: tuple[float, float] = (0.0, 0.0)
+    is_told_about: bool = False
 
 
 @dataclass(frozen=True, slots=True)

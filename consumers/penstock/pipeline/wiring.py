@@ -273,6 +273,7 @@ class Wiring:
             size=None
             if pace is None
             else lambda blocks: pace.size(costs.prices.usual_rows(blocks)),
+            token_prices=terms.token_prices,
             tracing=partial(self._tracer.call, name) if self._tracer is not None else None,
         )
         predict = Predict(
@@ -288,7 +289,13 @@ class Wiring:
             if self.samples is None
             else Sampling(self.samples, name, terms.rows.of(PictureOptions).image),
         )
-        expand = Expand(terms.rows, microbatch, self._guards, self.settings.objects.inline_bytes)
+        expand = Expand(
+            terms.rows,
+            microbatch,
+            self._guards,
+            self.settings.objects.inline_bytes,
+            is_told_about=terms.is_told_about,
+        )
         reader = ReadObject(
             self._objects,
             expand,

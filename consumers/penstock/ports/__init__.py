@@ -16,6 +16,7 @@ from penstock.ports.adapters import (
     Span,
     SpanIdentity,
     Spans,
+    Tokens,
     Transactions,
     outgoing_traceparent,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "SpanIdentity",
     "Spans",
     "Stored",
+    "Tokens",
     "Transactions",
     "Upload",
     "Where",

@@ -20,18 +20,26 @@ from penstock.ports.sink import Producers, Sink
 from penstock.ports.source import Neighbours, Source
 
 
+class Tokens(NamedTuple):
+    """How many tokens a model of language read and wrote for a request."""
+
+    read: int
+    written: int
+
+
 class Answers(NamedTuple):
     """The model's answers, with one entry for each row of the batch, in order.
 
     `values`: for each row, its prediction as JSON text. `errors`: for each row that the model
     rejected by itself, by its index, the model's message; the value of such a row is `b"null"`.
     `nbytes`: an upper bound of the size of all values together; None if the adapter does not know
-    one without counting.
+    one without counting. `tokens`: None if the model counts none.
     """
 
     values: Sequence[bytes]
     errors: Mapping[int, str]
     nbytes: int | None = None
+    tokens: Tokens | None = None
 
 
 class Model(Protocol):

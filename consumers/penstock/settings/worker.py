@@ -102,6 +102,7 @@ def settings_for_worker(
         models={name: _model_terms(one) for name, one in cfg.with_each_live_model().items()},
         routes=routes_of(cfg),
         shadow=_shadow(cfg, model_version),
+        main=_main_terms(cfg),
         traces=_traces(cfg),
         samples=cfg.http.samples,
     )
@@ -228,6 +229,13 @@ def _traces(cfg: config.Config) -> TraceTerms | None:
     return TraceTerms(cfg.traces.sample, cfg.traces.slowest, names)
 
 
+def _main_terms(cfg: config.Config) -> ModelTerms:
+    """The default model's terms. Its shadow gets the same rows, and may have to be told more."""
+    terms, found = _model_terms(cfg), shadow_of(cfg)
+    shadow = terms if found is None else _model_terms(found[1])
+    return replace(terms, is_told_about=terms.is_told_about or shadow.is_told_about)
+
+
 def _model_terms(cfg: config.Config) -> ModelTerms:
     form = requests.find(cfg.model.request)
     target_ms = cfg.window.target_p99_ms
@@ -239,6 +247,11 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
         begin_calls=cfg.model.begin_calls,
         canary=canary_of(cfg.model.canary, form.takes),
         cost_per_hour=cfg.model.cost_per_hour,
+        token_prices=(
+            cfg.model.cost_per_million_read / 1e6,
+            cfg.model.cost_per_million_written / 1e6,
+        ),
+        is_told_about=cfg.model.protocol == "openai-chat",
     )
 
 

@@ -19,7 +19,14 @@ from msgspec.json import encode
 
 from penstock.core.progress.ranges import selected
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Kept, Payload
+from penstock.core.rows.origin import About
+from penstock.core.rows.payload import (
+    BLOCK_COST_BYTES,
+    ROW_COST_BYTES,
+    BytesRows,
+    Kept,
+    Payload,
+)
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import Decoder, Task
 from penstock.errors import Poison
@@ -50,8 +57,12 @@ class Expand:
         microbatch: Microbatch,
         guards: Guards,
         inline_bytes: int,
+        *,
+        is_told_about: bool = False,
     ) -> None:
+        """`is_told_about`: True if the model is told of which object its rows are."""
         self._options = options
+        self._is_told_about = is_told_about
         # The rows of a message are an array already.
         own = tuple(one for one in options.own if not isinstance(one, JsonOptions))
         self._inline_options = replace(options, own=own)
@@ -103,7 +114,7 @@ class Expand:
 
     def _rows(self, ticket: Ticket, size: int) -> "_Rows":
         repeated = Repeated(ticket, size, self._options.expansion_ratio)
-        return _Rows(ticket, self._microbatch, repeated)
+        return _Rows(ticket, self._microbatch, repeated, is_told_about=self._is_told_about)
 
     def _options_of(self, ticket: Ticket) -> RowOptions:
         return self._options if ticket.reference is not None else self._inline_options
@@ -225,7 +236,10 @@ def _excess(repeated_bytes: int) -> int:
 class _Rows:
     """Turns runs into blocks. Rows below `ticket.next_row` are skipped."""
 
-    def __init__(self, ticket: Ticket, microbatch: Microbatch, repeated: Repeated) -> None:
+    def __init__(
+        self, ticket: Ticket, microbatch: Microbatch, repeated: Repeated, *, is_told_about: bool
+    ) -> None:
+        self._is_told_about = is_told_about
         self._ticket = ticket
         self._microbatch = microbatch
         self._repeated = repeated
@@ -270,6 +284,10 @@ class _Rows:
         rows = stop - first
         if rows < run.rows:
             payload = payload.cut(first - start, stop - start).owned()
+        if self._is_told_about and isinstance(payload, BytesRows):
+            origin = self._ticket.reference or self._ticket.inline
+            about = About(self._ticket.stream, run.member, origin)
+            payload = replace(payload, about=about)
         block = Block(self._ticket, first, rows, payload, run.member)
         block.charge(BLOCK_COST_BYTES + payload.nbytes + rows * ROW_COST_BYTES)
         kept = run.kept if run.since_ms is None else self._timed(run.since_ms)

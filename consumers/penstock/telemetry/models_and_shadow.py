@@ -19,6 +19,8 @@ class CallsTelemetry(Protocol):
 
     def call_answered(self, took_s: float, rows: int) -> None: ...
 
+    def tokens_used(self, read: int, written: int, cost: float) -> None: ...
+
     def model_request(self, outcome: str) -> None: ...
 
     def model_health(self, *, is_open: bool, calls: int) -> None: ...
@@ -86,6 +88,9 @@ class ModelTelemetry:
         self._whole.call_answered(took_s, rows)
         self._calls.observe(took_s)
         self._rows.inc(rows)
+
+    def tokens_used(self, read: int, written: int, cost: float) -> None:
+        self._whole.tokens_used(read, written, cost)
 
     def model_request(self, outcome: str) -> None:
         self._whole.model_request(outcome)

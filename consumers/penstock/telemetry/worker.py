@@ -254,6 +254,14 @@ class Telemetry:
             "penstock_model_calls_allowed", "Model calls at a time, as learned", registry=reg
         )
         self._model_rows = Total("penstock_model_rows", "Rows that the model answered", reg)
+        self._tokens = TotalBy(
+            "penstock_model_tokens", "Tokens that the model read and wrote", "kind", reg
+        )
+        self._tokens_cost = Total(
+            "penstock_model_tokens_cost",
+            "What these tokens cost, by model.cost_per_million_read and _written",
+            reg,
+        )
 
     def _count_answers(self, reg: CollectorRegistry) -> None:
         self._rows = Total("penstock_rows_delivered", "Rows on the output topic", reg)
@@ -320,6 +328,11 @@ class Telemetry:
     def call_answered(self, took_s: float, rows: int) -> None:
         self._calls.observe(took_s)
         self._model_rows.inc(rows)
+
+    def tokens_used(self, read: int, written: int, cost: float) -> None:
+        self._tokens.inc("read", read)
+        self._tokens.inc("written", written)
+        self._tokens_cost.inc(cost)
 
     def model_request(self, outcome: str) -> None:
         self._requests.inc(outcome)
@@ -406,6 +419,8 @@ class Telemetry:
             "delivered": float(self._latency.count),
             "over_bound": self._over_bound.value,
             "batch_rows": self._batch_rows.sum,
+            "tokens": sum(self._tokens.totals.values()),
+            "tokens_cost": self._tokens_cost.value,
         }
 
     def of_models(self, names: Sequence[str]) -> dict[str, CallsTelemetry]:

@@ -10,6 +10,7 @@ from penstock import config
 from penstock.adapters.model_servers.embeddings import EmbeddingsModel
 from penstock.core.rows.payload import BytesRows, JsonRows
 from penstock.errors import Poison, Rejected
+from penstock.ports import Answers
 from tests.support.json_server import JsonServer, json_server
 
 PATH = "/v1/embeddings"
@@ -150,6 +151,6 @@ async def test_health_is_asked_and_where_there_is_none_the_list_of_models() -> N
     async with json_server(PATH, embedded, "/v1/models") as server:
         model = connect(server)
         assert await model.ready()
-        assert await model.predict(()) == ([], {}, None)
+        assert await model.predict(()) == Answers([], {})
         assert server.posted == []
         await model.aclose()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from penstock import config, requests
 from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
+from penstock.adapters.model_servers.chat import ChatModel
 from penstock.adapters.model_servers.embeddings import EmbeddingsModel
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.adapters.model_servers.oip.inputs import fill
@@ -26,7 +27,7 @@ from penstock.adapters.model_servers.torchserve import (
     server_batching,
 )
 from penstock.core.health.hedging import Hedging
-from penstock.core.rows.payload import Payload
+from penstock.core.rows.payload import BytesRows, Payload
 from penstock.errors import usage
 from penstock.packages import missing_extra
 from penstock.ports import Model
@@ -38,12 +39,21 @@ Post = Callable[[bytes], Awaitable[None]]
 # The values of `model.request` that a protocol can carry: numbers, JSON, opaque bytes, columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 TEXT_REQUESTS = ("json", "bytes")
+CHAT_REQUESTS = ("raw",)
 # Keys that only one protocol reads. With another protocol they would have no effect, so they are
 # refused.
 OIP_KEYS = ("inputs", "outputs", "binary")
 HTTP_KEYS = ("preset", "path", "health", "template", "answers", "row_error")
+CHAT_KEYS = (
+    "prompt",
+    "answer_schema",
+    "max_tokens",
+    "temperature",
+    "cost_per_million_read",
+    "cost_per_million_written",
+)
 GRPC = "grpc"
-_KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "oip-grpc": OIP_KEYS}
+_KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "openai-chat": CHAT_KEYS}
 
 
 def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
@@ -77,6 +87,9 @@ def _open_one(cfg: config.Config) -> Model:
     if settings.protocol == "openai-embeddings":
         _check_request(settings, TEXT_REQUESTS)
         return AskedAgainAlone(EmbeddingsModel(settings))
+    if settings.protocol == "openai-chat":
+        _check_request(settings, CHAT_REQUESTS)
+        return ChatModel(settings)
     _check_request(settings, OIP_REQUESTS)
     columns = len(cfg.rows.columns) if cfg.rows.columns else None
     return AskedAgainAlone(OipModel(settings, open_wire(settings), columns))
@@ -84,11 +97,10 @@ def _open_one(cfg: config.Config) -> Model:
 
 def _check_keys(settings: config.Model) -> None:
     """Refuse keys of another protocol: it is easy to set a preset and forget the protocol."""
-    known = _KEYS_OF.get(settings.protocol, ())
-    for key in (*HTTP_KEYS, *OIP_KEYS):
+    known = _KEYS_OF.get(settings.protocol.removesuffix("-grpc"), ())
+    for meant, key in ((meant, key) for meant, keys in _KEYS_OF.items() for key in keys):
         is_set = getattr(settings, key) != getattr(config.Model(), key)
         if is_set and key not in known:
-            meant = "http" if key in HTTP_KEYS else "oip"
             raise usage(
                 f"model.{key} is for model.protocol = {meant!r}, but that of {settings.name!r} is "
                 f"{settings.protocol!r}; set the protocol, or leave {key} out"
@@ -179,12 +191,18 @@ async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> Rea
     if settings.protocol in ("oip", "oip-grpc"):
         async with aclosing(open_wire(settings)) as wire:
             return await _of_wire(settings, wire, payloads)
-    if settings.protocol == "openai-embeddings":
+    is_chat = settings.protocol == "openai-chat" and isinstance(payloads[0], BytesRows)
+    if settings.protocol.startswith("openai-") and not is_chat:
         raise usage(
-            "the bench's rows are numbers, and model.protocol = 'openai-embeddings' wants texts"
+            f"the bench's rows are numbers, and model.protocol = {settings.protocol!r} wants texts "
+            "or pictures"
         )
-    known = TorchServeModel if settings.protocol == "torchserve" else JsonModel
-    model = known(settings)
+    known: dict[str, type[TorchServeModel | JsonModel | ChatModel]] = {
+        "torchserve": TorchServeModel,
+        "http": JsonModel,
+        "openai-chat": ChatModel,
+    }
+    model = known[settings.protocol](settings)
     made = [model.request([payload]) for payload in payloads]
     return ReadyMade(str(model.url), made[0].headers, [one.body for one in made])
 

@@ -1,7 +1,11 @@
-"""Where a ticket comes from: a record, and the partition that has it."""
+"""Where a ticket comes from: a record, and the partition that has it. Where rows come from: an
+object, and what the sender told of it.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from penstock.messages.reference import Inline, Reference
 
 
 class Where(NamedTuple):
@@ -27,3 +31,13 @@ class Record(NamedTuple):
     timestamp_ms: int
     traceparent: bytes | None = None
     headers: Sequence[tuple[str, bytes]] = ()
+
+
+class About(NamedTuple):
+    """What is known of the object of some rows. `member`: the part of an archive that has the
+    rows.
+    """
+
+    stream: str
+    member: str | None
+    reference: Reference | Inline | None

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.rows.origin import About
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -121,11 +123,13 @@ LENGTH_BYTES = 4
 @dataclass(frozen=True, slots=True, eq=False)
 class BytesRows:
     """Opaque rows: `body` has a little-endian uint32 length and the bytes of each row, one after
-    the other; `ends[i]` is where row i stops.
+    the other; `ends[i]` is where row i stops. `about`: the object of the rows; None: the model is
+    not told about it.
     """
 
     body: bytes | memoryview
     ends: Offsets
+    about: About | None = None
 
     @classmethod
     def of(cls, rows: Sequence[bytes]) -> Self:
@@ -158,10 +162,11 @@ class BytesRows:
     def cut(self, start: int, stop: int) -> "BytesRows":
         begin = int(self.ends[start - 1]) if start else 0
         end = int(self.ends[stop - 1])
-        return BytesRows(memoryview(self.body)[begin:end], self.ends[start:stop] - begin)
+        body = memoryview(self.body)[begin:end]
+        return BytesRows(body, self.ends[start:stop] - begin, self.about)
 
     def owned(self) -> "BytesRows":
-        return BytesRows(bytes(self.body), self.ends)
+        return BytesRows(bytes(self.body), self.ends, self.about)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,173 @@
+"""Does a value fit a JSON schema? For the answers of models that are asked for JSON.
+
+Rule: the keywords are those by which servers constrain a model's answer: types, fields, elements,
+choices, bounds. All others, such as `pattern` and `format`, are left to the server. A schema that
+cannot be judged is refused at the start. Pure.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+# Deeper schemas refer to themselves without end, and deeper values no reader takes. Choices among
+# such schemas double with each step, so the steps are bounded as well: to some 50 ms.
+_MOST_DEPTH: Final = 64
+_MOST_STEPS: Final = 50_000
+_LOCAL: Final = "#/"
+
+
+class AnswerSchema:
+    """`document`: the schema as it is sent to the server."""
+
+    def __init__(self, document: Any) -> None:
+        """Raises `ValueError` if this is no schema that can be judged."""
+        if not isinstance(document, dict):
+            raise ValueError("a schema is a JSON object")
+        self.document = document
+        self._steps = 0
+        self._check(document, 0)
+
+    def wrong(self, value: Any) -> str | None:
+        """What is wrong with the value, as a text for people; None: it fits."""
+        self._steps = 0
+        return self._wrong(value, self.document, "the answer", 0)
+
+    def _check(self, schema: Any, depth: int) -> None:
+        if isinstance(schema, bool):
+            return
+        if not isinstance(schema, dict) or depth > _MOST_DEPTH:
+            raise ValueError(f"{schema!r:.80} is no schema")
+        kinds = schema.get("type", [])
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            if kind not in _TYPES:
+                raise ValueError(f"there is no type {kind!r}")
+        if (reference := schema.get("$ref")) is not None:
+            self._at(reference)
+        fields = [schema.get(name, {}) for name in ("properties", "$defs", "definitions")]
+        if not all(isinstance(one, dict) for one in fields):
+            raise ValueError("properties and $defs are JSON objects")
+        inner = [one for named in fields for one in named.values()]
+        choices = [schema.get(name, []) for name in ("anyOf", "oneOf", "allOf", "required", "enum")]
+        if not all(isinstance(one, list) for one in choices):
+            raise ValueError("anyOf, oneOf, allOf, required and enum are arrays")
+        inner += [one for some in choices[:3] for one in some]
+        inner += [schema[name] for name in ("items", "additionalProperties") if name in schema]
+        for one in inner:
+            self._check(one, depth + 1)
+
+    def _at(self, reference: Any) -> Any:
+        found: Any = self.document
+        if reference == "#":
+            return found
+        if not isinstance(reference, str) or not reference.startswith(_LOCAL):
+            raise ValueError(f"$ref {reference!r}: only places in this file, as #/$defs/NAME")
+        for name in reference.removeprefix(_LOCAL).split("/"):
+            if not isinstance(found, dict) or name not in found:
+                raise ValueError(f"$ref {reference!r} is not in the file")
+            found = found[name]
+        return found
+
+    def _wrong(self, value: Any, schema: Any, place: str, depth: int) -> str | None:
+        if isinstance(schema, bool):
+            return None if schema else f"{place} must not be there"
+        self._steps += 1
+        if depth > _MOST_DEPTH or self._steps > _MOST_STEPS:
+            return f"{place} cannot be judged: it, or the schema, is nested too deep"
+        if "$ref" in schema:
+            return self._wrong(value, self._at(schema["$ref"]), place, depth + 1)
+        kinds = schema.get("type")
+        if kinds is not None:
+            kinds = kinds if isinstance(kinds, list) else [kinds]
+            if not any(_is(value, kind) for kind in kinds):
+                return f"{place} is no {' or '.join(kinds)}"
+        if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
+            return f"{place} is none of the values of enum"
+        if "const" in schema and not _same(value, schema["const"]):
+            return f"{place} is not {schema['const']!r:.80}"
+        return (
+            self._wrong_choice(value, schema, place, depth)
+            or _wrong_size(value, schema, place)
+            or self._wrong_inside(value, schema, place, depth)
+        )
+
+    def _wrong_choice(
+        self, value: Any, schema: Mapping[str, Any], place: str, depth: int
+    ) -> str | None:
+        for one in schema.get("allOf", []):
+            if wrong := self._wrong(value, one, place, depth + 1):
+                return wrong
+        for name in ("anyOf", "oneOf"):
+            if name in schema:
+                found = [self._wrong(value, one, place, depth + 1) for one in schema[name]]
+                fitting = found.count(None)
+                if not fitting or (name == "oneOf" and fitting > 1):
+                    return f"{place} fits {fitting} of {name}"
+        return None
+
+    def _wrong_inside(
+        self, value: Any, schema: Mapping[str, Any], place: str, depth: int
+    ) -> str | None:
+        if isinstance(value, list):
+            each = schema.get("items", True)
+            parts = [(one, each, f"{place}[{index}]") for index, one in enumerate(value)]
+        elif isinstance(value, dict):
+            for name in schema.get("required", []):
+                if name not in value:
+                    return f"{place} has no {name!r}"
+            known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+            parts = [
+                (one, known.get(name, others), f"{place}.{name[:80]}")
+                for name, one in value.items()
+            ]
+        else:
+            return None
+        found = (self._wrong(one, inner, where, depth + 1) for one, inner, where in parts)
+        return next((wrong for wrong in found if wrong is not None), None)
+
+
+def _is(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[kind])
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Equal as JSON: for Python, True is 1."""
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_same, value, other))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(_same(value[key], other[key]) for key in value)
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
+
+
+def _wrong_size(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        size, least, most = value, "minimum", "maximum"
+        if size <= schema.get("exclusiveMinimum", -math.inf):
+            return f"{place} is {size}, exclusiveMinimum {schema['exclusiveMinimum']}"
+        if size >= schema.get("exclusiveMaximum", math.inf):
+            return f"{place} is {size}, exclusiveMaximum {schema['exclusiveMaximum']}"
+    elif isinstance(value, str):
+        size, least, most = len(value), "minLength", "maxLength"
+    elif isinstance(value, list):
+        size, least, most = len(value), "minItems", "maxItems"
+    else:
+        return None
+    if size < schema.get(least, -math.inf):
+        return f"{place} is {size}, {least} {schema[least]}"
+    if size > schema.get(most, math.inf):
+        return f"{place} is {size}, {most} {schema[most]}"
+    return None

@@ -1,0 +1,77 @@
+"""Which answers fit a schema; jsonschema, which knows the standard, is the judge."""
+
+from itertools import product
+from typing import Any
+
+import jsonschema
+import pytest
+
+from penstock.core.records.json_schema import AnswerSchema
+
+SCHEMAS: list[dict[str, Any]] = [
+    {},
+    {"type": "integer", "minimum": 1, "maximum": 2},
+    {"type": ["number", "null"], "exclusiveMinimum": 1, "exclusiveMaximum": 2.5},
+    {"type": "string", "minLength": 1, "maxLength": 2},
+    {"type": "boolean"},
+    {"enum": [1, "ab", None, [True]]},
+    {"const": True},
+    {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 2},
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    {"properties": {"a": {"type": "integer"}}, "additionalProperties": False},
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    {"anyOf": [{"type": "string"}, {"type": "array"}]},
+    {"oneOf": [{"type": "number"}, {"minimum": 2}]},
+    {"allOf": [{"type": "number"}, {"minimum": 2}]},
+    {
+        "$ref": "#/$defs/tree",
+        "$defs": {
+            "tree": {
+                "type": "object",
+                "properties": {"a": {"$ref": "#/$defs/tree"}},
+            }
+        },
+    },
+]
+VALUES: list[Any] = [
+    None, True, False, 0, 1, 1.0, 1.5, 2, 2.5, 3, "", "a", "ab", "abc", [], [1], [1, "a"],
+    [1, 2, 3], [True], [1.0], {}, {"a": 1}, {"a": 1.0}, {"a": "b"}, {"a": None}, {"b": "c"},
+    {"a": {}}, {"a": {"a": {"a": 1}}}, {"a": 1, "b": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "value"), [*product(SCHEMAS, VALUES)])
+def test_a_value_fits_where_the_standard_says_so(schema: dict[str, Any], value: Any) -> None:
+    fits = jsonschema.Draft202012Validator(schema).is_valid(value)
+    wrong = AnswerSchema(schema).wrong(value)
+    assert (wrong is None) == fits, wrong
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        [],
+        {"type": "strange"},
+        {"properties": []},
+        {"properties": {"a": 1}},
+        {"anyOf": {}},
+        {"items": [1]},
+        {"$ref": "https://example.org/schema"},
+        {"$ref": "#/$defs/none"},
+    ],
+)
+def test_what_cannot_be_judged_is_refused_at_the_start(schema: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        AnswerSchema(schema)
+
+
+def test_schemas_and_values_without_end_are_judged_in_bounded_time() -> None:
+    loop = AnswerSchema({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}})
+    assert loop.wrong(1) is not None
+    fork = AnswerSchema({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]})
+    assert fork.wrong(1) is not None
+    deep: Any = 1
+    for _ in range(200):
+        deep = [deep]
+    tree = AnswerSchema({"type": ["array", "number"], "items": {"$ref": "#"}})
+    assert tree.wrong(deep) is not None
