@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from penstock.config import Config
 from penstock.core.diagnosis.problem import SETTLED_S
 from penstock.core.rows.payload import Matrix, Payload
+from penstock.ops.advise import advised
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.ports import Answers
@@ -117,3 +119,16 @@ async def test_without_a_price_there_is_no_money_and_before_a_call_nothing_is_kn
         assert document["costs"]["call_ms"] == pytest.approx(2.0, abs=2.0)
         assert all(one["cost_per_hour"] is None for one in document["streams"])
         assert all(one["row_ms"] is not None for one in document["streams"])
+
+
+@virtual_time
+async def test_the_status_tells_what_is_needed_to_advise() -> None:
+    async with load(World(partitions=STREAMS), []) as status:
+        await asyncio.sleep(40)
+        found = status.look()
+    times = found["calls"]["times"]
+    assert times["calls"] > 100
+    assert times["base_s"] == pytest.approx(0.002, abs=1e-6)
+    assert times["row_s"] == pytest.approx(ROW_S, abs=1e-6)
+    kinds = {one.kind for one in advised(found, Config()).advice}
+    assert {"calls", "hardware", "waste"} <= kinds

@@ -29,6 +29,7 @@ from penstock.terminal_text import escaped
 
 # Each command is the function of its name in the file of its name, with what `--help` says of it.
 COMMANDS: Final[Mapping[str, str]] = {
+    "advise": "Say what would suit a running worker's load better.",
     "bench": "Measure a worker on real services of this machine.",
     "compare": "Show how far a shadow agrees with the live model.",
     "config": "Print the configuration and where each value comes from.",

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from penstock.core.diagnosis.call_times import call_times
 from penstock.core.diagnosis.limit import FULL
 from penstock.core.diagnosis.problem import SETTLED_S
 from penstock.core.health.limiter import Holds
@@ -227,6 +228,16 @@ class Flow:
             if name != "tokens_cost"
         }
         return rates | {"over_s": round(over_s, 1)}
+
+    def calls(self) -> dict[str, Any]:
+        """The default model's calls of the last minute, as `penstock advise` wants to know them."""
+        main = self._pipeline.wiring.main
+        times, pace = call_times(main.costs.calls), main.pace
+        return {
+            "times": None if times is None else times.rounded(),
+            "elsewhere_ms": None if pace is None else round(pace.elsewhere_s * 1000, 1),
+            "held_by": _held_by(main.calls.limiter.holds, self.look().flow["busy"], "model"),
+        }
 
     def costs_of_all(self) -> dict[str, Any]:
         now, before = self._sample(), self._before(OVER_S)

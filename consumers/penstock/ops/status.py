@@ -175,6 +175,7 @@ class Status:
                 "calls_allowed": pipeline.wiring.main.calls.health.allowed,
             },
             "costs": self.flow.costs_of_all(),
+            "calls": self.flow.calls(),
             "costly": self.flow.costs.costly,
             "stores": self.flow.stores(figures.flow),
             **self._models(),

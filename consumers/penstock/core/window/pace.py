@@ -130,6 +130,11 @@ class Pace:
     _late_s: float = 0.0
     _largest: int = 0
 
+    @property
+    def elsewhere_s(self) -> float:
+        """What an object spends before the window and after the call, as a high quantile."""
+        return self._elsewhere_s
+
     def answered(self, rows: int, took_s: float, now_s: float) -> None:
         """A call with `rows` rows took `took_s`, and ended now."""
         passed_s = max(now_s - self._answered_s, 1e-6)

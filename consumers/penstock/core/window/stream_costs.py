@@ -284,6 +284,11 @@ class StreamCosts:
         return self._by_rows.time_s > SLOW_CALL_S * self._by_rows.weight
 
     @property
+    def calls(self) -> Sequence[tuple[int, float]]:
+        """The rows and seconds of the last calls."""
+        return [(sum(call.rows.values()), call.took_s) for call in self._calls]
+
+    @property
     def spent_s(self) -> Mapping[str, float]:
         """For each known stream: the model's time that it has taken since it is known."""
         return {stream: one.spent_s for stream, one in self._known.items()}

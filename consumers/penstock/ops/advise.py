@@ -1,0 +1,60 @@
+"""What `penstock advise` prints: the advice that follows from a worker's status, as lines or JSON.
+
+Rule: a page of several processes has the status of each; the one with the most rows is judged, and
+the lines say so. Decides nothing itself (`core.diagnosis.advice`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from penstock import config
+from penstock.core.diagnosis.advice import Advised, Present, advise
+from penstock.core.diagnosis.problem import value_at
+from penstock.errors import usage
+
+
+def advised(document: Mapping[str, Any], cfg: config.Config) -> Advised:
+    """Raises `Fatal` if this is no status of a worker, or of one that does not tell its calls."""
+    workers = document.get("processes") or [document]
+    told = [one for one in workers if isinstance(one, Mapping) and "calls" in one]
+    if not told:
+        raise usage("this is no status of a worker, as penstock top --json prints it")
+    busiest = max(told, key=lambda one: value_at(one, "rates", "rows_per_s") or 0.0)
+    most_calls = cfg.model.max_in_flight
+    found = advise(
+        busiest,
+        Present(
+            cfg.window.max_rows,
+            cfg.window.max_wait_ms / 1000,
+            None if most_calls == "auto" else most_calls,
+            cfg.model.cost_per_hour,
+        ),
+    )
+    if len(workers) > 1:
+        name = busiest.get("process", "one")
+        found.unknown.append(f"of {len(workers)} processes, this is told of the busiest ({name})")
+    if busiest.get("models"):
+        found.unknown.append("of several models, this is told of the default one")
+    return found
+
+
+def lines(found: Advised) -> Iterator[str]:
+    for one in found.advice:
+        yield f"{one.kind:<9} {one.said}"
+    for carries in sorted(found.carries, key=lambda one: one.rows_per_s):
+        yield f"{'carries':<9} {carries.part}: up to {carries.rows_per_s:,.0f} rows a second"
+    for unknown in found.unknown:
+        yield f"{'unknown':<9} {unknown}"
+
+
+def as_json(found: Advised) -> bytes:
+    return msgspec.json.encode(
+        {
+            "v": 1,
+            "advice": [one._asdict() for one in found.advice],
+            "carries": [one._asdict() for one in found.carries],
+            "unknown": found.unknown,
+        }
+    )
