@@ -215,6 +215,8 @@ class Rows(Section, frozen=True):
     image_size: str | None = None
     image_layout: Literal["nchw", "nhwc"] = "nchw"
     image_scale: str = "none"
+    # Off by default: the pixels are then those of a scaling in one step.
+    image_draft: bool = False
     fps: Annotated[float, Meta(gt=0)] | None = None
     window_ms: Positive = 1_000
     hop_ms: Positive | None = None

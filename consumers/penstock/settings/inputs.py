@@ -183,7 +183,7 @@ def row_options(cfg: config.Config) -> RowOptions:
             ),
             TextOptions(cfg.rows.text),
             JsonOptions(cfg.rows.path),
-            PictureOptions(cfg.limits.pixels, image),
+            PictureOptions(cfg.limits.pixels, image, draft=cfg.rows.image_draft),
             VideoOptions(cfg.rows.fps),
             AudioOptions(cfg.rows.window_ms, cfg.rows.hop_ms),
         ),

@@ -115,6 +115,33 @@ def test_the_orientation_that_a_camera_wrote_is_applied() -> None:
     assert (pixels(saved(image, exif=exif)) == np.asarray(image)[::-1, ::-1]).all()
 
 
+@pytest.mark.parametrize("turn", [1, 6])
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize(
+    "size", [(4, 3), (7, 6), (8, 6), (9, 6), (16, 13), (17, 12), (33, 25), (64, 48), (200, 12)]
+)
+def test_a_drafted_jpeg_has_the_pixels_of_pillow_s_draft(
+    size: tuple[int, int], mode: str, turn: int
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    stored = size if turn == 1 else size[::-1]
+    data = saved(Image.fromarray(noise(*stored)).convert(mode), "JPEG", exif=exif)
+    with Image.open(io.BytesIO(data)) as image:
+        # Pillow drafts nothing but these, and knows nothing of turned pictures.
+        if mode != "CMYK":
+            image.draft(None, (SMALL.width, SMALL.height) if turn == 1 else (3, 4))
+        wanted = expected(ImageOps.exif_transpose(image))
+    assert (pixels(data, chosen=options(draft=True)) == wanted).all()
+
+
+def test_without_a_draft_all_pixels_of_a_jpeg_count() -> None:
+    data = saved(Image.fromarray(noise(64, 48)), "JPEG")
+    with Image.open(io.BytesIO(data)) as image:
+        assert (pixels(data) == expected(image)).all()
+        assert (pixels(data, chosen=options(draft=True)) != expected(image)).any()
+
+
 def test_of_an_animation_the_first_frame_counts() -> None:
     first, second = (Image.new("RGB", (4, 3), colour) for colour in ("red", "blue"))
     data = saved(first, "GIF", save_all=True, append_images=[second])

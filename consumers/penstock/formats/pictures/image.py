@@ -170,6 +170,11 @@ _NEEDED: Final = {"HEIC": "pillow_heif", "JPEG": "simplejpeg"}
 # TIFF's tags of the bits of a number and of its meaning as light (TIFF 6.0, section 8).
 _TIFF_BITS: Final = 258
 _TIFF_LIGHT, _TIFF_WHITE_IS_0 = 262, 0
+# EXIF's tag of how a picture is turned, and the values for which width and height change places.
+_EXIF_TURN: Final = 274
+_ON_THEIR_SIDE: Final = frozenset((5, 6, 7, 8))
+# libjpeg decodes to these parts of a picture's sides for little more than their share of the time.
+_SCALES: Final = (8, 4, 2)
 # A frame of a video may become a JPEG; this is the quality of the JPEG.
 JPEG_QUALITY: Final = 95
 
@@ -179,7 +184,8 @@ def open_image(options: RowOptions) -> OneRowParser:
 
     def row(data: bytes) -> Payload:
         if own.image is not None:
-            rgb = decode(data, (own.image.width, own.image.height), own.pixels)
+            size = own.image.width, own.image.height
+            rgb = decode(data, size, own.pixels, is_draft=own.draft)
             return own.image.row(rgb, options.form)
         kind, width, height = look_at(data)
         check_pixels(kind, width, height, own.pixels)
@@ -214,9 +220,10 @@ def need_pillow(wanted_by: str) -> None:
         raise missing_extra(wanted_by, "images")
 
 
-def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
-    """The picture in RGB, turned upright, and scaled to exactly `size` (width, height). Raises
-    `BadRow` if the picture cannot be decoded.
+def decode(data: bytes, size: tuple[int, int], most_pixels: int, *, is_draft: bool = False) -> Rgb:
+    """The picture in RGB, turned upright, and scaled to exactly `size` (width, height). `is_draft`:
+    True if a JPEG may be decoded to a half, a quarter or an eighth that is not smaller than `size`.
+    Raises `BadRow` if the picture cannot be decoded.
     """
     from PIL import ImageOps, UnidentifiedImageError  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
@@ -233,7 +240,8 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
             # Check the size again, because in a forged header Pillow may find another size than our
             # own code has found.
             check_pixels(kind, *image.size, most_pixels)
-            loaded = _strictly(data, image) if kind == "JPEG" else image
+            least = size if is_draft else None
+            loaded = _strictly(data, image, least) if kind == "JPEG" else image
             loaded.load()
             # libheif has turned a HEIC already, by what the file itself says.
             if kind != "HEIC":
@@ -267,23 +275,38 @@ def _opened(kind: str, data: bytes) -> "Image.Image":
     return Image.open(file, formats=[kind.upper()])
 
 
-def _strictly(data: bytes, image: "Image.Image") -> "Image.Image":
+def _strictly(data: bytes, image: "Image.Image", least: tuple[int, int] | None) -> "Image.Image":
     """A JPEG as Pillow decodes it. Pillow does not tell what libjpeg says of damage, so the JPEG is
-    decoded by another library, which does. It decodes to the same pixels.
+    decoded by another library, which does. It decodes to the same pixels, also if it may scale the
+    JPEG to at least this size.
     """
     from PIL import Image  # noqa: PLC0415
     from simplejpeg import decode_jpeg  # noqa: PLC0415
 
     if image.mode not in ("RGB", "L"):
         return image
+    width, height = (0, 0) if least is None else _drafted(image, least)
     try:
-        loaded = Image.fromarray(decode_jpeg(data, "RGB", strict=True))
+        rgb = decode_jpeg(data, "RGB", strict=True, min_width=width, min_height=height)
+        loaded = Image.fromarray(rgb)
     except ValueError as error:
         if is_damage(str(error)):
             raise BadRow(f"the JPEG is damaged: {error}") from None
         return image
     loaded.info = image.info
     return loaded
+
+
+def _drafted(image: "Image.Image", least: tuple[int, int]) -> tuple[int, int]:
+    """The size of the smallest of the four scales that is not smaller than `least`, as Pillow's own
+    `draft` chooses it. Pictures that lie on their side are turned later.
+    """
+    width, height = image.size
+    if image.getexif().get(_EXIF_TURN, 1) in _ON_THEIR_SIDE:
+        least = least[::-1]
+    times = min(width // least[0], height // least[1])
+    scale = next((one for one in _SCALES if times >= one), 1)
+    return -(-width // scale), -(-height // scale)
 
 
 def _is_missing(kind: str) -> bool:

@@ -111,12 +111,14 @@ class PixelOptions:
 class PictureOptions:
     """The options for pictures and for frames of videos. `pixels`: a picture with more pixels is
     not decoded. `image`: how a picture becomes a row of pixels; None: the row of a picture is its
-    file as it is, and the row of a frame is a JPEG.
+    file as it is, and the row of a frame is a JPEG. `draft`: True if a JPEG may be scaled while it
+    is decoded.
     """
 
     # Pillow's own limit. So many pixels, of three bytes each, take a quarter of a gigabyte.
     pixels: int = 89_478_485
     image: PixelOptions | None = None
+    draft: bool = False
 
     def weight(self, form: Form) -> int:
         """The weight of a row of pixels or of a JPEG, and of such a row that nobody wants."""
