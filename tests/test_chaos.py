@@ -21,7 +21,7 @@ from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.stores.transfer import CHUNK_BYTES
 from penstock.errors import Transient
 from penstock.ports import Location
-from penstock.tools.verify.findings import Report, Violation
+from penstock.tools.verify.findings import BrokenPromise, VerifyReport
 from tests.adapters.stores.contract import read
 from tests.adapters.stores.s3_stub import S3Stub
 
@@ -198,9 +198,9 @@ def test_the_most_rows_in_an_interval_are_found_wherever_it_begins() -> None:
     assert watch.repeats_between(0, 10_000) == 0
 
 
-def verdict(**changes: Any) -> Report:
-    nothing: dict[str, Any] = dict.fromkeys(Report.__struct_fields__, 0)
-    return Report(**nothing | {"violated": {}, "violations": ()} | changes)
+def verdict(**changes: Any) -> VerifyReport:
+    nothing: dict[str, Any] = dict.fromkeys(VerifyReport.__struct_fields__, 0)
+    return VerifyReport(**nothing | {"violated": {}, "violations": ()} | changes)
 
 
 def outcome(**changes: Any) -> Outcome:
@@ -229,7 +229,7 @@ def test_repeats_within_a_commit_interval_for_each_fault_are_allowed() -> None:
 
 
 def test_lost_rows_wrong_answers_and_an_unfinished_run_are_problems() -> None:
-    lost = Violation("lost", "in", 0, 7, "row 3")
+    lost = BrokenPromise("lost", "in", 0, 7, "row 3")
     broken = verdict(rows=19_999, violated={"lost": 1}, violations=(lost,))
     watch = Watch(POOL, [OBJECT])
     watch.take(0, 1, record(0, label=3))

@@ -271,6 +271,34 @@ def test_every_room_is_on_the_map() -> None:
     assert on_map == rooms(PACKAGE) | below
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """So that a reader who meets a name knows which class it is. Two kinds may share one: the
+    classes that only their own file uses, and begin with `_`; and the sections of the
+    configuration, which are called like their table and are written `config.Section`.
+    """
+    owners: dict[str, list[str]] = {}
+    sections: set[str] = set()
+    for file in files():
+        kinds = {node.name for node in ast.walk(tree(file)) if isinstance(node, ast.ClassDef)}
+        if name_of(file) in ("config/sections.py", "config/model_sections.py"):
+            sections |= kinds
+            continue
+        for name in kinds:
+            if not name.startswith("_"):
+                owners.setdefault(name, []).append(name_of(file))
+    shared = {name: found for name, found in owners.items() if len(found) > 1}
+    assert not shared, "rename all but one of each: the plain name stays where most use it"
+    bare = [
+        f"{name_of(file)}: config.{alias.name}"
+        for file in files()
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.ImportFrom) and node.module == "penstock.config"
+        for alias in node.names
+        if alias.name in sections & owners.keys() and not name_of(file).startswith("config/")
+    ]
+    assert not bare, "write a section of the configuration like this"
+
+
 def test_a_client_library_is_known_in_one_place() -> None:
     wrong = [
         f"{name_of(file)} imports {module}"

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from penstock import predict, predict_sync, to_pandas
-from penstock.commands.predict import Tally
+from penstock.commands.predict import RecordTally
 from penstock.config import Config, Model, Objects
 from penstock.config.sections import Limits
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
@@ -148,7 +148,7 @@ async def test_any_server_is_asked_if_its_protocol_is_named(
 
 def test_an_object_that_is_away_or_forbidden_has_a_code_of_its_own() -> None:
     for error, code in (("forbidden", EXIT_USAGE), ("unavailable", EXIT_UNREACHABLE)):
-        tally = Tally(lambda: 0.0)
+        tally = RecordTally(lambda: 0.0)
         tally.take(
             [b'{"row":null,"last":true,"error":{"code":"%b","message":"m"}}' % error.encode()]
         )

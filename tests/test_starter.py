@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from penstock import config
 from penstock.commands.root import cli
-from penstock.config.starter import PROTOCOLS, Answers, starter
+from penstock.config.starter import PROTOCOLS, StarterAnswers, starter
 from penstock.errors import Fatal
 from penstock.formats.registry import claim_of
 from penstock.settings.inputs import row_options
@@ -46,14 +46,14 @@ def linted(folder: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("store", STORES)
 def test_the_file_of_any_answers_passes_lint(tmp_path: Path, store: str) -> None:
     for model in MODELS:
-        assert linted(tmp_path, starter(Answers(store=store, model=model))) == [], model
+        assert linted(tmp_path, starter(StarterAnswers(store=store, model=model))) == [], model
 
 
 @pytest.mark.parametrize(
     "rows", ["auto json", "csv float32", "image", "text bytes", "parquet arrow"]
 )
 def test_rows_pass_lint_and_opaque_ones_are_sent_as_bytes(tmp_path: Path, rows: str) -> None:
-    text = starter(Answers(rows=rows))
+    text = starter(StarterAnswers(rows=rows))
     assert linted(tmp_path, text) == []
     sent = tomllib.loads(text)["model"]["request"]
     assert sent == (rows.split()[1] if " " in rows else "bytes")
@@ -70,7 +70,7 @@ def test_rows_pass_lint_and_opaque_ones_are_sent_as_bytes(tmp_path: Path, rows: 
 )
 def test_what_cameras_write_is_read_as_they_were_said_to(rows: str, formats: set[str]) -> None:
     """With "both", each object by its name and first bytes."""
-    cfg = config.load(tomllib.loads(starter(Answers(rows=rows))), {})
+    cfg = config.load(tomllib.loads(starter(StarterAnswers(rows=rows))), {})
     options, read = row_options(cfg), set()
     for key, data in (("a.jpg", jpeg(4, 3)), ("a.mp4", video(3))):
         format = claim_of(key, options.format).format_of(data, options)
@@ -81,7 +81,7 @@ def test_what_cameras_write_is_read_as_they_were_said_to(rows: str, formats: set
 
 def test_what_the_url_of_a_model_tells_is_set() -> None:
     def model(answer: str) -> dict[str, str]:
-        keys: dict[str, str] = tomllib.loads(starter(Answers(model=answer)))["model"]
+        keys: dict[str, str] = tomllib.loads(starter(StarterAnswers(model=answer)))["model"]
         return {key: value for key, value in keys.items() if key != "request"}
 
     assert model("http://ts:8080/predictions/rows/2.0") == {
@@ -110,7 +110,7 @@ def test_what_the_url_of_a_model_tells_is_set() -> None:
 
 def test_hints_can_be_uncommented(tmp_path: Path) -> None:
     """Each alone, as the columns of one file may not fit another."""
-    text = starter(Answers())
+    text = starter(StarterAnswers())
     hints = re.findall(r"^# ([a-z0-9_]+ = .*)$", text, re.MULTILINE)
     assert len(hints) >= 12
     for hint in hints:
@@ -120,15 +120,15 @@ def test_hints_can_be_uncommented(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answers", "says"),
     [
-        (Answers(kafka="localhost"), "SERVER:PORT"),
-        (Answers(store="sensors"), "s3://BUCKET"),
-        (Answers(model="ts:8080"), "URL [PROTOCOL]"),
-        (Answers(model="http://ts:8080 torch"), "torchserve"),
-        (Answers(rows="a b c"), "FORMAT [REQUEST]"),
+        (StarterAnswers(kafka="localhost"), "SERVER:PORT"),
+        (StarterAnswers(store="sensors"), "s3://BUCKET"),
+        (StarterAnswers(model="ts:8080"), "URL [PROTOCOL]"),
+        (StarterAnswers(model="http://ts:8080 torch"), "torchserve"),
+        (StarterAnswers(rows="a b c"), "FORMAT [REQUEST]"),
     ],
 )
 def test_an_answer_that_cannot_be_read_is_refused_with_an_example(
-    answers: Answers, says: str
+    answers: StarterAnswers, says: str
 ) -> None:
     with pytest.raises(Fatal, match=re.escape(says)) as refused:
         starter(answers)

@@ -2,7 +2,7 @@
 
 import orjson
 
-from penstock.commands.predict import SHOWN_EMPTY, Tally
+from penstock.commands.predict import SHOWN_EMPTY, RecordTally
 
 
 def record(key: str, row: int | None, message: str | None = None) -> bytes:
@@ -12,7 +12,7 @@ def record(key: str, row: int | None, message: str | None = None) -> bytes:
 
 
 def test_objects_without_rows_are_named_and_then_counted() -> None:
-    tally = Tally(lambda: 0.0)
+    tally = RecordTally(lambda: 0.0)
     names = [f"{number}.avro" for number in range(SHOWN_EMPTY + 2)]
     said = [line for name in names for line in tally.take([record(name, None)])]
     assert said == [f"no rows in {name}" for name in names[:SHOWN_EMPTY]]
@@ -21,9 +21,9 @@ def test_objects_without_rows_are_named_and_then_counted() -> None:
 
 
 def test_only_the_first_error_is_said_and_its_object_once() -> None:
-    tally = Tally(lambda: 0.0)
+    tally = RecordTally(lambda: 0.0)
     assert tally.take([record("x.csv", 3, "no number"), record("y.csv", 0, "no number")]) == [
         "the first error: x.csv, row 3: bad_format: no number"
     ]
-    named = Tally(lambda: 0.0).take([record("x.csv", None, "b/x.csv: this is no text")])
+    named = RecordTally(lambda: 0.0).take([record("x.csv", None, "b/x.csv: this is no text")])
     assert named == ["the first error: bad_format: b/x.csv: this is no text"]

@@ -19,7 +19,7 @@ from penstock.commands.replay import replaying
 from penstock.messages.prediction import decode_prediction
 from penstock.terminal_text import escaped, predict_bar
 from penstock.tools.replay.pacing import Look
-from penstock.tools.verify.watch import Answer
+from penstock.tools.verify.watch import WatchedAnswer
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 
@@ -110,6 +110,6 @@ def test_watched_answers_cannot_either() -> None:
         b'{"v":1,"id":"r/0/0/0/0\\u001b[2J","stream":"a\\u001b[2J","row":0,"object":null,"model":"m",'
         b'"source":{"topic":"r","partition":0,"offset":0},"prediction":"\xc2\x9b31m"}'
     )
-    line = Answer("p/0/0", 0, None, value, decode_prediction(value)).line
+    line = WatchedAnswer("p/0/0", 0, None, value, decode_prediction(value)).line
     assert line.isprintable()
     assert line.count(r"\x1b[2J") == 2

@@ -24,7 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from chaos_run.network import Network
 from penstock.process import children
-from penstock.tools.bench.distance import MODEL_SPREAD, STORE_SPREAD, Distance, Way, relaying
+from penstock.tools.bench.distance import MODEL_SPREAD, STORE_SPREAD, Distance, FarAddress, relaying
 from realstack import minio, processes, what_runs
 from realstack.kafka import LOGGING, new_id
 from realstack.minio import s3_client
@@ -108,8 +108,8 @@ class Cluster:
         it. Each service has its relay on its own host, so whoever is cut from the service is cut
         from the relay, too.
         """
-        address, far = self.network.address, partial(Way, begin=FAR_PORT)
-        settings, ways = {}, dict[str, Way]()
+        address, far = self.network.address, partial(FarAddress, begin=FAR_PORT)
+        settings, ways = {}, dict[str, FarAddress]()
         if ms := distance.store_ms:
             settings["OBJECTS__ENDPOINT_URL"] = self._url(STORE, FAR_PORT)
             ways[STORE] = far(address(STORE), STORE_PORT, "http", ms, STORE_SPREAD)

@@ -25,7 +25,7 @@ from penstock.errors import Transient
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Commit, Where
-from penstock.tools.verify.findings import Report
+from penstock.tools.verify.findings import VerifyReport
 
 WORKERS = 3
 # Within this time three workers start at once, or drain at the end, on two busy cores.
@@ -55,7 +55,7 @@ class Outcome:
     plan: Plan
     struck: list[Struck]
     exits: list[Exit]
-    verdict: Report
+    verdict: VerifyReport
     watch: Watch
     took_s: float
     most_rows: int
@@ -187,8 +187,8 @@ async def _caught_up(watch: Watch, plan: Plan) -> None:
                 await asyncio.sleep(LOOK_S)
 
 
-def _verify(place: Place) -> Report:
+def _verify(place: Place) -> VerifyReport:
     """Run the judge by the command that any user has."""
     _, said = place.penstock("verify", "--json")
     (place.folder / "verify.json").write_text(said)
-    return msgspec.json.decode(said, type=Report)
+    return msgspec.json.decode(said, type=VerifyReport)

@@ -18,7 +18,7 @@ from chaos_run.services_under_test import Place, environ_of
 from penstock import config
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.tools.bench.resource_use import family, service_pids
-from penstock.tools.bench.topics_and_bucket import TOPIC_SETTINGS, Bucket, fresh_bucket
+from penstock.tools.bench.topics_and_bucket import TOPIC_SETTINGS, BenchBucket, fresh_bucket
 
 SERVICES_CORE, WORKERS_CORE = 0, 1
 
@@ -53,7 +53,7 @@ def tell(*figures: Figure) -> list[Figure]:
 @asynccontextmanager
 async def fresh_place(
     folder: Path, changes: Mapping[str, str], launcher: Callable[[str], Sequence[str]]
-) -> AsyncIterator[tuple[Place, Bucket]]:
+) -> AsyncIterator[tuple[Place, BenchBucket]]:
     """A place with topics, a group and a bucket of its own. `launcher`: as in `Place`."""
     name = f"fleet-{uuid.uuid4().hex[:8]}"
     topics = {"KAFKA__INPUT_TOPIC": name, "OUTPUT__TOPIC": f"{name}.out"}

@@ -20,7 +20,7 @@ from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.errors import Fatal
-from penstock.ports import Commit, Source, Where
+from penstock.ports import Commit, InputSource, Where
 from penstock.tools.bench.resource_use import cpu_by_name, service_pids, usage
 
 WAIT_S = 120.0
@@ -35,7 +35,7 @@ class _Member:
     that comes to a member.
     """
 
-    def __init__(self, source: Source, moved: Counter[Where]) -> None:
+    def __init__(self, source: InputSource, moved: Counter[Where]) -> None:
         self.source = source
         self.ours: set[Where] = set()
         self._moved = moved

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.commands.bench import bench
-from penstock.tools.bench.distance import Relayed, Slow, Way, wait_s
+from penstock.tools.bench.distance import FarAddress, Relayed, Slow, wait_s
 
 # Starts a relay and is gone, as a bench that is killed.
 BENCH = """
@@ -40,7 +40,7 @@ def test_a_relay_ends_with_a_bench_that_was_killed() -> None:
 
 def test_a_relay_that_is_stopped_ends_its_connections_and_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
-        way = Way("127.0.0.1", service.getsockname()[1], "http", wait_ms=0)
+        way = FarAddress("127.0.0.1", service.getsockname()[1], "http", wait_ms=0)
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", "penstock.tools.bench.distance"]
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as relay:
@@ -61,19 +61,19 @@ def test_a_relay_that_is_stopped_ends_its_connections_and_says_nothing() -> None
     assert relay.returncode == 0
 
 
-def waits_ms(way: Way) -> list[float]:
+def waits_ms(way: FarAddress) -> list[float]:
     chance = random.Random(1)
     return [1000 * wait_s(way, chance) for _ in range(20_000)]
 
 
 def test_half_of_the_requests_wait_longer_than_the_distance() -> None:
-    found = waits_ms(Way("store", 80, "http", wait_ms=30, spread=0.4))
+    found = waits_ms(FarAddress("store", 80, "http", wait_ms=30, spread=0.4))
     assert statistics.median(found) == pytest.approx(30, rel=0.02)
     assert statistics.quantiles(found, n=100)[-1] == pytest.approx(30 * 2.5, rel=0.1)
 
 
 def test_a_share_of_the_requests_is_slow() -> None:
-    found = waits_ms(Way("store", 80, "http", wait_ms=3, spread=0.4, slow=Slow(0.02, 1000)))
+    found = waits_ms(FarAddress("store", 80, "http", wait_ms=3, spread=0.4, slow=Slow(0.02, 1000)))
     assert found.count(1000) / len(found) == pytest.approx(0.02, rel=0.2)
 
 

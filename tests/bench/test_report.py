@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from penstock.tools.bench import report
 from penstock.tools.bench.streams import StreamsReport
-from penstock.tools.bench.throughput import Summary, ThroughputReport
+from penstock.tools.bench.throughput import ThroughputReport, ThroughputSummary
 from penstock.tools.bench.verdict import Verdict
 
 
@@ -52,7 +52,7 @@ def streams_report(*trials: Verdict, streams: int) -> StreamsReport:
 
 
 def throughput_report(cpu_us_per_row: float | None = 2.345) -> ThroughputReport:
-    summary = Summary(
+    summary = ThroughputSummary(
         rows_per_object=5_000,
         ratio_to_direct=0.754,
         ratio_to_seed=131.2,

@@ -6,8 +6,8 @@ from penstock.errors import Fatal
 from penstock.tools.bench.reader import ReadAnswer
 from penstock.tools.bench.throughput import (
     Round,
-    Sample,
     ThroughputPlan,
+    ThroughputSample,
     check_answered,
     cpu_s_per_row,
     steady_rate,
@@ -55,21 +55,23 @@ def test_rows_that_all_come_at_once_have_no_rate() -> None:
 
 def test_cpu_per_row_leaves_the_start_out() -> None:
     samples = [
-        Sample(0, 0.0),
-        Sample(0, 1.0),
-        Sample(200, 1.2),
-        Sample(600, 1.4),
-        Sample(1_000, 1.6),
+        ThroughputSample(0, 0.0),
+        ThroughputSample(0, 1.0),
+        ThroughputSample(200, 1.2),
+        ThroughputSample(600, 1.4),
+        ThroughputSample(1_000, 1.6),
     ]
     assert cpu_s_per_row(samples) == pytest.approx(0.4 / 800)
 
 
 def test_cpu_per_row_of_a_round_too_short_to_leave_the_start_out_counts_the_whole_round() -> None:
-    assert cpu_s_per_row([Sample(0, 0.0), Sample(1_000, 2.0)]) == pytest.approx(0.002)
+    assert cpu_s_per_row([ThroughputSample(0, 0.0), ThroughputSample(1_000, 2.0)]) == pytest.approx(
+        0.002
+    )
 
 
 def test_a_part_of_a_few_steps_of_cpu_time_is_too_short_to_tell() -> None:
-    samples = [Sample(0, 0.0), Sample(200, 1.0), Sample(1_000, 1.07)]
+    samples = [ThroughputSample(0, 0.0), ThroughputSample(200, 1.0), ThroughputSample(1_000, 1.07)]
     assert cpu_s_per_row(samples) is None
 
 

@@ -3,8 +3,8 @@
 from penstock.tools.demo.progress import (
     LATENCIES_OVER_S,
     MOST_LATENCIES,
-    Progress,
-    Stream,
+    DemoProgress,
+    DemoStream,
     together,
 )
 
@@ -19,8 +19,8 @@ class Wall:
         return self.now_s
 
 
-def progress(wall: Wall | None = None) -> Progress:
-    return Progress([Stream("a", "csv"), Stream("b", "csv")], wall_s=wall or Wall())
+def progress(wall: Wall | None = None) -> DemoProgress:
+    return DemoProgress([DemoStream("a", "csv"), DemoStream("b", "csv")], wall_s=wall or Wall())
 
 
 def test_a_latency_does_not_depend_on_when_the_answer_is_read() -> None:
@@ -44,7 +44,7 @@ def test_latencies_are_those_of_the_last_seconds() -> None:
 
 
 def test_a_stream_keeps_a_bounded_number_of_latencies() -> None:
-    stream = Stream("a", "csv")
+    stream = DemoStream("a", "csv")
     for number in range(MOST_LATENCIES + 10):
         stream.answered(100.0, number, 1)
     assert len(stream.latencies_ms(100.0)) == MOST_LATENCIES

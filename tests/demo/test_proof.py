@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from penstock.tools.demo.job import broken
-from penstock.tools.demo.progress import Progress, Stream
-from penstock.tools.verify.findings import Report
+from penstock.tools.demo.progress import DemoProgress, DemoStream
+from penstock.tools.verify.findings import VerifyReport
 
 NONE = (
     "ignored", "markers", "rejected", "outside", "unproven", "duplicates", "announced_again",
@@ -23,20 +23,20 @@ GOOD = msgspec.convert(
         "violations": (),
         **COUNTS,
     },
-    Report,
+    VerifyReport,
 )
 
 
 @pytest.fixture
-def progress() -> Progress:
+def progress() -> DemoProgress:
     """Two objects of 15 rows each were sent."""
-    sent = Progress([Stream("a", "csv")])
+    sent = DemoProgress([DemoStream("a", "csv")])
     sent.sent(0, "a/0", 0.0, rows=15)
     sent.sent(0, "a/1", 0.2, rows=15)
     return sent
 
 
-def test_the_proof_holds_if_everything_was_answered_once(progress: Progress) -> None:
+def test_the_proof_holds_if_everything_was_answered_once(progress: DemoProgress) -> None:
     assert broken(GOOD, progress, restarts=0) == []
 
 
@@ -51,11 +51,11 @@ def test_the_proof_holds_if_everything_was_answered_once(progress: Progress) -> 
     ],
 )
 def test_the_proof_names_everything_that_is_wrong(
-    progress: Progress, change: dict[str, object], fault: str
+    progress: DemoProgress, change: dict[str, object], fault: str
 ) -> None:
     (finding,) = broken(msgspec.structs.replace(GOOD, **change), progress, restarts=0)
     assert fault in finding
 
 
-def test_a_worker_that_took_over_may_answer_again(progress: Progress) -> None:
+def test_a_worker_that_took_over_may_answer_again(progress: DemoProgress) -> None:
     assert broken(msgspec.structs.replace(GOOD, duplicates=3), progress, restarts=1) == []

@@ -13,15 +13,15 @@ import pytest
 
 from penstock import config
 from penstock.adapters.memory.topics import MemorySink
-from penstock.tools.demo.progress import Progress, Stream
-from penstock.tools.demo.services import Place
+from penstock.tools.demo.progress import DemoProgress, DemoStream
+from penstock.tools.demo.services import DemoPlace
 from penstock.tools.demo.streams import (
     COLUMNS,
     ROWS,
     ROWS_AHEAD,
     TAR_EVERY,
+    DemoStreams,
     Form,
-    Producers,
     form,
     forms,
     make,
@@ -86,9 +86,9 @@ async def test_a_stream_without_answers_skips_objects_before_the_broker_drops_an
     async def write(key: str, _body: bytes) -> None:
         written.append(key)
 
-    place = Place("", config.Config(), {}, tmp_path, "b", write, lambda _: None)
-    progress = Progress([Stream(stream_name(index), "") for index in range(2)])
-    producers = Producers(place, MemorySink(partitions=2), progress, 50.0, 2, make)
+    place = DemoPlace("", config.Config(), {}, tmp_path, "b", write, lambda _: None)
+    progress = DemoProgress([DemoStream(stream_name(index), "") for index in range(2)])
+    producers = DemoStreams(place, MemorySink(partitions=2), progress, 50.0, 2, make)
     await producers.run(60.0, asyncio.Event())
     for stream in progress.streams:
         assert ROWS_AHEAD <= stream.rows_ahead <= ROWS_AHEAD + ROWS[1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from penstock.tools.demo.progress import Progress, Stream
+from penstock.tools.demo.progress import DemoProgress, DemoStream
 from penstock.tools.demo.streams import forms, stream_name
 from penstock.tools.demo.view import View, percentile
 from penstock.tools.demo.worker import ROWS_IN_ALL
@@ -47,7 +47,9 @@ class Working:
 @pytest.mark.parametrize("streams", [1, 12, 60, 1_000])
 @pytest.mark.parametrize(("width", "height"), [(120, 40), (80, 24)])
 def test_the_table_fits_the_terminal(width: int, height: int, streams: int, phase: str) -> None:
-    progress = Progress([Stream(stream_name(index), forms(index)) for index in range(streams)])
+    progress = DemoProgress(
+        [DemoStream(stream_name(index), forms(index)) for index in range(streams)]
+    )
     for index, stream in enumerate(progress.streams):
         progress.sent(index, "waits", 0.0, 60)
         stream.objects, stream.rows, stream.sent = 72_000, 2_448_000, 72_001

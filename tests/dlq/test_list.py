@@ -6,8 +6,8 @@ from rich.console import Console
 
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import ObjectId, Source
-from penstock.tools.dlq.letters import Filed, Place
-from penstock.tools.dlq.list_and_resume import KEPT, Listing
+from penstock.tools.dlq.letters import Filed, LetterPlace
+from penstock.tools.dlq.list_and_resume import KEPT, LetterListing
 
 
 def letter(number: int, *, key: str = "a.csv", message: str = "null in row") -> Filed:
@@ -27,10 +27,10 @@ def letter(number: int, *, key: str = "a.csv", message: str = "null in row") -> 
         model="rows",
         reference=None,
     )
-    return Filed(Place(0, number), found, b"")
+    return Filed(LetterPlace(0, number), found, b"")
 
 
-def shown(listing: Listing) -> list[str]:
+def shown(listing: LetterListing) -> list[str]:
     console = Console(width=200, file=io.StringIO())
     with console.capture() as captured:
         console.print(listing.render())
@@ -38,7 +38,7 @@ def shown(listing: Listing) -> list[str]:
 
 
 def test_letters_that_are_alike_are_one_line_with_their_number() -> None:
-    listing = Listing(50)
+    listing = LetterListing(50)
     for number in range(50):
         listing.add(letter(number))
     listing.add(letter(50, message="another"))
@@ -50,7 +50,7 @@ def test_letters_that_are_alike_are_one_line_with_their_number() -> None:
 
 
 def test_the_newest_lines_are_shown_and_the_others_counted() -> None:
-    listing = Listing(2)
+    listing = LetterListing(2)
     for number in range(KEPT + 100):
         listing.add(letter(number, key=f"{number}.csv"))
     lines = shown(listing)

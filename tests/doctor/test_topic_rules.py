@@ -10,7 +10,7 @@ from penstock import config
 from penstock.adapters.kafka.topics import TopicShape
 from penstock.tools.doctor.examine import MachineLimits, limits_here, look_at_machine
 from penstock.tools.doctor.finding import Finding
-from penstock.tools.doctor.topics import Facts, Part, judge
+from penstock.tools.doctor.topics import Facts, PartitionState, judge
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -32,9 +32,12 @@ def shapes(topic: str = "", **changes: str) -> dict[str, TopicShape]:
     }
 
 
-def parts(**changes: Any) -> list[Part]:
+def parts(**changes: Any) -> list[PartitionState]:
     """Healthy partitions, the first of them changed."""
-    each = [Part("refs", n, 0, 1_000, 990, 300, (), NOW_MS - 2_000, NOW_MS - 100) for n in range(4)]
+    each = [
+        PartitionState("refs", n, 0, 1_000, 990, 300, (), NOW_MS - 2_000, NOW_MS - 100)
+        for n in range(4)
+    ]
     return [each[0]._replace(**changes), *each[1:]]
 
 
@@ -149,7 +152,9 @@ def test_a_topic_of_rekey_keeps_what_its_input_keeps(
         HEALTH._replace(topics={name: TopicShape(4) for name in CFG.topics}),  # not told to us
         HEALTH._replace(topics=shapes("refs", retention_ms="-1")),
         HEALTH._replace(parts=parts(arrived=700)),
-        HEALTH._replace(parts=[Part("refs", 0, 0, 9_000, 9_000, 9_000)]),  # a single partition
+        HEALTH._replace(
+            parts=[PartitionState("refs", 0, 0, 9_000, 9_000, 9_000)]
+        ),  # a single partition
     ],
 )
 def test_nothing_is_found_in_health(well: Facts) -> None:

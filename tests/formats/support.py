@@ -16,7 +16,7 @@ from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.format import Format
 from penstock.formats.base.reading import ObjectEnd, turns
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import TAIL_BYTES, Need, Ranges, Wanted
+from penstock.formats.base.source import TAIL_BYTES, Need, RangedSource, Wanted
 from penstock.formats.registry import claim_of, open_parser
 
 
@@ -97,7 +97,7 @@ def by_ranges(
         return data[need.start : need.stop]
 
     assert format.ranged is not None
-    source = Ranges(len(data), data[-TAIL_BYTES:], ask)
+    source = RangedSource(len(data), data[-TAIL_BYTES:], ask)
     for run in ObjectEnd(options).cut(format.ranged(source, options, wanted)):
         yield [run]
 

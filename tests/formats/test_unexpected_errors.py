@@ -8,7 +8,7 @@ from penstock.errors import ErrorCode, Transient, Unforeseen
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.reading import ObjectEnd, turns
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import AtHand, Source, Wanted
+from penstock.formats.base.source import AtHand, ObjectSource, Wanted
 
 ROW = Run(1, None, "bad")
 ERRORS: list[Exception] = [
@@ -45,7 +45,7 @@ def test_an_object_that_a_parser_falls_over_is_bad_format_behind_its_rows(error:
 
 @every_error
 def test_an_object_that_a_reader_of_parts_falls_over_is_bad_format(error: Exception) -> None:
-    def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    def read(source: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         yield ROW
         raise error
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from penstock.process.children import running
-from penstock.scenes.judge import Report
+from penstock.scenes.judge import ScenesReport
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
@@ -114,7 +114,7 @@ async def test_the_next_worker_goes_on_where_one_was_ended(
             await broker.publish(topics.output, rest)
             await placed()
         judged = await penstock("verify", "--scenes", environ=environ)
-        report = msgspec.json.decode(judged.stdout, type=Report)
+        report = msgspec.json.decode(judged.stdout, type=ScenesReport)
         assert judged.code == 0, report.examples
         assert report.predictions == 2 * MEMBERS * STEPS
         assert report.closed_by == {"complete": 2 * STEPS}

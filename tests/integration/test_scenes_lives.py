@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from penstock.process.children import Child, running
-from penstock.scenes.judge import Report
+from penstock.scenes.judge import ScenesReport
 from tests.integration.test_scenes import EPOCH, remove, scenes_environment
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
@@ -104,9 +104,9 @@ class Yard:
         for group, topic in ((self.name, self._source), (deciding, f"{self.name}-by-site")):
             await self.broker.until_committed(group, topic, await self.broker.ends(topic))
 
-    async def verified(self) -> Report:
+    async def verified(self) -> ScenesReport:
         judged = await penstock("verify", "--scenes", environ=self.environ)
-        report = msgspec.json.decode(judged.stdout, type=Report)
+        report = msgspec.json.decode(judged.stdout, type=ScenesReport)
         assert judged.code == 0, report.examples
         return report
 

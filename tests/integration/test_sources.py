@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.errors import EXIT_USAGE, Fatal, Undecided
-from penstock.ports import UNDECIDED, Commit, Source, Where
+from penstock.ports import UNDECIDED, Commit, InputSource, Where
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.partitions import by_number
@@ -44,7 +44,9 @@ class Assigned:
             self.starts.pop(partition, None)
 
 
-def member(services: Services, topics: Topics, client: Client, *, decided: bool = False) -> Source:
+def member(
+    services: Services, topics: Topics, client: Client, *, decided: bool = False
+) -> InputSource:
     kafka = config.Kafka(
         bootstrap_servers=services.bootstrap_servers,
         input_topic=topics.input,
@@ -54,7 +56,7 @@ def member(services: Services, topics: Topics, client: Client, *, decided: bool 
     return open_source(kafka, drain_ms=2_000, decided=decided)
 
 
-async def read(source: Source, assigned_to: Assigned, count: int) -> list[tuple[int, int]]:
+async def read(source: InputSource, assigned_to: Assigned, count: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while len(found) < count or len(assigned_to.starts) < 2:
         records = await source.poll(list(assigned_to.starts), 50)
@@ -149,7 +151,7 @@ async def test_a_position_that_is_not_decided_holds_up_no_other_partition(
 class Reader:
     """A member that keeps what it reads, and lets what comes back go on where it read last."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputSource) -> None:
         self.source = source
         self.ours: set[Where] = set()
         self.suspended_ones: set[Where] = set()

@@ -23,7 +23,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand
 from penstock.messages.reference import Reference, SchemaError
 from penstock.tools.jobs.globs_and_manifests import At, open_manifest
-from penstock.tools.jobs.list_rows import MOST_RECORD_CHARS, Columns, csv_rows
+from penstock.tools.jobs.list_rows import MOST_RECORD_CHARS, ListColumns, csv_rows
 
 INVENTORY = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag"
 cells = st.text(st.sampled_from('a,";\n\r ü'), min_size=1, max_size=6)
@@ -47,7 +47,7 @@ class Cut(AtHand):
 
 
 def rows_of(data: bytes, most: int = 10_000) -> list[list[str]]:
-    columns = Columns(["bucket", "key"])
+    columns = ListColumns(["bucket", "key"])
     return [row for _, rows in csv_rows(Cut(data, most), columns) for row in rows]
 
 
@@ -110,7 +110,7 @@ def inventory_row(key: str, **changes: str) -> list[str]:
 
 
 def test_a_row_of_an_inventory_pins_its_object_and_its_key_is_decoded() -> None:
-    columns = Columns(INVENTORY.split(","), is_encoded=True)
+    columns = ListColumns(INVENTORY.split(","), is_encoded=True)
     made = columns.reference(inventory_row("site+1/cam%2B3/%C3%BC.csv"))
     assert made == Reference(
         bucket="b", key="site 1/cam+3/ü.csv", version_id="v7", etag="9b2cf", size=12,
@@ -120,21 +120,21 @@ def test_a_row_of_an_inventory_pins_its_object_and_its_key_is_decoded() -> None:
 
 @pytest.mark.parametrize("gone", [{"IsLatest": "false"}, {"IsDeleteMarker": "true"}])
 def test_a_row_of_no_present_object_makes_no_reference(gone: dict[str, str]) -> None:
-    columns = Columns(INVENTORY.split(","), is_encoded=True)
+    columns = ListColumns(INVENTORY.split(","), is_encoded=True)
     assert columns.reference(inventory_row("k", **gone)) is None
 
 
 def test_keys_of_other_lists_are_literal_and_empty_cells_pin_nothing() -> None:
-    columns = Columns(["e_tag", "KEY", "Bucket", "colour"])
+    columns = ListColumns(["e_tag", "KEY", "Bucket", "colour"])
     assert columns.reference(["", "a+b%20", "b", "red"]) == Reference(bucket="b", key="a+b%20")
-    by_url = Columns(["url", "stream"]).reference(["gs://b/k", "s"])
+    by_url = ListColumns(["url", "stream"]).reference(["gs://b/k", "s"])
     assert by_url == Reference(bucket="b", key="k", store="gs", stream="s")
 
 
 @pytest.mark.parametrize("names", [["key", "size"], ["b", "site/a.csv"]])
 def test_columns_that_name_no_objects_are_refused(names: list[str]) -> None:
     with pytest.raises(SchemaError, match=r"first line.*manifest\.json"):
-        Columns(names)
+        ListColumns(names)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_columns_that_name_no_objects_are_refused(names: list[str]) -> None:
 )
 def test_a_wrong_row_is_refused(row: list[str]) -> None:
     with pytest.raises(SchemaError):
-        Columns(["bucket", "key", "size"]).reference(row)
+        ListColumns(["bucket", "key", "size"]).reference(row)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_wrong_row_is_refused(row: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_values_of_a_parquet_list_are_converted(name: str, value: object, field: object) -> None:
-    made = Columns([name, "key", "bucket"]).reference([value, b"k", b"b"])
+    made = ListColumns([name, "key", "bucket"]).reference([value, b"k", b"b"])
     assert made is not None
     assert (made.bucket, made.key) == ("b", "k")
     assert getattr(made, "event_time" if name == "last_modified_date" else name) == field
@@ -174,11 +174,11 @@ def test_values_of_a_wrong_kind_are_refused(name: str, value: object) -> None:
     names = dict.fromkeys(["bucket", "key", name])
     row = {"bucket": "b", "key": "k"} | {name: value}
     with pytest.raises(SchemaError):
-        Columns([*names]).reference([row[each] for each in names])
+        ListColumns([*names]).reference([row[each] for each in names])
 
 
 def test_a_row_of_no_present_object_is_told_by_numbers_too() -> None:
-    columns = Columns(["bucket", "key", "is_latest"])
+    columns = ListColumns(["bucket", "key", "is_latest"])
     assert columns.reference(["b", "k", 0]) is None
     assert columns.reference(["b", "k", 1]) == Reference(bucket="b", key="k")
 
@@ -301,7 +301,7 @@ async def test_texts_of_a_parquet_list_may_be_repeated_and_missing(
 
 @pytest.mark.parametrize("field", ["size", "event_time"])
 def test_a_number_of_thousands_of_digits_is_no_number(field: str) -> None:
-    columns = Columns(["bucket", "key", field])
+    columns = ListColumns(["bucket", "key", field])
     with pytest.raises(SchemaError):
         columns.reference(["b", "k", "9" * 5_000])
 
@@ -357,6 +357,6 @@ async def test_a_list_that_is_not_there_is_an_error(objects: MemoryObjects) -> N
 
 
 def test_a_key_in_a_list_that_is_not_utf_8_is_refused() -> None:
-    columns = Columns(["bucket", "key"], is_encoded=True)
+    columns = ListColumns(["bucket", "key"], is_encoded=True)
     with pytest.raises(SchemaError, match="not UTF-8"):
         columns.reference(["b", "K%F6ln.csv"])

@@ -8,7 +8,7 @@ from penstock.config import Config, Model
 from penstock.config.model_sections import NamedModel
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.library.model_and_shard import chosen, configured, with_model
-from penstock.tools.replay.worker_settings import Options, plan
+from penstock.tools.replay.worker_settings import ReplayOptions, plan
 
 SETTINGS = Config(
     model=Model(url="http://old:8080", replicas=["http://other"], management_url="http://old:1"),
@@ -36,7 +36,7 @@ def test_a_url_means_what_its_protocol_says_for_a_call_and_for_a_replay(
     protocol: str, url: str, server: str, name: str, version: str | None
 ) -> None:
     cfg, in_records = chosen(SETTINGS, url, protocol)
-    options = Options("to", "1d", 1, model=url, protocol=protocol)
+    options = ReplayOptions("to", "1d", 1, model=url, protocol=protocol)
     replayed = plan(SETTINGS, options)
     for model in (cfg.model, replayed.cfg.model):
         assert (model.url, model.name, model.version) == (server, name, version)
@@ -68,7 +68,7 @@ def test_a_url_that_does_not_fit_is_told_with_its_protocol(
 ) -> None:
     for choose in (
         lambda: chosen(SETTINGS, url, protocol),
-        lambda: plan(SETTINGS, Options("to", "1d", 1, model=url, protocol=protocol)),
+        lambda: plan(SETTINGS, ReplayOptions("to", "1d", 1, model=url, protocol=protocol)),
     ):
         with pytest.raises(Fatal) as caught:
             choose()
@@ -81,9 +81,9 @@ def test_a_configured_model_is_taken_by_its_name_and_may_speak_another_protocol(
     cfg, name = chosen(SETTINGS, "v2", "oip", "float32", ["ts"])
     assert (name, cfg.model.name, cfg.model.url) == ("v2", "rows", "http://two:1")
     assert (cfg.model.request, cfg.rows.keep) == ("float32", ["ts"])
-    assert plan(SETTINGS, Options("to", "1d", 1, model="v2")).cfg.model.protocol == "oip"
+    assert plan(SETTINGS, ReplayOptions("to", "1d", 1, model="v2")).cfg.model.protocol == "oip"
     with pytest.raises(Fatal, match="--protocol says what the server of --model speaks"):
-        plan(SETTINGS, Options("to", "1d", 1, protocol="http"))
+        plan(SETTINGS, ReplayOptions("to", "1d", 1, protocol="http"))
 
 
 def test_a_configuration_is_a_file_or_the_tables_that_would_stand_in_one(

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from penstock.errors import Fatal
-from penstock.library.python_api import Summary
+from penstock.library.python_api import PredictSummary
 from penstock.messages.prediction import Failure
 from tests.library.test_predict import record
 
@@ -15,8 +15,8 @@ def lacking(name: str) -> object:
     return record(row=None, prediction=None, last=True, error=error)
 
 
-def told(*results: object, keep: tuple[str, ...] = ("idd",)) -> Summary:
-    summary = Summary(keep)
+def told(*results: object, keep: tuple[str, ...] = ("idd",)) -> PredictSummary:
+    summary = PredictSummary(keep)
     for result in results:
         summary.add(result)  # type: ignore[arg-type]
     summary.end()
@@ -42,7 +42,7 @@ def test_a_kept_column_that_no_object_has_ends_the_call(objects: int) -> None:
 
 
 def test_it_ends_at_once_if_the_first_objects_have_no_such_column() -> None:
-    summary, third = Summary(["idd"]), lacking("idd")
+    summary, third = PredictSummary(["idd"]), lacking("idd")
     for _ in range(2):
         summary.add(lacking("idd"))  # type: ignore[arg-type]
     with pytest.raises(Fatal):

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from penstock.commands.root import cli
 from penstock.errors import Fatal
-from penstock.tools.lint.check import Finding, lint
+from penstock.tools.lint.check import LintFinding, lint
 
 ROUTED = '[[models]]\nname = "ts"\n[[routes]]\nstream = "{}"\nmodel = "{}"\n'
 HELPED = """region = "eu"
@@ -33,7 +33,7 @@ session_ms = 30_000
 
 def found(
     folder: Path, text: str, *streams: str, environ: Mapping[str, str] | None = None
-) -> list[Finding]:
+) -> list[LintFinding]:
     file = folder / "penstock.toml"
     file.write_text(text)
     return lint(file, environ or {}, streams)

@@ -12,7 +12,7 @@ from penstock.messages.dead_letter import DeadLetter, dead_letter, decode_dead_l
 from penstock.messages.prediction import Source
 from penstock.ops.http_server import serving
 from penstock.ops.page.actions import Actions, GoOn, Redrive, go_on, redrive
-from penstock.tools.dlq.letters import Choice, Place
+from penstock.tools.dlq.letters import Choice, LetterPlace
 
 
 def letter(stream: str) -> DeadLetter:
@@ -34,8 +34,8 @@ def test_a_single_letter_is_chosen_by_its_exact_name_and_time(name: str) -> None
     assert words[:2] == ["redrive", "--code=bad_row"]
     glob = words[2].removeprefix("--stream=")
     chosen = Choice(streams=(glob,))
-    assert chosen.takes(Place(0, 0), letter(name))
-    assert not chosen.takes(Place(0, 0), letter(f"{name}x"))
+    assert chosen.takes(LetterPlace(0, 0), letter(name))
+    assert not chosen.takes(LetterPlace(0, 0), letter(f"{name}x"))
     times = [epoch_ms(word.partition("=")[2]) for word in words[3:]]
     assert times == [at_ms, at_ms + 1]
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock.messages.prediction import Source
 from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
-from penstock.ops.compare import Comparing, Found, render
+from penstock.ops.compare import Comparing, ComparisonSums, render
 
 
 def summary(number: int, worker: str = "w", **changes: Any) -> bytes:
@@ -55,7 +55,7 @@ def taken(*values: bytes | None, streams: tuple[str, ...] = ()) -> Comparing:
     return comparing
 
 
-def only(comparing: Comparing) -> Found:
+def only(comparing: Comparing) -> ComparisonSums:
     (found,) = comparing.found()
     return found
 

@@ -100,9 +100,9 @@ async def test_an_object_s_way_is_told_by_the_member_that_delivered_it() -> None
     ):
         http = structs.replace(HTTP, port=int(url.rpartition(":")[2]))
         found = await way_of(http, "refs/0/7/0/5", "rows", "out")
-        assert isinstance(found, running_worker.Way)
+        assert isinstance(found, running_worker.ReportedWay)
         assert (found.took_ms, found.times_ms["call"]) == (50.0, 31.0)
-        assert found.batch == running_worker.Batch(64, 8, 1)
+        assert found.batch == running_worker.ReportedBatch(64, 8, 1)
         for id, model, topic in (
             ("refs/0/8/0/5", "rows", "out"),
             ("refs/0/7/0/5", "night", "out"),  # another model's answer to the same object
@@ -117,7 +117,7 @@ async def test_peers_are_asked_where_the_worker_itself_is_not_here() -> None:
         peers = ["no-such-host.invalid", url.removeprefix("http://")]
         http = structs.replace(HTTP, port=own_port(), peers=peers)
         found = await way_of(http, "refs/0/7/0/-", "a#b%c", "out")
-        assert isinstance(found, running_worker.Way)
+        assert isinstance(found, running_worker.ReportedWay)
         stranger = structs.replace(http, token="another")
         why = await way_of(stranger, "refs/0/7/0/-", "a#b%c", "out")
         assert isinstance(why, str)

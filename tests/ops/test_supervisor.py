@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import config
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
-from penstock.ops.supervisor import Terms, supervise
+from penstock.ops.supervisor import MemberTerms, supervise
 from penstock.process.process_end import RESERVE
 from tests.support.gone import is_gone
 from tests.support.waiting import until
@@ -129,7 +129,7 @@ async def supervised(
 ) -> AsyncIterator[Supervised]:
     command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
     group = Supervised(config.Http(port=own_port(), token=token), asyncio.Event(), folder)
-    terms = Terms(command, "pod-7", group.free, stop_s, backoff, frees_first, is_job)
+    terms = MemberTerms(command, "pod-7", group.free, stop_s, backoff, frees_first, is_job)
     waiting = [*command, RESERVE] if reserve else None
     work = supervise(group.http, terms, count, group.stop, reserve=waiting)
     async with asyncio.TaskGroup() as tasks:
@@ -364,7 +364,9 @@ async def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         http = config.Http(port=taken.getsockname()[1])
         stop = asyncio.Event()
-        terms = Terms(["no such command"], "pod-7", Supervised(http, stop, tmp_path).free, 0.0)
+        terms = MemberTerms(
+            ["no such command"], "pod-7", Supervised(http, stop, tmp_path).free, 0.0
+        )
         with pytest.raises(Fatal, match=r"Set http\.port") as failure:
             await supervise(http, terms, 2, stop)
     assert failure.value.exit_code == EXIT_USAGE

@@ -13,13 +13,13 @@ from penstock.core.comparing.comparison import Agreement
 from penstock.errors import Fatal
 from penstock.messages.command_json import Difference
 from penstock.ports import Where
-from penstock.tools.replay.decided_range import Span
+from penstock.tools.replay.decided_range import OffsetSpan
 from penstock.tools.replay.diff import NOW, THEN, Pairing, check
 from penstock.tools.replay.report import lines
-from penstock.tools.replay.worker_settings import Options, Plan, plan
+from penstock.tools.replay.worker_settings import Plan, ReplayOptions, plan
 
-OPTIONS = Options("v2", "1h", 5)
-SPANS = {Where("refs", 0): Span(0, 1_000)}
+OPTIONS = ReplayOptions("v2", "1h", 5)
+SPANS = {Where("refs", 0): OffsetSpan(0, 1_000)}
 MISSING: dict[str, Any] = {"error": {"code": "not_found", "message": "gone"}}
 
 

@@ -12,7 +12,7 @@ from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Commit, Where
-from penstock.tools.replay.decided_range import Span
+from penstock.tools.replay.decided_range import OffsetSpan
 from penstock.tools.replay.pacing import KeptRange, Watch, check_lines
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 
@@ -70,7 +70,7 @@ class KafkaThatForgets:
 
 def watching(kafka: KafkaThatForgets) -> asyncio.Task[None]:
     kept = KeptRange("job.until-end", WRITTEN)
-    spans, groups = {ONE: Span(0, 10)}, cast(Groups, kafka)
+    spans, groups = {ONE: OffsetSpan(0, 10)}, cast(Groups, kafka)
     watch = Watch(spans, groups, VirtualClock(), kept, group="job")
     wiring: Any = SimpleNamespace(lanes={}, give_way=lambda _: None)
     pipeline = cast(Pipeline, SimpleNamespace(wiring=wiring))

@@ -9,7 +9,7 @@ import pytest
 from penstock import config
 from penstock.config.model_sections import NamedModel
 from penstock.errors import Fatal
-from penstock.tools.replay.worker_settings import Options, Plan, plan
+from penstock.tools.replay.worker_settings import Plan, ReplayOptions, plan
 
 LIVE = config.Config(
     models=[NamedModel(name="rows-v2", served_as="rows2", url="http://v2:8080")],
@@ -18,7 +18,7 @@ LIVE = config.Config(
 
 
 def planned(live: config.Config = LIVE, **options: Any) -> Plan:
-    return plan(live, replace(Options("v2", "1h", 5), **options))
+    return plan(live, replace(ReplayOptions("v2", "1h", 5), **options))
 
 
 def changed(section: str, **keys: Any) -> config.Config:

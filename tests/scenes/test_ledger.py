@@ -8,9 +8,9 @@ from penstock.errors import Fatal
 from penstock.messages.scene import decode_scene
 from penstock.scenes.changelog import CLAIM_BYTES
 from penstock.scenes.core.decision_time import WaitingClock
-from penstock.scenes.core.rules import Rules, Streams
+from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.core.state import load
-from penstock.scenes.judge import Judge
+from penstock.scenes.judge import ScenesJudge
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.ledger_ports import Out
 from penstock.scenes.shared_parts import steady
@@ -43,8 +43,8 @@ async def lived(world: World, *, dies_at: int | None = None) -> None:
             world.kafka.dies_at = None
 
 
-def judged(kafka: Kafka) -> Judge:
-    judge = Judge(Streams(PATTERN), drops=False)
+def judged(kafka: Kafka) -> ScenesJudge:
+    judge = ScenesJudge(SiteStreams(PATTERN), drops=False)
     for batch in BATCHES:
         for keyed in batch:
             judge.prediction("", keyed.value, keyed.recorded_ms)
@@ -180,7 +180,7 @@ async def test_the_judge_knows_predictions_of_two_models_apart(model: str | None
             value = keyed.value.replace(b'"row":0', b'"row":0,"model":"%b"' % name.encode())
             both.append(keyed._replace(value=value))
     await worker.handle(both)
-    judge = Judge(Streams(PATTERN), drops=False, model=model)
+    judge = ScenesJudge(SiteStreams(PATTERN), drops=False, model=model)
     for keyed in both:
         judge.prediction("", keyed.value, keyed.recorded_ms)
     scene, *_ = world.kafka.of("scenes")
@@ -205,7 +205,7 @@ async def test_the_judge_finds_a_scene_by_another_model_after_one_by_ours() -> N
             await worker.handle([keyed._replace(value=value)])
         values += world.kafka.of("scenes")
     for model, wrong in (("rows-v2", 1), ("rows", 1), ("other", 0)):
-        judge = Judge(Streams(PATTERN), drops=False, model=model)
+        judge = ScenesJudge(SiteStreams(PATTERN), drops=False, model=model)
         for value in values:
             judge.scene(value, EPOCH)
         found = judge.report().violations

@@ -6,10 +6,10 @@ import pytest
 from msgspec.json import encode
 
 from penstock.messages.scene import decode_late
-from penstock.scenes.core.rules import Streams
+from penstock.scenes.core.rules import SiteStreams
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.ledger_ports import Out
-from penstock.scenes.rekey_or_refuse import Late, Rekey
+from penstock.scenes.rekey_or_refuse import LateTopic, Rekey
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import PATTERN, Kafka, World
@@ -82,5 +82,5 @@ def rekeyed(value: bytes) -> tuple[str, bytes, bytes]:
 
 def out(value: bytes) -> list[Out]:
     kafka = Kafka()
-    late = Late("late", kafka.fits, is_dropped=False)
-    return Rekey(Streams(PATTERN), "by-site", late, kafka.fits).out(value, "p/0/1", EPOCH)
+    late = LateTopic("late", kafka.fits, is_dropped=False)
+    return Rekey(SiteStreams(PATTERN), "by-site", late, kafka.fits).out(value, "p/0/1", EPOCH)

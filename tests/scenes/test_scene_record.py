@@ -14,10 +14,10 @@ from penstock.messages.reference import SchemaError
 from penstock.messages.scene import decode_late, decode_scene
 from penstock.messages.times import epoch_ms
 from penstock.scenes.core.arrival import read_arrival
-from penstock.scenes.core.rules import Place, Rules, Streams
+from penstock.scenes.core.rules import Place, Rules, SiteStreams
 from penstock.scenes.core.site import Site
 from penstock.scenes.packing import SceneRecords
-from penstock.scenes.rekey_or_refuse import Late
+from penstock.scenes.rekey_or_refuse import LateTopic
 from tests.scenes.flows import EPOCH
 
 SITE = {"yard": ["a", "b", "c", "d"]}
@@ -122,7 +122,7 @@ def test_a_late_prediction_is_kept_whole() -> None:
     (value,) = frame("d", 4, EPOCH).rows(0, [b"1"], None)
     made.arrive(read_arrival(value, EPOCH), "d", EPOCH + 200)
     (refused,) = made.take().refused
-    (out,) = Late("late", lambda *_: True, is_dropped=False).refused("yard", refused)
+    (out,) = LateTopic("late", lambda *_: True, is_dropped=False).refused("yard", refused)
     assert out.value is not None
     record = valid("late", out.value)
     assert record["record"] == json.loads(value)
@@ -149,7 +149,7 @@ def test_what_is_no_time(wrong: object) -> None:
 
 
 def test_places() -> None:
-    streams = Streams("(?P<site>[^/]+)/(?P<member>.+)")
+    streams = SiteStreams("(?P<site>[^/]+)/(?P<member>.+)")
     assert streams.place("a/b/c") == Place("a", "b/c")
     assert streams.place("alone") is None
     assert streams.place("alone") is None

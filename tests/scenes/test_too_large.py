@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from penstock.messages.scene import TOO_LARGE, Late, Scene, decode_late, decode_scene
-from penstock.scenes.core.rules import LatePolicy, Rules, Streams
-from penstock.scenes.judge import Judge, Report
-from penstock.scenes.ledger import Keyed, Ledger
+from penstock.scenes.core.rules import LatePolicy, Rules, SiteStreams
+from penstock.scenes.judge import ScenesJudge, ScenesReport
+from penstock.scenes.ledger import Keyed, SiteLedger
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_rekey import rekeyed
 from tests.scenes.world import PATTERN, World
@@ -29,9 +29,12 @@ def large(member: str, step: int, nbytes: int, *, is_error: bool = False) -> Key
     return Keyed(3, "s", orjson.dumps(record), time, step)
 
 
-async def told(world: World, batches: Iterable[list[Keyed]], lives: int = 1) -> Report:
+async def told(world: World, batches: Iterable[list[Keyed]], lives: int = 1) -> ScenesReport:
     """Each batch in some lives of a worker, until nothing is undecided; the judge's report."""
-    judge, worker = Judge(Streams(PATTERN), drops=world.rules.late == "drop"), await world.worker()
+    judge, worker = (
+        ScenesJudge(SiteStreams(PATTERN), drops=world.rules.late == "drop"),
+        await world.worker(),
+    )
     for batch in batches:
         for keyed in batch:
             judge.prediction("", keyed.value, keyed.recorded_ms)
@@ -49,7 +52,7 @@ async def told(world: World, batches: Iterable[list[Keyed]], lives: int = 1) -> 
     return judge.report()
 
 
-async def closed(world: World, worker: Ledger) -> None:
+async def closed(world: World, worker: SiteLedger) -> None:
     for _ in range(20):
         world.now += 100
         await worker.tick()

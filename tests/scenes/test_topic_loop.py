@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 from penstock.errors import Transient
 from penstock.ports import Commit, Rebalance, Record, Where
-from penstock.scenes.core.decision_time import Backlog
+from penstock.scenes.core.decision_time import Behind
 from penstock.scenes.core.rules import BEHIND_MS
 from penstock.scenes.engine import COMMIT_S, POLL_MS, UNDER_WAY, TopicLoop
 from penstock.tools.simulation.virtual_time import virtual_time
@@ -164,7 +164,7 @@ async def test_a_stop_leaves_nothing_under_way() -> None:
 
 
 def test_behind_is_who_reads_old_records_and_has_more() -> None:
-    backlog: Backlog[str] = Backlog()
+    backlog: Behind[str] = Behind()
     backlog.handled("p", 4, came_ms=0, now_ms=10 * BEHIND_MS)
     assert backlog.is_behind({"p": 6}, 10 * BEHIND_MS)
     assert not backlog.is_behind({"p": 5}, 10 * BEHIND_MS), "it was the last"

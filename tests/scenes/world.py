@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from penstock.scenes.changelog import CLAIM_KEY
-from penstock.scenes.core.rules import Rules, Streams
-from penstock.scenes.ledger import Keyed, Ledger
+from penstock.scenes.core.rules import Rules, SiteStreams
+from penstock.scenes.ledger import Keyed, SiteLedger
 from penstock.scenes.ledger_ports import Logged, Out
 from penstock.scenes.packing import Packing, SceneRecords
-from penstock.scenes.rekey_or_refuse import Late, Rekey
+from penstock.scenes.rekey_or_refuse import LateTopic, Rekey
 from penstock.scenes.settings import Names
 from penstock.scenes.site_figures import SiteFigures
 from tests.scenes.flows import EPOCH, arrival
@@ -72,11 +72,11 @@ def ledger_on(
     rules: Rules,
     now_ms: Callable[[], int],
     is_behind: Callable[[], bool] = lambda: False,
-) -> Ledger:
-    late = Late(TOPICS.late, kafka.fits, is_dropped=rules.late == "drop")
-    return Ledger(
+) -> SiteLedger:
+    late = LateTopic(TOPICS.late, kafka.fits, is_dropped=rules.late == "drop")
+    return SiteLedger(
         rules=rules,
-        rekey=Rekey(Streams(PATTERN), TOPICS.by_site, late, kafka.fits),
+        rekey=Rekey(SiteStreams(PATTERN), TOPICS.by_site, late, kafka.fits),
         packing=Packing(SceneRecords(), late, TOPICS, kafka.fits),
         names=TOPICS,
         send=kafka,
@@ -95,12 +95,12 @@ class World:
         self.rules = rules or Rules(listed=LISTED)
         self.now = EPOCH
         self.is_behind = False
-        self.last: Ledger | None = None
+        self.last: SiteLedger | None = None
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> SiteLedger:
         return ledger_on(self.kafka, self.rules, lambda: self.now, lambda: self.is_behind)
 
-    async def worker(self) -> Ledger:
+    async def worker(self) -> SiteLedger:
         ledger = self.ledger()
         await ledger.take_over([3])
         return ledger

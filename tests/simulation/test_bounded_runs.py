@@ -20,7 +20,7 @@ from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Answers, Commit, Record, Source, Where
+from penstock.ports import Adapters, Answers, Commit, InputSource, Record, Where
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.process_and_faults import (
     NO_FAULTS,
@@ -59,7 +59,7 @@ class BoundedRun:
             self.objects.put("b", key, data)
         return Reference(bucket="b", key=key, stream=f"s{number % 3}")
 
-    async def answered(self, source: Source, until: Awaitable[None] | None = None) -> set[str]:
+    async def answered(self, source: InputSource, until: Awaitable[None] | None = None) -> set[str]:
         """The places of the records that have their last answer when the run has ended."""
         sink, process = MemorySink(partitions=PARTITIONS), Process()
         models = {

@@ -9,9 +9,9 @@ import pytest
 from penstock.core.progress import cursor
 from penstock.formats.base.runs import RowOptions
 from penstock.ports import Commit, Record
-from penstock.tools.simulation.checks.arrivals import Outcome
+from penstock.tools.simulation.checks.arrivals import ArrivedAnswers
 from penstock.tools.simulation.checks.history import History, Violation
-from penstock.tools.simulation.checks.life import Life, Terms
+from penstock.tools.simulation.checks.life import Life, LifeTerms
 from penstock.tools.simulation.checks.truth import Letter, PartitionLog, Truths
 from penstock.tools.simulation.unreliable_services import echo
 from penstock.tools.simulation.virtual_time import run
@@ -44,7 +44,7 @@ class Watched:
         self.truths = truths
         for version in "vw":
             self.log.bind((0, 0), DIGESTS[version], version, truths)
-        self.life = Life(self.log, "w", P0, start, Terms(truths, by_stream), History(0))
+        self.life = Life(self.log, "w", P0, start, LifeTerms(truths, by_stream), History(0))
 
     def deliver(self, *answers: Answer) -> None:
         self.life.acknowledged(self.life.published(answers))
@@ -183,7 +183,7 @@ def test_what_is_not_answered_to_its_end_is_missing(
     found: Sequence[Mapping[str, Any]], missing: Sequence[str]
 ) -> None:
     watched = Watched()
-    outcome = Outcome({P0: watched.log})
+    outcome = ArrivedAnswers({P0: watched.log})
     outcome.add(found, watched.truths)
     assert list(outcome.missing()) == missing
 

@@ -16,7 +16,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.decoders.protocol import Decoder, Said, Task
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
-from penstock.ports import Body, Location
+from penstock.ports import Location, ObjectBody
 from penstock.process.asyncio_additions import Places
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.formats.picture_bodies import png
@@ -101,7 +101,7 @@ class CountingObjects(MemoryObjects):
         super().__init__()
         self.now_open = self.most_open = 0
 
-    async def open(self, location: Location) -> Body:  # type: ignore[override]
+    async def open(self, location: Location) -> ObjectBody:  # type: ignore[override]
         body = await super().open(location)
         self.now_open += 1
         self.most_open = max(self.most_open, self.now_open)
@@ -109,7 +109,7 @@ class CountingObjects(MemoryObjects):
 
 
 class _Counted:
-    def __init__(self, objects: CountingObjects, body: Body) -> None:
+    def __init__(self, objects: CountingObjects, body: ObjectBody) -> None:
         self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
         self._objects: CountingObjects | None = objects
         self._body = body

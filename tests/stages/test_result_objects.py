@@ -12,7 +12,7 @@ import pytest
 
 from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
 from penstock.core.health.limiter import Limiter
-from penstock.core.records.result_names import ResultNames, Scope
+from penstock.core.records.result_names import NameScope, ResultNames
 from penstock.core.routing.model_routes import Route
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.window import WindowLimits
@@ -30,7 +30,7 @@ ROWS = 2_000
 
 
 def writing(world: World, records: str = "objects", template: str = TEMPLATE) -> World:
-    names = ResultNames(template, world.settings.labels.model, Scope())
+    names = ResultNames(template, world.settings.labels.model, NameScope())
     plan = ResultPlan(
         names,
         result_formats.find(names.format),

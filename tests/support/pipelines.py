@@ -38,7 +38,7 @@ from penstock.stages.shadow_topic import ShadowTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
-from penstock.tracing.tracer import Names, TraceTerms
+from penstock.tracing.tracer import TraceNames, TraceTerms
 from tests.support.memory import MemoryProducers, MemorySource, MemorySpans
 
 BUCKET = "b"
@@ -154,7 +154,7 @@ class World:
         return self.with_settings(shadow=replace(SHADOW, **changes))
 
     def with_traces(self, *, sample: float, slowest: float = 0.0) -> "World":
-        names = Names("penstock", "predictions", "rows")
+        names = TraceNames("penstock", "predictions", "rows")
         return self.with_settings(traces=TraceTerms(sample, slowest, names))
 
     def pipeline(self) -> Pipeline:

@@ -14,7 +14,7 @@ from penstock.errors import ErrorCode
 from penstock.formats.base.format import Format, makes
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, Wanted
+from penstock.formats.base.source import ObjectSource, Wanted
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
 _ODD: dict[bytes, Any] = {b"flat": ROWS.reshape(-1), b"none": None, b"list": ROWS.tolist()}
@@ -51,7 +51,7 @@ def _shut(_options: RowOptions) -> _Parser:
     raise Trap("open")
 
 
-def _ranged(_source: Source, _options: RowOptions, _wanted: Wanted) -> Iterator[Run]:
+def _ranged(_source: ObjectSource, _options: RowOptions, _wanted: Wanted) -> Iterator[Run]:
     yield Run(2, Matrix(ROWS), None)
     raise Trap("ranged")
 

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from penstock.telemetry.recent import HISTORY, NAMES, History
+from penstock.telemetry.recent import HISTORY, NAMES, RecentHistory
 
 MOST = 80
 WORKER = dict.fromkeys(NAMES, 1.0)
 
 
-def note(history: History, *streams: dict[str, Any]) -> None:
+def note(history: RecentHistory, *streams: dict[str, Any]) -> None:
     history.note(WORKER, streams)
 
 
 def test_ages_are_told_by_window_with_gaps_for_as_long_as_a_page_shows() -> None:
-    history = History(MOST)
+    history = RecentHistory(MOST)
     assert history.ages_of("a") == []
     for number in range(3):
         note(history, {"stream": "a", "age_s": float(number)})
@@ -27,6 +27,6 @@ def test_ages_are_told_by_window_with_gaps_for_as_long_as_a_page_shows() -> None
 
 
 def test_names_that_come_and_go_take_no_memory() -> None:
-    history = History(MOST)
+    history = RecentHistory(MOST)
     note(history, *({"stream": str(number), "age_s": 1.0} for number in range(3 * MOST)))
     assert sum(bool(history.ages_of(str(number))) for number in range(3 * MOST)) == MOST

@@ -1,8 +1,8 @@
 """Topics with a promise broken on purpose, and where the judge should say so."""
 
-from penstock.core.progress.cursor import Cursor, Progress, digest, encode
+from penstock.core.progress.cursor import Cursor, PartitionProgress, digest, encode
 from penstock.core.progress.ranges import Ranges
-from penstock.tools.verify.findings import Violation
+from penstock.tools.verify.findings import BrokenPromise
 from tests.verify.topics import Topics
 
 
@@ -18,10 +18,10 @@ def cursor(object_index: int, row: int, at: int = 0) -> str:
     """Of a commit at offset `at`."""
     objects = {at: Ranges([(0, object_index)])} if object_index else {}
     rows = {(at, object_index): Cursor(row, digest("b/a", "1"))} if row else {}
-    return encode(Progress(at, objects=objects, rows=rows))
+    return encode(PartitionProgress(at, objects=objects, rows=rows))
 
 
-def only(topics: Topics) -> Violation:
+def only(topics: Topics) -> BrokenPromise:
     report = topics.report()
     assert not report.ok
     (found,) = report.violations
@@ -44,5 +44,5 @@ def at_letters(offset: int) -> tuple[str, int, int]:
     return ("predictions.dlq", 0, offset)
 
 
-def place(found: Violation) -> tuple[str, int, int]:
+def place(found: BrokenPromise) -> tuple[str, int, int]:
     return (found.topic, found.partition, found.offset)

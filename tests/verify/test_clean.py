@@ -1,13 +1,13 @@
 """What the judge must not complain about."""
 
 from penstock.messages.prediction import Source
-from penstock.tools.verify.findings import Report
+from penstock.tools.verify.findings import VerifyReport
 from tests.verify.topics import REFUSED, UNREADABLE, Topics
 
 S3 = {"bucket": {"name": "b"}, "object": {"key": "k"}}
 
 
-def assert_clean(report: Report) -> None:
+def assert_clean(report: VerifyReport) -> None:
     assert report.violations == ()
     assert report.ok
 

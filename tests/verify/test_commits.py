@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.progress.cursor import Cursor, Progress, digest, encode
+from penstock.core.progress.cursor import Cursor, PartitionProgress, digest, encode
 from penstock.core.progress.ranges import Ranges
 from tests.verify.planted import at_input, cursor, kinds, only, place, sound
 from tests.verify.topics import Topics
@@ -75,9 +75,9 @@ def test_a_cursor_that_says_too_much_of_what_lies_beyond_the_offset() -> None:
     topics.answer(topics.ask(), range(5), 5)
     topics.answer(topics.ask(), range(3))
     rows = {(2, 0): Cursor(3, digest("b/a", "1"))}
-    topics.cursors = {0: encode(Progress(0, Ranges([(1, 2)]), rows=rows))}
+    topics.cursors = {0: encode(PartitionProgress(0, Ranges([(1, 2)]), rows=rows))}
     assert topics.report().ok
-    topics.cursors = {0: encode(Progress(0, Ranges([(1, 3)])))}
+    topics.cursors = {0: encode(PartitionProgress(0, Ranges([(1, 3)])))}
     found = only(topics)
     assert (found.kind, place(found)) == ("commit_ahead", at_input(2))
     assert "says that this message is answered" in found.text

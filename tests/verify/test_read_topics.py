@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.commands.root import cli
-from penstock.core.progress.cursor import Cursor, Progress, digest, encode
+from penstock.core.progress.cursor import Cursor, PartitionProgress, digest, encode
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
 from penstock.tools.embedded.broker import EmbeddedBroker
@@ -103,7 +103,7 @@ async def test_a_commit_ahead_is_found_at_the_broker(cfg: config.Config) -> None
 async def test_a_cursor_ahead_is_found_at_the_broker(cfg: config.Config) -> None:
     topics = Topics()
     topics.answer(topics.ask(), range(3))
-    ahead = Progress(0, rows={(0, 0): Cursor(4, digest("b/a", "1"))})
+    ahead = PartitionProgress(0, rows={(0, 0): Cursor(4, digest("b/a", "1"))})
     await publish(cfg, topics, committed=0, metadata=encode(ahead))
     report = await verify(cfg, until="committed")
     assert report.violated == {"commit_ahead": 1}

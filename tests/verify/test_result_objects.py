@@ -15,7 +15,7 @@ from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
 from penstock.messages.prediction import Result
-from penstock.tools.verify.findings import Report
+from penstock.tools.verify.findings import VerifyReport
 from penstock.tools.verify.judge import Judge
 from penstock.tools.verify.result_objects import look
 from tests.verify.topics import Topics, feed
@@ -51,7 +51,7 @@ class Written:
         result = Result(**(self.said | changes))
         self.topics.put(self.topics.frame(0).result(ROWS, result, None))
 
-    async def report(self) -> Report:
+    async def report(self) -> VerifyReport:
         topics = self.topics
         judge = Judge(replace(topics.scope(), of_rows=self.of_rows, of_objects=True))
         feed(judge.reference, topics.refs)

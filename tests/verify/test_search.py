@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.tools.verify.trace import Place, Told, place_of, search
+from penstock.tools.verify.trace import TracedRow, TracedRows, place_of, search
 
 CHUNK = 300
 
 
 class Record(NamedTuple):
     offset: int
-    place: Place | None
+    place: TracedRow | None
 
 
 class Log:
     """Offsets have gaps, as transactions leave them."""
 
-    def __init__(self, places: Sequence[Place | None], *, gaps: bool = False) -> None:
+    def __init__(self, places: Sequence[TracedRow | None], *, gaps: bool = False) -> None:
         step = 3 if gaps else 1
         self.records = [Record(number * step, place) for number, place in enumerate(places)]
         self.end = len(places) * step
@@ -33,25 +33,25 @@ class Log:
         first = -(-offset // self.step)
         return self.records[first : first + CHUNK]
 
-    def find(self, wanted: Place) -> Record | None:
+    def find(self, wanted: TracedRow) -> Record | None:
         found = asyncio.run(search(self.at, tell, (0, self.end), wanted))
         assert found is None or isinstance(found, Record)
         return found
 
 
-def tell(record: Record) -> list[Told]:
-    return [] if record.place is None else [Told(record.place, record.place, record)]
+def tell(record: Record) -> list[TracedRows]:
+    return [] if record.place is None else [TracedRows(record.place, record.place, record)]
 
 
-def objects(count: int, rows: int) -> list[Place | None]:
-    return [Place(number, 0, row) for number in range(count) for row in range(rows)]
+def objects(count: int, rows: int) -> list[TracedRow | None]:
+    return [TracedRow(number, 0, row) for number in range(count) for row in range(rows)]
 
 
 def test_one_of_a_million_is_found_with_few_reads() -> None:
     log = Log(objects(100_000, 10))
     for at in (0, 1, 499_999, 999_998, 999_999):
         log.reads = 0
-        found = log.find(Place(at // 10, 0, at % 10))
+        found = log.find(TracedRow(at // 10, 0, at % 10))
         assert found is not None
         assert found.offset == at
         assert log.reads <= 15
@@ -68,7 +68,7 @@ def test_each_is_found_with_gaps_repeats_and_records_of_other_inputs(seed: int) 
         places.insert(draw.randrange(len(places)), None)
     log = Log(places, gaps=True)
     for _ in range(50):
-        wanted = Place(draw.randrange(400), 0, draw.randrange(10))
+        wanted = TracedRow(draw.randrange(400), 0, draw.randrange(10))
         found = log.find(wanted)
         assert found is not None
         assert found.place == wanted
@@ -76,11 +76,11 @@ def test_each_is_found_with_gaps_repeats_and_records_of_other_inputs(seed: int) 
 
 def test_what_is_not_there_is_not_found() -> None:
     log = Log([place for place in objects(1_000, 3) if place and place.offset != 500])
-    assert log.find(Place(500, 0, 1)) is None
-    assert log.find(Place(2_000, 0, 0)) is None
-    assert Log([None] * 1_000).find(Place(0, 0, 0)) is None
-    assert Log([]).find(Place(0, 0, 0)) is None
+    assert log.find(TracedRow(500, 0, 1)) is None
+    assert log.find(TracedRow(2_000, 0, 0)) is None
+    assert Log([None] * 1_000).find(TracedRow(0, 0, 0)) is None
+    assert Log([]).find(TracedRow(0, 0, 0)) is None
 
 
 def test_the_end_of_an_object_is_behind_its_rows() -> None:
-    assert place_of(7, 0, "-") == Place(7, 0, math.inf) > place_of(7, 0, "1000000")
+    assert place_of(7, 0, "-") == TracedRow(7, 0, math.inf) > place_of(7, 0, "1000000")

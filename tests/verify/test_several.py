@@ -9,7 +9,7 @@ import pytest
 from penstock.core.routing.model_routes import Route
 from penstock.ports import Commit
 from penstock.tools.simulation.virtual_time import run
-from penstock.tools.verify.findings import Report
+from penstock.tools.verify.findings import VerifyReport
 from penstock.tools.verify.read_topics import SeveralJudges
 from penstock.tools.verify.scope_and_input_topic import Scope
 from tests.stages.test_result_objects import writing
@@ -37,7 +37,7 @@ def world() -> World:
     return found
 
 
-def judged(world: World, committed: Commit | None = None) -> Report:
+def judged(world: World, committed: Commit | None = None) -> VerifyReport:
     return judge_of(world, committed).report()
 
 

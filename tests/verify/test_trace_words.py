@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.adapters.http.running_worker import Batch, Way
+from penstock.adapters.http.running_worker import ReportedBatch, ReportedWay
 from penstock.tools.verify.answer_lines import in_words
-from penstock.tools.verify.trace import Found, Frame, Trace
+from penstock.tools.verify.trace import AnswerTrace, FoundRecord, Frame
 
 SCENE: dict[str, Any] = {
     "v": 1,
@@ -24,12 +24,12 @@ SCENE: dict[str, Any] = {
 
 def test_a_frame_that_was_not_found_names_the_topic_where_it_was_looked_for() -> None:
     """The file of a second model often says nothing of the scenes before it."""
-    scene = Found("scenes/0/0", 1000, orjson.dumps(SCENE))
+    scene = FoundRecord("scenes/0/0", 1000, orjson.dumps(SCENE))
     frames = [
         Frame("cam-1", "present", "refs/0/1/0/0", None),
         Frame("cam-2", "missing", None, None),
     ]
-    _, lost, absent = in_words(Trace("site-1/1000", None, None, scene, frames), "predictions")
+    _, lost, absent = in_words(AnswerTrace("site-1/1000", None, None, scene, frames), "predictions")
     assert "refs/0/1/0/0, not on predictions" in lost
     assert "scenes.input_topic" in lost
     assert absent.split() == ["cam-2", "missing"]
@@ -49,9 +49,9 @@ ANSWER: dict[str, Any] = {
 
 
 def test_an_answer_tells_its_model_its_commit_and_where_the_rest_is_kept() -> None:
-    asked = Found("refs/0/7", 1_000, b"{}")
-    answer = Found("predictions/0/70", 1_037, orjson.dumps(ANSWER))
-    plain = Trace("refs/0/7/0/1", answer, asked, None, [], None, 8, way="nobody answers")
+    asked = FoundRecord("refs/0/7", 1_000, b"{}")
+    answer = FoundRecord("predictions/0/70", 1_037, orjson.dumps(ANSWER))
+    plain = AnswerTrace("refs/0/7/0/1", answer, asked, None, [], None, 8, way="nobody answers")
     lines = list(in_words(plain, "predictions"))
     assert "predictions/0/70, 37 ms later" in lines[1]
     assert lines[3] == "model     rows, version 1.0"
@@ -74,11 +74,11 @@ def test_an_answer_tells_its_model_its_commit_and_where_the_rest_is_kept() -> No
 def test_a_worker_that_remembers_the_object_tells_its_times_and_its_batch(
     batch: tuple[int, int, int] | None, said: list[str]
 ) -> None:
-    asked = Found("refs/0/7", 1_000, b"{}")
-    answer = Found("predictions/0/70", 1_037, orjson.dumps(ANSWER))
+    asked = FoundRecord("refs/0/7", 1_000, b"{}")
+    answer = FoundRecord("predictions/0/70", 1_037, orjson.dumps(ANSWER))
     times_ms = {"kafka_in": 2.0, "call": 31.5, "hold_back": 0.0}
-    way = Way("h", 12, 1_037.5, times_ms, Batch(*batch) if batch else None)
-    found = Trace("refs/0/7/0/1", answer, asked, None, [], way=way)
+    way = ReportedWay("h", 12, 1_037.5, times_ms, ReportedBatch(*batch) if batch else None)
+    found = AnswerTrace("refs/0/7/0/1", answer, asked, None, [], way=way)
     lines = list(in_words(found, "predictions"))[5:]
     assert lines == [
         "worker    process 12 of h",
@@ -90,8 +90,8 @@ def test_a_worker_that_remembers_the_object_tells_its_times_and_its_batch(
 def test_a_line_feed_in_a_key_makes_no_line_of_its_own() -> None:
     key = "k.csv\nmodel     forged, version 9"
     answer = orjson.dumps(ANSWER | {"object": ANSWER["object"] | {"key": key}})
-    answered, asked = Found("predictions/0/70", 1, answer), Found("refs/0/7", 1, b"{}")
-    found = Trace("refs/0/7/0/1", answered, asked, None, [])
+    answered, asked = FoundRecord("predictions/0/70", 1, answer), FoundRecord("refs/0/7", 1, b"{}")
+    found = AnswerTrace("refs/0/7/0/1", answered, asked, None, [])
     lines = list(in_words(found, "predictions"))
     assert any(r"k.csv\nmodel     forged" in line for line in lines)
     assert not any("\n" in line for line in lines)

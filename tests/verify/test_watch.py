@@ -17,7 +17,14 @@ from penstock.messages.prediction import Source
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
 from penstock.tools.embedded.broker import EmbeddedBroker
-from penstock.tools.verify.watch import BEHIND, MOST_TIMES, Answer, Wanted, _Asked, watch
+from penstock.tools.verify.watch import (
+    BEHIND,
+    MOST_TIMES,
+    WatchedAnswer,
+    WatchFilter,
+    _Asked,
+    watch,
+)
 
 pytest.importorskip("confluent_kafka")
 
@@ -56,7 +63,7 @@ async def put(cfg: config.Config, *answers: bytes) -> None:
     await sink.stop()
 
 
-async def first(cfg: config.Config, wanted: Wanted, *answers: bytes) -> Answer:
+async def first(cfg: config.Config, wanted: WatchFilter, *answers: bytes) -> WatchedAnswer:
     """The first answer that is shown; these are put again and again, until it follows the topic."""
     async with aclosing(watch(cfg, wanted, None)) as found:
         coming = asyncio.create_task(anext(found))
@@ -70,7 +77,7 @@ async def test_it_begins_with_what_comes_now_and_tells_how_long_it_took(
 ) -> None:
     await put(cfg, answer(0, "before"), answer(1, "before"))
     numbers = [answer(number, "now") for number in range(2, 30)]
-    shown = await first(cfg, Wanted(), *numbers)
+    shown = await first(cfg, WatchFilter(), *numbers)
     assert shown.record.stream == "now"
     assert 0 <= (shown.took_ms or 0) < 60_000
     assert orjson.loads(shown.json)["record"]["stream"] == "now"
@@ -78,15 +85,15 @@ async def test_it_begins_with_what_comes_now_and_tells_how_long_it_took(
 
 async def test_until_now_it_ends_though_no_answer_comes(cfg: config.Config) -> None:
     await put(cfg, answer(0))
-    async with aclosing(watch(cfg, Wanted(), None, until_now=True)) as answers:
+    async with aclosing(watch(cfg, WatchFilter(), None, until_now=True)) as answers:
         assert [some async for some in answers] == []
 
 
 async def test_streams_and_errors_choose(cfg: config.Config) -> None:
     answers = [answer(0), answer(1, "site-2/cam"), answer(2, error=GONE, prediction=None)]
-    shown = await first(cfg, Wanted(["site-2/*"]), *answers)
+    shown = await first(cfg, WatchFilter(["site-2/*"]), *answers)
     assert shown.line.split()[1:4] == ["site-2/cam", "refs/2/1/0/0", '{"label":1}']
-    shown = await first(cfg, Wanted(errors=True), *answers)
+    shown = await first(cfg, WatchFilter(errors=True), *answers)
     assert r"not_found: no object a.csv\x1b[2J" in shown.line, "no text controls the terminal"
 
 

@@ -12,7 +12,7 @@ from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import RecordFrame, Source
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Commit
-from penstock.tools.verify.findings import Report
+from penstock.tools.verify.findings import VerifyReport
 from penstock.tools.verify.judge import Judge
 from penstock.tools.verify.read_topics import LiveJudge
 from penstock.tools.verify.scope_and_input_topic import Scope
@@ -203,7 +203,7 @@ class Topics:
             topic_id=self.topic_id,
         )
 
-    def report(self) -> Report:
+    def report(self) -> VerifyReport:
         """Of the judge who reads twice; the one who looks on while topics grow says the same."""
         judge = self.judge()
         report = judge.report()
@@ -221,7 +221,7 @@ class Topics:
             )
         return report
 
-    def live_report(self) -> Report:
+    def live_report(self) -> VerifyReport:
         """Every answer as late as it may come, one at a time."""
         judge = LiveJudge(self.scope())
         for take, logs in (

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
-from penstock.core.health.breaker import Breaker, Call, Turn, Turns
+from penstock.core.health.breaker import Breaker, Call, CallTurns, Turn
 from penstock.errors import Overloaded, Transient
 from penstock.ports import Clock
 
@@ -31,7 +31,7 @@ class Gate:
         self._breaker = breaker
         self._clock = clock
         self._jitter = jitter
-        self._turns = Turns()
+        self._turns = CallTurns()
         self._rows: deque[_Turn] = deque()
         self._searches: list[tuple[Rank, int, _Turn]] = []
         self._number = count()

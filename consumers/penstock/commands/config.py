@@ -17,7 +17,7 @@ from rich.text import Text
 
 from penstock.commands.common_options import Context, common
 from penstock.config import Config, check_files
-from penstock.config.starter import Answers, starter
+from penstock.config.starter import StarterAnswers, starter
 from penstock.errors import usage
 
 DEFAULT = "default"
@@ -112,7 +112,7 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     path = path or FILE
     if path.exists():
         raise usage(f"{path} is there already; name another by --config")
-    answers = Answers(**{name: given[name] or _ask(name) for name in QUESTIONS})
+    answers = StarterAnswers(**{name: given[name] or _ask(name) for name in QUESTIONS})
     text = starter(answers)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -126,7 +126,7 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
 
 
 def _ask(name: str) -> str:
-    default = Answers._field_defaults[name]
+    default = StarterAnswers._field_defaults[name]
     if not sys.stdin.isatty():
         return str(default)
     return str(click.prompt(QUESTIONS[name], default=default))

@@ -43,8 +43,8 @@ def demo(
         raise click.UsageError(
             "--frames asks the embedded model, as that of the stack takes numbers"
         )
-    from penstock.tools.demo.job import Options, run_demo
+    from penstock.tools.demo.job import JobOptions, run_demo
     from penstock.tools.demo.scenes import run_scenes_demo
 
-    options = Options(seconds, streams, rate, stack, context.path, not no_browser, frames)
+    options = JobOptions(seconds, streams, rate, stack, context.path, not no_browser, frames)
     run_async((run_scenes_demo if scenes else run_demo)(options))

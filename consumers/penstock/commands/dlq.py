@@ -17,7 +17,7 @@ from penstock.commands.common_options import (
     wide_console,
 )
 from penstock.errors import EXIT_CHECK_FAILED, ErrorCode, Fatal
-from penstock.tools.dlq.letters import Choice, Place
+from penstock.tools.dlq.letters import Choice, LetterPlace
 
 
 class At(click.ParamType):
@@ -29,11 +29,11 @@ class At(click.ParamType):
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Place:
+    ) -> LetterPlace:
         found = re.fullmatch(r"(\d{1,9})/(\d{1,18})", value)
         if not found:
             self.fail(f"{value!r} is not a letter's id; write PARTITION/OFFSET", param, ctx)
-        return Place(int(found[1]), int(found[2]))
+        return LetterPlace(int(found[1]), int(found[2]))
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,7 +46,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         streams: tuple[str, ...],
         since: int | None,
         until: int | None,
-        places: tuple[Place, ...],
+        places: tuple[LetterPlace, ...],
         **more: Any,
     ) -> None:
         command(*arguments, choice=Choice(codes, streams, since, until, places), **more)

@@ -85,7 +85,7 @@ def predict(
     cfg, name = chosen(timed(context.load(quiet=True), time_from), model, protocol, request)
     template = output if output is not None and "://" in output else None
     path = Path(output) if output is not None and template is None else None
-    tally = Tally(time.monotonic)
+    tally = RecordTally(time.monotonic)
     part = shard_of(shard, os.environ) if shard is not None else None
     share = Share(part, skip_existing, tally.skip)
 
@@ -107,7 +107,7 @@ def predict(
 
 
 @contextmanager
-def _result_file(path: Path | None, tally: "Tally") -> Iterator[BinaryIO]:
+def _result_file(path: Path | None, tally: "RecordTally") -> Iterator[BinaryIO]:
     """A context whose value is the file that takes the results. Without a `path`, that file is
     standard output. If `path` names a pipe, the results go into the pipe. Otherwise they go into a
     temporary file, which is renamed to `path` when it is complete.
@@ -176,7 +176,7 @@ class _Record(Struct, gc=False):
 _decode = msgspec.json.Decoder(_Record).decode
 
 
-class Tally:
+class RecordTally:
     """Counts the records of one command. Call `take` with the records as they come; after that,
     `sentence` and `exit_code`.
     """

@@ -21,7 +21,7 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.terminal_text import bar
 
 if TYPE_CHECKING:
-    from penstock.tools.jobs.produce import Produced, Stream
+    from penstock.tools.jobs.produce import Produced, ProducedStream
 
 
 # At most this many streams are listed, so that they fit on a screen.
@@ -119,7 +119,7 @@ def _said(sent: "Produced", topic: str, took_s: float) -> str:
     return f"announced {sent.references:,} {what} on {topic}{before} in {took_s:,.1f} s, {rate}"
 
 
-def _streams(streams: Mapping[str, "Stream"]) -> Iterator[str]:
+def _streams(streams: Mapping[str, "ProducedStream"]) -> Iterator[str]:
     from penstock.terminal_text import cut
 
     for name, stream in islice(sorted(streams.items()), MOST_LINES):

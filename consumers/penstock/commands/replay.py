@@ -80,12 +80,12 @@ def replay(
     from penstock.tools.replay.diff import Compares
     from penstock.tools.replay.report import render
     from penstock.tools.replay.run_replay import replay as work_on
-    from penstock.tools.replay.worker_settings import Options, plan
+    from penstock.tools.replay.worker_settings import ReplayOptions, plan
 
     cfg = context.load(quiet=sys.stderr.isatty())
     if until is not None:
         given |= {"until": until.text, "until_ms": until.ms}
-    options = Options(since=since.text, since_ms=since.ms, **given)
+    options = ReplayOptions(since=since.text, since_ms=since.ms, **given)
     planned = plan(cfg, options)
 
     async def work() -> None:

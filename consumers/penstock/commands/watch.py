@@ -9,7 +9,7 @@ import click
 from penstock.commands.common_options import Context, When, common, run_async
 
 if TYPE_CHECKING:
-    from penstock.tools.verify.watch import Answer
+    from penstock.tools.verify.watch import WatchedAnswer
 
 
 # After Ctrl-C a request to Kafka may take this long to end.
@@ -42,13 +42,13 @@ def watch(
     Ctrl-C ends it.
     """
     from penstock.process.signals import StopSignal
-    from penstock.tools.verify.watch import Wanted
+    from penstock.tools.verify.watch import WatchFilter
     from penstock.tools.verify.watch import watch as follow
 
     if until_now and since is None:
         raise click.UsageError("--until-now needs --since: from when on?")
     cfg = context.load(quiet=True)
-    wanted = Wanted(streams, errors=errors)
+    wanted = WatchFilter(streams, errors=errors)
 
     async def work() -> None:
         left = limit
@@ -76,5 +76,5 @@ def watch(
     run_async(until_asked_to_end())
 
 
-def _answer_line(answer: "Answer") -> str:
+def _answer_line(answer: "WatchedAnswer") -> str:
     return click.style(answer.line, fg="red") if answer.record.error else answer.line

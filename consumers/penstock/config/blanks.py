@@ -24,19 +24,19 @@ _BLANKS_COUNT: Final = frozenset({"stream_from", "time_from", "input_pattern", "
 _BLANK_IN_HOST: Final = re.compile(r"[^/]*//[^/]*\s")
 
 
-class Wrong(NamedTuple):
+class WrongText(NamedTuple):
     """A key whose text is refused, and what is said of it."""
 
     key: str
     said: str
 
 
-def trim(section: str, keys: dict[str, Any]) -> Iterator[Wrong]:
+def trim(section: str, keys: dict[str, Any]) -> Iterator[WrongText]:
     """Trim the texts of a section, in its own dictionary. Yields those that are refused."""
     yield from _trim(kind_of(section), section, keys)
 
 
-def _trim(kind: type[Struct], section: str, keys: dict[str, Any]) -> Iterator[Wrong]:
+def _trim(kind: type[Struct], section: str, keys: dict[str, Any]) -> Iterator[WrongText]:
     of_key, tables = marks(kind), nested(kind)
     as_written = re.split(r"[.\[]", section)[0] in _AS_WRITTEN
     for key, value in keys.items():
@@ -52,9 +52,9 @@ def _trim(kind: type[Struct], section: str, keys: dict[str, Any]) -> Iterator[Wr
         keys[key] = _trimmed(value, "\r\n" if keep else None, texts)
         for text in texts:
             if _CONTROL.search(text):
-                yield Wrong(key, "has a line break or another control character in it")
+                yield WrongText(key, "has a line break or another control character in it")
             elif mark == "address" and _BLANK_IN_HOST.match(text):
-                yield Wrong(key, "has a blank in its host")
+                yield WrongText(key, "has a blank in its host")
 
 
 def wrong_variable(name: str, text: str) -> str | None:

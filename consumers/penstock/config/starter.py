@@ -39,7 +39,7 @@ _STORES: Final = {
 }
 
 
-class Answers(NamedTuple):
+class StarterAnswers(NamedTuple):
     """The user's answers, as texts of these forms. `kafka`: SERVERS/TOPIC. `store`: s3://BUCKET,
     gs://, az://, file:///FOLDER, or http://HOST:PORT/BUCKET for an S3 server. `model`: URL
     [PROTOCOL]. `rows`: FORMAT [REQUEST], or of cameras `pictures`, `films` or `both`, and REQUEST.
@@ -51,7 +51,7 @@ class Answers(NamedTuple):
     rows: str = "auto json"
 
 
-def starter(answers: Answers) -> str:
+def starter(answers: StarterAnswers) -> str:
     """The text of the configuration file. Raises `Fatal` (exit 2) for an answer that cannot be
     read.
     """
@@ -69,7 +69,7 @@ def starter(answers: Answers) -> str:
 def _kafka(answer: str) -> str:
     servers, separator, topic = answer.rpartition("/")
     if not separator or not topic or ":" not in servers:
-        raise _wrong("Kafka", answer, "SERVER:PORT[,SERVER:PORT...]/TOPIC", Answers().kafka)
+        raise _wrong("Kafka", answer, "SERVER:PORT[,SERVER:PORT...]/TOPIC", StarterAnswers().kafka)
     return f"""\
 [kafka]
 bootstrap_servers = {_text(servers)}
@@ -94,7 +94,7 @@ def _store(answer: str) -> str:
     name = _STORES.get(parts.scheme)
     if name is None or not (parts.netloc or parts.path.strip("/")):
         said = "s3://BUCKET, http://HOST:PORT/BUCKET, gs://BUCKET, az://CONTAINER or file:///FOLDER"
-        raise _wrong("objects", answer, said, Answers().store)
+        raise _wrong("objects", answer, said, StarterAnswers().store)
     return f"""\
 [stores.{name}]
 url = {_text(answer)}
@@ -113,7 +113,7 @@ def _objects(endpoint: str, bucket: str) -> str:
 def _rows(answer: str) -> tuple[str, str]:
     words = answer.split()
     if not 1 <= len(words) <= 2:
-        raise _wrong("rows", answer, "FORMAT [REQUEST]", Answers().rows)
+        raise _wrong("rows", answer, "FORMAT [REQUEST]", StarterAnswers().rows)
     what, *request = words
     is_opaque = what in _OPAQUE or what in _OF_CAMERAS
     request = request or ["bytes" if is_opaque else "json"]
@@ -135,9 +135,11 @@ def _model(answer: str) -> dict[str, str]:
     url, _, protocol = answer.strip().partition(" ")
     protocol, parts = protocol.strip(), urlsplit(url)
     if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.netloc:
-        raise _wrong("model", answer, "URL [PROTOCOL]", Answers().model)
+        raise _wrong("model", answer, "URL [PROTOCOL]", StarterAnswers().model)
     if protocol and protocol not in PROTOCOLS:
-        raise _wrong("model", answer, f"URL and one of {', '.join(PROTOCOLS)}", Answers().model)
+        raise _wrong(
+            "model", answer, f"URL and one of {', '.join(PROTOCOLS)}", StarterAnswers().model
+        )
     root = f"{parts.scheme}://{parts.netloc}"
     for told, read in MODEL_PATHS.items():
         found = read(parts.path)

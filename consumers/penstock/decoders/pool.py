@@ -104,7 +104,7 @@ class InDecoder(Exception):
     """Carries the traceback of an unforeseen exception in the decoder."""
 
 
-class Decoder:
+class PooledDecoder:
     """The worker's end of one decoder. `is_idle`: True if the decoder may be given a task.
     `is_new`: True if it has had no task yet. `libraries`: what it says it has loaded late.
     """
@@ -461,7 +461,7 @@ class Pool(Places):
         self._zygote: Zygote | None = None
         # The idle decoders, each with the stream of its objects; the one that was used last is the
         # last.
-        self._idle: list[tuple[str, Decoder]] = []
+        self._idle: list[tuple[str, PooledDecoder]] = []
         self._held_bytes = 0  # what they hold together
         self._reviewing: asyncio.TimerHandle | None = None
         # If decoders are used up, the next one is made while others work.
@@ -479,7 +479,7 @@ class Pool(Places):
         review: Callable[[], object],
         *,
         new: bool = False,
-    ) -> AsyncIterator[Decoder]:
+    ) -> AsyncIterator[PooledDecoder]:
         of = "" if self._reuse == "any" else stream
         async with self.one(is_head, review):
             decoder = (None if new else self._known(of)) or await self._fresh()
@@ -509,7 +509,7 @@ class Pool(Places):
         if self._zygote is not None:
             self._zygote.close()
 
-    def _known(self, of: str) -> Decoder | None:
+    def _known(self, of: str) -> PooledDecoder | None:
         """An idle decoder that has decoded objects of this stream and no other."""
         for place in reversed(range(len(self._idle))):
             stream, decoder = self._idle[place]
@@ -519,7 +519,7 @@ class Pool(Places):
                 return self._popped(place)
         return None
 
-    def _popped(self, place: int) -> Decoder:
+    def _popped(self, place: int) -> PooledDecoder:
         _, decoder = self._idle.pop(place)
         self._held_bytes -= decoder.held_bytes
         return decoder
@@ -548,7 +548,7 @@ class Pool(Places):
     def _has_room(self) -> bool:
         return len(self._idle) <= self.most or self._held_bytes <= self._idle_bytes
 
-    async def _fresh(self) -> Decoder:
+    async def _fresh(self) -> PooledDecoder:
         if self._zygote is None or not self._zygote.is_alive:
             self._drop_spare()
             self._zygote = Zygote()
@@ -564,7 +564,7 @@ class Pool(Places):
         except BaseException:
             zygote.discard(fork)
             raise
-        return Decoder(zygote, fork, *self._times)
+        return PooledDecoder(zygote, fork, *self._times)
 
     def _drop_spare(self) -> None:
         if self._zygote is not None and self._spare is not None:

@@ -13,7 +13,7 @@ from penstock.core.progress.ranges import selected
 from penstock.errors import PenstockError, Poison
 from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import Pieces, RowOptions, Run
-from penstock.formats.base.source import TAIL_BYTES, Need, Ranges
+from penstock.formats.base.source import TAIL_BYTES, Need, RangedSource
 from penstock.formats.registry import Claim
 
 # Asks for the next bytes of the object. An empty answer means that there are no more.
@@ -100,19 +100,19 @@ class Decoders(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Asked:
+class AskedSource:
     """The object for the code that decodes it. All bytes come from the worker, by `ask`."""
 
     def __init__(self, size: int, ask: Callable[[Need], bytes]) -> None:
         self.size = size
         self._ask = ask
-        self._ranges: Ranges | None = None
+        self._ranges: RangedSource | None = None
 
     def read(self, start: int, stop: int) -> bytes:
         if self._ranges is None:
             found = self._ask(TAIL)
             self.size = int.from_bytes(found[:SIZE_BYTES], "little")
-            self._ranges = Ranges(self.size, found[SIZE_BYTES:], self._ask)
+            self._ranges = RangedSource(self.size, found[SIZE_BYTES:], self._ask)
         return self._ranges.read(start, stop)
 
     def chunks(self) -> Iterator[bytes]:
@@ -133,6 +133,6 @@ def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]],
         pieces.flush()
         return ask(need)
 
-    source = Asked(task.size, ask_after_rows)
+    source = AskedSource(task.size, ask_after_rows)
     runs = read_object(source, task.options, task.claim, task.wants_any)
     pieces.take(runs)

@@ -153,14 +153,14 @@ def filter_calls(libc: ctypes.CDLL) -> int | None:
     raise OSError(ctypes.get_errno(), "seccomp refused")
 
 
-class Call(NamedTuple):
+class SystemCall(NamedTuple):
     """A call that the kernel holds until it is answered, or the decoder has ended."""
 
     notice: int
     number: int
 
 
-def call_told(notices: int) -> Call | None:
+def call_told(notices: int) -> SystemCall | None:
     """The call that the descriptor tells of. None: the decoder has ended, or its call was broken
     off.
     """
@@ -173,17 +173,17 @@ def call_told(notices: int) -> Call | None:
         fcntl.ioctl(notices, _TAKE_NOTICE, notice)
     except FileNotFoundError:
         return None
-    return Call(*_NOTICE.unpack_from(notice))
+    return SystemCall(*_NOTICE.unpack_from(notice))
 
 
-def may_go_on(call: Call, decoder: int) -> bool:
+def may_go_on(call: SystemCall, decoder: int) -> bool:
     """True if the decoder asks for a thread, and has few."""
     if not _makes_thread(call.number):
         return False
     return sum(1 for _ in Path(f"/proc/{decoder}/task").iterdir()) < MOST_THREADS
 
 
-def go_on(call: Call, notices: int) -> None:
+def go_on(call: SystemCall, notices: int) -> None:
     fcntl.ioctl(notices, _ANSWER_NOTICE, _ANSWER.pack(call.notice, 0, 0, _GO_ON))
 
 

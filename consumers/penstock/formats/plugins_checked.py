@@ -17,7 +17,7 @@ from penstock.errors import Poison, usage
 from penstock.formats.base.format import Format
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, Wanted
+from penstock.formats.base.source import ObjectSource, Wanted
 
 _FLOAT32: Final = np.dtype("<f4")
 FORMS: Final[dict[type, tuple[Form, ...]]] = {
@@ -44,7 +44,7 @@ def guarded(format: Format) -> Format:
         parser = open_parser(options) if open_parser is not None else None
         return None if parser is None else _Guarded(parser, options.form)
 
-    def read_guarded(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    def read_guarded(source: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         assert ranged is not None
         return _checked(ranged(source, options, wanted), options.form)
 

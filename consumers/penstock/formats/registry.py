@@ -23,7 +23,7 @@ from penstock.formats.archives.unpacking import (
     codec_of,
     is_begun,
 )
-from penstock.formats.archives.webdataset import Samples
+from penstock.formats.archives.webdataset import WebDatasetSamples
 from penstock.formats.archives.zip import read_zip
 from penstock.formats.base.format import KINDS, Format, WantsRanges
 from penstock.formats.base.parser_chain import (
@@ -33,7 +33,7 @@ from penstock.formats.base.parser_chain import (
     Parser,
 )
 from penstock.formats.base.runs import RowOptions, Run, shown
-from penstock.formats.base.source import Source, Wanted
+from penstock.formats.base.source import ObjectSource, Wanted
 from penstock.formats.built_in import ours
 from penstock.formats.magic import TEXT_BYTES, named_container, no_such
 from penstock.formats.pictures.pixels import PictureOptions
@@ -49,7 +49,7 @@ JSON: Final = "json"
 Packing = Literal["none", "any", "sure"]
 
 
-def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def _read_zip(source: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of a zip, whose members are read by the other formats."""
     expansion = Expansion(options)
     members = _members(options, Expansion(options, outer=expansion), "a zip")
@@ -329,7 +329,7 @@ def _members(options: RowOptions, expansion: Expansion, key: str) -> Members:
     # If a member is one row, its kept values come from other members, which lie beside it. If a
     # member is a table, its kept values come from its own columns.
     is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
-    return Samples(options, members) if options.keep and is_file_a_row else members
+    return WebDatasetSamples(options, members) if options.keep and is_file_a_row else members
 
 
 class _Members(Members):

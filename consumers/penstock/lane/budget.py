@@ -3,9 +3,13 @@
 Rule: no fetcher starts a chunk while the budget is spent, with one exception: the first object of a
 lane (or of a stream, where order is kept per stream) goes on if no answer of it can be delivered
 now, because everything behind the object waits for it. So the budget is exceeded by at most one
-chunk for each lane (two for each fetcher, where order is per stream), and the worker cannot lock
-up. A lane gives back all that it spends; when it closes, it gives back at once all that it still
-holds. Owner: the pipeline; used from the event loop only.
+chunk for each lane (two for each fetcher, where order is per stream). A lane gives back all that it
+spends; when it closes, it gives back at once all that it still holds.
+
+The worker cannot lock up, because of who may wait for whom: all objects but a lane's first may wait
+for the budget; the budget waits for deliveries, and so for the lanes' first objects; these wait for
+nothing that another object holds. Each has a fetcher (core/order/fetch_queue.py), this permit, and,
+by the same permit, a seat of its store and a decoder before all others.
 """
 
 import asyncio

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from penstock import requests
+from penstock import config, requests
 from penstock.adapters.inputs.left_out_objects import Shard
-from penstock.config import Config, Model, Protocol, load, shown_url
+from penstock.config import Config, Protocol, load, shown_url
 from penstock.config.model_sections import MODEL_PATHS, name_and_version, path_before_name
 from penstock.config.unknown_keys import nearest
 from penstock.errors import usage
@@ -92,7 +92,7 @@ def with_model(
     return structs.replace(cfg, model=model)
 
 
-def _place_of(url: str, model: Model) -> dict[str, Any]:
+def _place_of(url: str, model: config.Model) -> dict[str, Any]:
     """The keys of `[model]` that follow from the URL: those of the server; with some protocols also
     the model's name and version.
     """

@@ -51,7 +51,7 @@ Given = Any
 _ROW = (list, tuple, dict, int, float, bool, type(None), np.ndarray, np.generic)
 
 
-class Objects(NamedTuple):
+class GivenObjects(NamedTuple):
     """`urls`: everything that was given, in its order. `files`: for the names of rows in memory,
     the files that have these rows.
     """
@@ -61,7 +61,7 @@ class Objects(NamedTuple):
 
 
 @contextmanager
-def objects_of(given: Iterable[Given]) -> Iterator[Objects]:
+def objects_of(given: Iterable[Given]) -> Iterator[GivenObjects]:
     """Raises `Fatal` if something is neither a name nor rows."""
     urls: list[str] = []
     files: dict[str, str] = {}
@@ -75,7 +75,7 @@ def objects_of(given: Iterable[Given]) -> Iterator[Objects]:
             name = f"{MEMORY}{path.name}"
             files[name] = str(path)
             urls.append(name)
-        yield Objects(urls, files)
+        yield GivenObjects(urls, files)
 
 
 def _names(given: Given) -> list[str] | None:
@@ -153,7 +153,7 @@ def _shown(value: Any) -> str:
 ENOUGH = 3
 
 
-class Summary:
+class PredictSummary:
     def __init__(self, keep: Collection[str]) -> None:
         self._absent = tuple(f'no column "{name}" in ' for name in keep)
         self._results = self._errors = self._lacking = 0
@@ -221,7 +221,7 @@ async def predict(
     """
     decoder = msgspec.json.Decoder(Prediction)
     rows = done = 0
-    summary, failure = Summary(keep or ()), ""
+    summary, failure = PredictSummary(keep or ()), ""
     try:
         cfg, name = chosen(configured(config), model, protocol, request, keep)
         with objects_of(objects) as (urls, files), predict_bar(shown=progress) as bar:
@@ -335,7 +335,7 @@ class Predictions(list[Prediction]):
 
     def __repr__(self) -> str:
         """How many there are, and the first error: not the records, which would fill a screen."""
-        summary = Summary(())
+        summary = PredictSummary(())
         for one in self:
             summary.add(one)
         return str(summary) if self.seconds is None else f"<{summary}, {self.seconds:.1f} s>"

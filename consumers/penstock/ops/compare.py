@@ -29,7 +29,7 @@ from penstock.terminal_text import agreement, folded, utc, worst_streams
 MOST_STREAMS = 10_000
 
 
-class Rules(NamedTuple):
+class ComparisonRules(NamedTuple):
     """The two models that were compared, and the rules by which their answers count as equal."""
 
     live: ModelId
@@ -39,12 +39,12 @@ class Rules(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class ComparisonSums:
     """The sums of one comparison. `since` and `until`: the times of its first and last summary, in
     epoch milliseconds.
     """
 
-    rules: Rules
+    rules: ComparisonRules
     since: int
     until: int
     sums: Comparison = field(default_factory=lambda: Comparison(Tally(MOST_STREAMS)))
@@ -90,7 +90,7 @@ class Comparing:
         """
         self._streams = streams
         self._most = examples
-        self._found: dict[Rules, Found] = {}
+        self._found: dict[ComparisonRules, ComparisonSums] = {}
         self._examples: dict[tuple[ModelId, ModelId], deque[Disagreement]] = {}
         # For each worker: the number of its last summary. If the next summary of the worker has no
         # higher number, that summary is a repeat.
@@ -108,7 +108,7 @@ class Comparing:
         elif self._is_new(record):
             self._sum_up(record)
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[ComparisonSums]:
         """All comparisons, each with its latest examples. The latest comparison is the last."""
         for one in self._found.values():
             one.examples = tuple(self._examples.get((one.rules.live, one.rules.shadow), ()))
@@ -135,8 +135,8 @@ class Comparing:
             self._examples.setdefault(pair, deque(maxlen=self._most)).append(one)
 
     def _sum_up(self, one: Summary) -> None:
-        rules = Rules(one.live, one.shadow, one.tolerance, one.pointers)
-        found = self._found.setdefault(rules, Found(rules, one.since, one.until))
+        rules = ComparisonRules(one.live, one.shadow, one.tolerance, one.pointers)
+        found = self._found.setdefault(rules, ComparisonSums(rules, one.since, one.until))
         found.since, found.until = min(found.since, one.since), max(found.until, one.until)
         for stream, (rows, agreed) in one.streams.items():
             if self._is_meant(stream):
@@ -185,14 +185,14 @@ def _quantiles(took: CallTimes) -> dict[str, float | None]:
     return {"p50": ms(0.5), "p99": ms(0.99)}
 
 
-def render(found: Found, worst: int) -> RenderableType:
+def render(found: ComparisonSums, worst: int) -> RenderableType:
     """The report on one comparison, to be printed by `rich`. `worst`: how many streams the report
     names; it names those that agree least.
     """
     return Group(*_parts(found, worst))
 
 
-def _parts(found: Found, worst: int) -> Iterator[RenderableType]:
+def _parts(found: ComparisonSums, worst: int) -> Iterator[RenderableType]:
     rules, sums = found.rules, found.sums
     yield Text(
         f"{_model_name(rules.live)} and its shadow {_model_name(rules.shadow)}", style="bold"
@@ -219,7 +219,7 @@ def _parts(found: Found, worst: int) -> Iterator[RenderableType]:
         yield Text(f"{sums.unsent:,} disagreements have no record")
 
 
-def _times(found: Found) -> Table:
+def _times(found: ComparisonSums) -> Table:
     table = Table(pad_edge=False)
     for name in ("time of a call", "p50", "p99"):
         table.add_column(name)

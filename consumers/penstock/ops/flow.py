@@ -24,7 +24,7 @@ from penstock.pipeline.owed_answers import Backlog
 from penstock.pipeline.settings import ModelTerms
 from penstock.pipeline.wiring import Track
 from penstock.process.cpu import Cpu, cores, cpu_now, quota
-from penstock.telemetry.recent import WINDOW_S, History, quantiles_ms
+from penstock.telemetry.recent import WINDOW_S, RecentHistory, quantiles_ms
 from penstock.telemetry.streams import SHOWN, Told
 from penstock.telemetry.worker import Telemetry
 
@@ -129,7 +129,7 @@ LEAST_DRAIN_S: Final = 1.0
 AGES_KEPT: Final = 4 * SHOWN
 
 
-class Sample(NamedTuple):
+class FlowSample(NamedTuple):
     """The values of the counters at one moment, and the share of each resource that was in use at
     that moment.
     """
@@ -180,7 +180,7 @@ class Flow:
         self._now_s = pipeline.wiring.adapters.clock.now
         self._samples = deque([self._sample()])
         self._next_s = self._now_s() + WINDOW_S
-        self.history = History(AGES_KEPT)
+        self.history = RecentHistory(AGES_KEPT)
         self._joined_s: float | None = None
         self._last: tuple[float, Figures] | None = None
 
@@ -255,7 +255,7 @@ class Flow:
             "utilisation": flow["utilisation"],
         }
 
-    def _before(self, over_s: float, at_least_s: float = 0.0) -> Sample:
+    def _before(self, over_s: float, at_least_s: float = 0.0) -> FlowSample:
         """The newest sample that is at least `over_s` old, and not from before `at_least_s`; if no
         sample is that old, the oldest one.
         """
@@ -264,10 +264,10 @@ class Flow:
             (one for one in reversed(self._samples) if one.at_s <= since_s), self._samples[0]
         )
 
-    def _sample(self) -> Sample:
+    def _sample(self) -> FlowSample:
         wiring, telemetry, now_s = self._pipeline.wiring, self._telemetry, self._now_s()
         lanes = wiring.lanes.values()
-        return Sample(
+        return FlowSample(
             now_s,
             telemetry.totals,
             dict(telemetry.spent_s),
@@ -303,7 +303,9 @@ class Flow:
         flow = self._flow(now, before, over_s, backlog)
         return Figures(flow, told, backlog, settled_s, per_s)
 
-    def _flow(self, now: Sample, before: Sample, over_s: float, backlog: Backlog) -> dict[str, Any]:
+    def _flow(
+        self, now: FlowSample, before: FlowSample, over_s: float, backlog: Backlog
+    ) -> dict[str, Any]:
         totals = {name: total - before.totals[name] for name, total in now.totals.items()}
         spent_s = {part: s - before.spent_s.get(part, 0.0) for part, s in now.spent_s.items()}
         delivered, delivered_per_s = totals["delivered"], totals["delivered"] / over_s
@@ -333,7 +335,7 @@ class Flow:
         }
 
     def _arrived_per_s(
-        self, records_per_s: float, now: Sample, backlog: Backlog
+        self, records_per_s: float, now: FlowSample, backlog: Backlog
     ) -> tuple[float, float]:
         """Returns two numbers: how many objects arrive a second, and how many objects wait in Kafka
         or in the worker. Kafka counts only records, so each unread record is taken to hold the mean
@@ -345,7 +347,7 @@ class Flow:
         arriving = records_per_s if grown_per_s is None else grown_per_s
         return arriving * per_record, sum(self._services.lags.values()) * per_record
 
-    def _over_bound(self, now: Sample) -> dict[str, Any]:
+    def _over_bound(self, now: FlowSample) -> dict[str, Any]:
         """How many of the last objects took longer than the bound; not those of the start."""
         if self._telemetry.bound_s is None or self._joined_s is None:
             return {"over_bound": None, "over_bound_objects": 0}
@@ -355,7 +357,7 @@ class Flow:
         share = round(over / delivered, 4) if delivered else None
         return {"over_bound": share, "over_bound_objects": int(over)}
 
-    def _busy(self, now: Sample) -> dict[str, float]:
+    def _busy(self, now: FlowSample) -> dict[str, float]:
         before = self._before(BUSY_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
         seen = [one for one in self._samples if one.at_s > before.at_s] + [now]
@@ -378,7 +380,7 @@ class Flow:
         }
         return {part: round(min(1.0, max(0.0, share)), 3) for part, share in shares.items()}
 
-    def _cpu_share(self, now: Sample) -> dict[str, Any]:
+    def _cpu_share(self, now: FlowSample) -> dict[str, Any]:
         """How much of a core the event loop got, and what kept it from more."""
         before = self._before(BUSY_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
@@ -395,7 +397,7 @@ class Flow:
         }
 
     def _batch(
-        self, now: Sample, before: Sample, totals: Mapping[str, float], over_s: float
+        self, now: FlowSample, before: FlowSample, totals: Mapping[str, float], over_s: float
     ) -> dict[str, Any]:
         batches = totals["batches"]
         rows_mean = totals["batch_rows"] / batches if batches else None

@@ -28,7 +28,7 @@ from penstock.ops.page.page import ALIVE, SAMPLES, WAY, PageSource, Picture, Pro
 ANSWER_S: Final = 2.0
 
 
-class Member(Protocol):
+class MemberOnPage(Protocol):
     """The part of a supervisor's `Member` that the page needs."""
 
     @property
@@ -47,7 +47,7 @@ class Member(Protocol):
 class _MemberAnswer(NamedTuple):
     """A member's answer; if no answer came, `text` says why."""
 
-    member: Member
+    member: MemberOnPage
     good: bool
     text: str
     body: bytes = b""
@@ -62,7 +62,7 @@ class MembersSource(PageSource):
     # Prometheus' plain format is what the members' metrics are joined in.
     openmetrics = False
 
-    def __init__(self, members: Sequence[Member], token: str | None) -> None:
+    def __init__(self, members: Sequence[MemberOnPage], token: str | None) -> None:
         self._members = members
         self._token = token
 
@@ -125,7 +125,7 @@ class MembersSource(PageSource):
         return await asyncio.gather(*(self._ask(member, path, query) for member in self._members))
 
     async def _ask(
-        self, member: Member, path: str, query: Mapping[str, str] | None = None
+        self, member: MemberOnPage, path: str, query: Mapping[str, str] | None = None
     ) -> _MemberAnswer:
         if not member.running:
             return _MemberAnswer(member, False, "it does not run\n")

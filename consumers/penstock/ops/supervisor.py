@@ -113,7 +113,7 @@ class Spare:
             log.warning("the process in reserve ended by itself with %s", process.returncode)
 
 
-class Terms(NamedTuple):
+class MemberTerms(NamedTuple):
     """What all members have in common. `place`: the name of a member's place is this text followed
     by the member's number. `free`: a function that tells the group that a place is free. `stop_s`:
     how long a member may take to end.
@@ -131,7 +131,7 @@ class Terms(NamedTuple):
 
 
 class Member:
-    def __init__(self, number: int, terms: Terms, stop: asyncio.Event) -> None:
+    def __init__(self, number: int, terms: MemberTerms, stop: asyncio.Event) -> None:
         self.number = number
         self.restarts = 0
         self._terms = terms
@@ -267,7 +267,7 @@ LEAVE_S: Final = 10.0
 
 async def supervise(
     http: config.Http,
-    terms: Terms,
+    terms: MemberTerms,
     count: int,
     stop: asyncio.Event,
     *,
@@ -336,7 +336,7 @@ async def run_processes(
     options += ["--leave"] if leaves or place is None else []
     options += job
     penstock = [sys.executable, "-m", "penstock"]
-    terms = Terms(
+    terms = MemberTerms(
         [*penstock, END_WITH_PARENT, "run", *options],
         place or f"penstock-{uuid.uuid4().hex[:12]}",
         partial(leave_at_last, cfg.kafka),

@@ -77,6 +77,8 @@ class Wiring:
     batch. `raises`: True in tests, so that an unforeseen exception ends the run.
     """
 
+    lane_kind: type[Lane] = Lane
+
     def __init__(
         self,
         settings: Settings,
@@ -165,7 +167,7 @@ class Wiring:
         passing: Collection[Passing],
     ) -> Lane:
         lane = self.settings.lane
-        return Lane(
+        return self.lane_kind(
             where,
             generation,
             start,

@@ -21,9 +21,9 @@ from penstock.ports.adapters import (
     outgoing_traceparent,
 )
 from penstock.ports.objects import (
-    Body,
     Listed,
     Location,
+    ObjectBody,
     Objects,
     Part,
     Results,
@@ -43,9 +43,9 @@ from penstock.ports.source import (
     UNDECIDED,
     Commit,
     Followed,
+    InputSource,
     Neighbours,
     Rebalance,
-    Source,
 )
 
 __all__ = [
@@ -54,16 +54,17 @@ __all__ = [
     "Adapters",
     "Answers",
     "Attribute",
-    "Body",
     "Clock",
     "Commit",
     "Followed",
     "Guest",
     "Headers",
+    "InputSource",
     "Listed",
     "Location",
     "Model",
     "Neighbours",
+    "ObjectBody",
     "Objects",
     "Outgoing",
     "Part",
@@ -73,7 +74,6 @@ __all__ = [
     "Record",
     "Results",
     "Sink",
-    "Source",
     "Span",
     "SpanIdentity",
     "Spans",

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 from penstock.core.rows.payload import Payload
 from penstock.ports.objects import Objects, Results
 from penstock.ports.sink import Producers, Sink
-from penstock.ports.source import Neighbours, Source
+from penstock.ports.source import InputSource, Neighbours
 
 
 class Tokens(NamedTuple):
@@ -143,7 +143,7 @@ class Transactions(NamedTuple):
     """
 
     producers: Producers
-    positions: Source
+    positions: InputSource
 
 
 class Guest(NamedTuple):
@@ -164,7 +164,7 @@ class Adapters:
     default store for its time, where it tells one.
     """
 
-    source: Source
+    source: InputSource
     objects: Objects
     model: Model
     sink: Sink

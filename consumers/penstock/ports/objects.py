@@ -24,7 +24,7 @@ class Location(NamedTuple):
     size: int | None = None
 
 
-class Body(Protocol):
+class ObjectBody(Protocol):
     """An object that is being read, pinned to one version. Iterate over it once, and call `aclose`
     in any case.
     """
@@ -68,7 +68,7 @@ class Listed(NamedTuple):
 class Objects(Protocol):
     """The object stores. Any number of tasks may use them."""
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         """Start to read. Raises `Poison` (not_found, forbidden, changed), `Transient` or
         `Unreachable`.
         """

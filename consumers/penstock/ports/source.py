@@ -91,7 +91,7 @@ class Followed(Polled, Protocol):
         ...
 
 
-class Source(Polled, Protocol):
+class InputSource(Polled, Protocol):
     """The input topics. Only one task may use them, but another one may call `commit`."""
 
     async def commit(self, commits: Mapping[Where, Commit]) -> None:
@@ -151,7 +151,7 @@ class Neighbours(Protocol):
         """
         ...
 
-    def join(self, region: str) -> Source:
+    def join(self, region: str) -> InputSource:
         """Make a new member of the region's group; the caller must start it. The worker's own
         source commits the positions of both members.
         """

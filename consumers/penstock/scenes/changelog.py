@@ -35,7 +35,7 @@ class Written(NamedTuple):
     state: bytes
 
 
-class Claim:
+class PartitionClaim:
     """Our claim to one partition, and the offset that our next record there must get."""
 
     def __init__(self, number: int) -> None:
@@ -102,7 +102,7 @@ class ClaimedPartitions:
         self._send = send
         self._changelog = changelog
         self._topic = topic
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, PartitionClaim] = {}
 
     @property
     def partitions(self) -> Collection[int]:
@@ -118,7 +118,9 @@ class ClaimedPartitions:
         ours = list(partitions)
         claims = [Out(self._topic, CLAIM_KEY, b"claim", number) for number in ours]
         offsets = await (await self._send(claims))
-        self._claims = {number: Claim(_known(at)) for number, at in zip(ours, offsets, strict=True)}
+        self._claims = {
+            number: PartitionClaim(_known(at)) for number, at in zip(ours, offsets, strict=True)
+        }
         found = {number: PartitionStates() for number in ours}
         ends = {number: claim.number for number, claim in self._claims.items()}
         async for record in self._changelog.read(ends):

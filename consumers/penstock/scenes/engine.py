@@ -24,7 +24,7 @@ from penstock.errors import Transient
 from penstock.ports import Commit, Followed, Record, Where
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
-from penstock.scenes.core.decision_time import Backlog
+from penstock.scenes.core.decision_time import Behind
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.shared_parts import parts_of
@@ -43,7 +43,7 @@ class Engine:
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
         self._writer = KeyedWriter(cfg.kafka, self._clock)
-        self._backlog: Backlog[Where] = Backlog()
+        self._backlog: Behind[Where] = Behind()
         parts = parts_of(cfg, self._writer, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts
         group = cfg.scenes.group
@@ -150,7 +150,7 @@ Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
 Change = Callable[[Collection[Where]], Awaitable[None]]
 
 
-class Source(Followed, Protocol):
+class SceneSource(Followed, Protocol):
     """The methods of the Kafka source that a loop needs."""
 
     async def commit(self, commits: Mapping[Where, Commit]) -> None: ...
@@ -163,7 +163,7 @@ class TopicLoop:
     after their last record, and then `taken` again with the partitions that stay.
     """
 
-    def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:
+    def __init__(self, source: SceneSource, work: Work, taken: Change, given: Change) -> None:
         self._source = source
         self._work = work
         self._taken = taken

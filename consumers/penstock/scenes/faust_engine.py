@@ -29,7 +29,7 @@ from penstock.adapters.kafka.inside.refusals import mend_refusals
 from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
-from penstock.scenes.core.decision_time import Backlog
+from penstock.scenes.core.decision_time import Behind
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.shared_parts import parts_of
@@ -81,7 +81,7 @@ def credentials_of(kafka: config.Kafka) -> Any:
 FETCH_WAIT_MS = 20
 
 
-class Producer(driver.Producer):
+class FaustProducer(driver.Producer):
     def _settings_extra(self) -> Mapping[str, Any]:
         return {"acks": "all", "enable_idempotence": True}
 
@@ -106,7 +106,7 @@ class Consumer(driver.Consumer):
 
 class Transport(driver.Transport):
     Consumer = Consumer
-    Producer = Producer
+    FaustProducer = FaustProducer
 
 
 class App(faust.App):
@@ -134,7 +134,7 @@ class FaustEngine:
         self._clock = SystemClock()
         self._app = App(cfg.scenes.group, **app_settings(cfg))
         self._app.isolation = cfg.delivery.isolation
-        self._backlog: Backlog[TP] = Backlog()
+        self._backlog: Behind[TP] = Behind()
         parts = parts_of(cfg, self._send, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts
         self._wire()

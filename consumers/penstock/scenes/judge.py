@@ -16,13 +16,13 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.messages.reference import SchemaError
 from penstock.messages.scene import TOO_LARGE, Scene, decode_late, decode_scene
 from penstock.scenes.core.arrival import read_arrival
-from penstock.scenes.core.rules import Streams
+from penstock.scenes.core.rules import SiteStreams
 from penstock.scenes.settings import names, rules_of
 
 EXAMPLES = 5
 
 
-class Report(Struct):
+class ScenesReport(Struct):
     """`models`: for each model's name, the number of its predictions. `closed_by`: for each reason,
     the number of scenes that closed for it. `without_predictions`: the number of scenes that were
     too large to hold their predictions. `wait_ms`: the median, the 99th percentile and the maximum
@@ -52,14 +52,14 @@ class Report(Struct):
         return msgspec.json.format(msgspec.json.encode(self)).decode()
 
 
-class Judge:
+class ScenesJudge:
     """Feed it all predictions, then all scenes, then all late predictions, each kind in the order
     of offsets. Then call `report`. `drops`: True if late predictions are dropped, so that they are
     on no topic. `model`: the name of the model whose predictions make scenes; None: the predictions
     of any model do.
     """
 
-    def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
+    def __init__(self, streams: SiteStreams, *, drops: bool, model: str | None = None) -> None:
         self._streams = streams
         self._drops = drops
         self._model = model
@@ -139,14 +139,14 @@ class Judge:
             self._broken("late, but never predicted", key)
         return None
 
-    def report(self) -> Report:
+    def report(self) -> ScenesReport:
         lost = [key for key in self._recorded if key not in self._places and key not in self._late]
         if not self._drops:
             for key in lost:
                 self._broken("in no place", key)
             for scene in self._bare ^ self._letters:
                 self._broken("without predictions and without a letter, or the reverse", scene)
-        return Report(
+        return ScenesReport(
             predictions=len(self._recorded),
             repeats=self._repeats,
             models=dict(self._models),
@@ -235,12 +235,12 @@ def _tails(waits: list[int]) -> dict[str, int]:
     return {name: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for name, p in at.items()}
 
 
-async def verify_scenes(cfg: config.Config) -> Report:
+async def verify_scenes(cfg: config.Config) -> ScenesReport:
     """Read predictions, scenes and late predictions, and have them judged."""
     rules_of(cfg.scenes)
     ours = names(cfg.scenes)
     scenes = cfg.scenes
-    judge = Judge(Streams(scenes.site), drops=scenes.late == "drop", model=scenes.model)
+    judge = ScenesJudge(SiteStreams(scenes.site), drops=scenes.late == "drop", model=scenes.model)
     async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         # The ends of the output topics are looked up before the end of the input, so that every
         # prediction that is in one of the scenes is among the predictions that are read.

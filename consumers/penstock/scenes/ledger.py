@@ -44,7 +44,7 @@ class Keyed(NamedTuple):
     offset: int
 
 
-class Ledger:
+class SiteLedger:
     """Decides about the sites of the partitions that this worker owns. Call `handle` for each
     batch, and `tick` often. `is_behind`: a function that returns True while old, unhandled records
     lie in Kafka.

@@ -14,11 +14,11 @@ from msgspec import Raw
 from penstock.messages.prediction import Failure
 from penstock.messages.scene import TOO_LARGE, encode_scene, seat_json
 from penstock.scenes.changelog import CLAIM_BYTES
-from penstock.scenes.core.arrival import Answer, Arrival, read_answer
+from penstock.scenes.core.arrival import Arrival, ShownAnswer, read_answer
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, dump, without_answers
 from penstock.scenes.ledger_ports import Fits, Out
-from penstock.scenes.rekey_or_refuse import Late
+from penstock.scenes.rekey_or_refuse import LateTopic
 from penstock.scenes.settings import Names
 
 WITHOUT: Final = Failure(
@@ -41,7 +41,7 @@ class SceneRecords:
 
     def scene(self, site: str, decided: Decided, *, is_bare: bool = False) -> bytes:
         """The scene's record. `is_bare`: without its predictions."""
-        answers: dict[str, Answer] = {}
+        answers: dict[str, ShownAnswer] = {}
         if not is_bare:
             answers = {name: read_answer(taken.value) for name, taken in decided.taken.items()}
         return encode_scene(
@@ -57,7 +57,7 @@ class SceneRecords:
         )
 
     def _vector(
-        self, steps: Sequence[str], decided: Decided, answers: Mapping[str, Answer]
+        self, steps: Sequence[str], decided: Decided, answers: Mapping[str, ShownAnswer]
     ) -> list[float | None]:
         """One number for each member, in the order of the members' names."""
         vector = []
@@ -69,7 +69,7 @@ class SceneRecords:
         return vector
 
 
-def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
+def _seat(arrival: Arrival, answer: ShownAnswer | None) -> Raw:
     """A member's place in the record. If `answer` is None, the place has no answer, and the arrival
     tells its status.
     """
@@ -106,7 +106,9 @@ def _number(answer: Raw, steps: Sequence[str]) -> float | None:
 
 
 class Packing:
-    def __init__(self, scene_records: SceneRecords, late: Late, names: Names, fits: Fits) -> None:
+    def __init__(
+        self, scene_records: SceneRecords, late: LateTopic, names: Names, fits: Fits
+    ) -> None:
         self._scene_records = scene_records
         self._late = late
         self._names = names

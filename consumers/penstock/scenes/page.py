@@ -18,7 +18,7 @@ from penstock.messages.scene import ClosedBy
 from penstock.ops.http_server import NO_PARTITION
 from penstock.ops.page.live_page import document_of
 from penstock.ops.page.page import Page, PageSource, Probe
-from penstock.scenes.ledger import Ledger
+from penstock.scenes.ledger import SiteLedger
 
 DOCUMENT: Final = document_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])
 # At most this many sites are shown by name: a sender may invent any number of names.
@@ -28,7 +28,7 @@ CLOSED = get_args(ClosedBy)
 
 
 class SiteMetrics(Collector):
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: SiteLedger) -> None:
         self._ledger = ledger
 
     def collect(self) -> Iterator[Metric]:
@@ -71,7 +71,7 @@ class SiteMetrics(Collector):
 
 
 class ScenesSource(PageSource):
-    def __init__(self, settings: config.Scenes, ledger: Ledger) -> None:
+    def __init__(self, settings: config.Scenes, ledger: SiteLedger) -> None:
         self._settings = settings
         self._ledger = ledger
 
@@ -93,7 +93,7 @@ class ScenesSource(PageSource):
         }
 
 
-def scenes_page(cfg: config.Config, ledger: Ledger) -> AbstractAsyncContextManager[str]:
+def scenes_page(cfg: config.Config, ledger: SiteLedger) -> AbstractAsyncContextManager[str]:
     """Serve while the body runs; yields the URL. If `http.port` is taken, a free port is used,
     because `penstock run` and `penstock scenes` may share one configuration.
     """

@@ -1,6 +1,6 @@
 """Makes the records by which predictions are passed on. An accepted prediction gets a record for
 the repartition topic, which is keyed by the prediction's site (`Rekey`). A refused prediction, or a
-scene that is published without its predictions, gets a letter for the late topic (`Late`).
+scene that is published without its predictions, gets a letter for the late topic (`LateTopic`).
 
 Rule: re-keying refuses a record if it is not a prediction, if its stream has no site, or if the
 repartition topic does not take it. No record is lost unless `scenes.late` is "drop". No I/O.
@@ -15,14 +15,14 @@ import msgspec
 from penstock.messages.reference import SchemaError
 from penstock.messages.scene import NOT_TAKEN, TOO_LARGE, encode_late
 from penstock.scenes.core.arrival import Arrival, read_arrival
-from penstock.scenes.core.rules import Place, Streams
+from penstock.scenes.core.rules import Place, SiteStreams
 from penstock.scenes.core.state import Decided, Refused
 from penstock.scenes.ledger_ports import Fits, Out
 
 log = logging.getLogger(__name__)
 
 
-class Late:
+class LateTopic:
     """Makes the letters of the late topic. A letter holds the prediction's record if the topic
     accepts so large a letter. If not, the letter's id says where the record is. If `scenes.late` is
     "drop", no letter is made.
@@ -83,7 +83,7 @@ class Rekey:
     their site.
     """
 
-    def __init__(self, streams: Streams, topic: str, late: Late, fits: Fits) -> None:
+    def __init__(self, streams: SiteStreams, topic: str, late: LateTopic, fits: Fits) -> None:
         self._streams = streams
         self._topic = topic
         self._late = late

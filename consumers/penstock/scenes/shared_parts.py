@@ -9,11 +9,11 @@ from typing import NamedTuple
 from penstock import config
 from penstock.ports import Clock
 from penstock.scenes.changelog import KafkaChangelog
-from penstock.scenes.core.rules import Streams
-from penstock.scenes.ledger import Ledger
+from penstock.scenes.core.rules import SiteStreams
+from penstock.scenes.ledger import SiteLedger
 from penstock.scenes.ledger_ports import Fits, Send
 from penstock.scenes.packing import Packing, SceneRecords
-from penstock.scenes.rekey_or_refuse import Late, Rekey
+from penstock.scenes.rekey_or_refuse import LateTopic, Rekey
 from penstock.scenes.settings import Names, names, rules_of
 from penstock.scenes.site_figures import SiteFigures
 
@@ -21,7 +21,7 @@ from penstock.scenes.site_figures import SiteFigures
 class Parts(NamedTuple):
     names: Names
     rekey: Rekey
-    ledger: Ledger
+    ledger: SiteLedger
 
 
 def parts_of(
@@ -32,9 +32,9 @@ def parts_of(
     contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
-    late = Late(topics.late, fits, is_dropped=scenes.late == "drop")
-    rekey = Rekey(Streams(scenes.site), topics.by_site, late, fits)
-    ledger = Ledger(
+    late = LateTopic(topics.late, fits, is_dropped=scenes.late == "drop")
+    rekey = Rekey(SiteStreams(scenes.site), topics.by_site, late, fits)
+    ledger = SiteLedger(
         rules=rules_of(scenes),
         rekey=rekey,
         packing=Packing(SceneRecords(scenes.inline, scenes.fill), late, topics, fits),

@@ -81,7 +81,7 @@ class Step:
         self.refused: Counter[Reason] = Counter()
 
 
-class View:
+class SiteView:
     """The figures of one site."""
 
     def __init__(self) -> None:
@@ -139,14 +139,14 @@ class SiteFigures:
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
-        self._views: dict[str, View] = {}
+        self._views: dict[str, SiteView] = {}
 
     def decided(self, site: str, decisions: Decisions) -> None:
         if not decisions.scenes and not decisions.refused:
             return
         view = self._views.get(site)
         if view is None:
-            view = self._views[site] = View()
+            view = self._views[site] = SiteView()
         now_ms = self._wall_ms()
         for scene in decisions.scenes:
             view.add(site, scene, now_ms)
@@ -163,7 +163,7 @@ class SiteFigures:
 
     def look(self, site: Site) -> dict[str, Any]:
         """The figures of a site, as a JSON document; times are epoch milliseconds."""
-        view, state = self._views.get(site.name) or View(), site.state
+        view, state = self._views.get(site.name) or SiteView(), site.state
         if view.lost is not None:
             view.judge(site.name, self._wall_ms())
         return {

@@ -22,7 +22,7 @@ from penstock.errors import usage
 from penstock.ops.topic_checks import minding_credentials, warn_of_limits
 from penstock.packages import missing_extra
 from penstock.scenes.engine import Engine
-from penstock.scenes.ledger import Ledger
+from penstock.scenes.ledger import SiteLedger
 from penstock.scenes.ledger_ports import Fits
 from penstock.scenes.page import scenes_page
 from penstock.scenes.settings import Names, names, rules_of
@@ -60,7 +60,7 @@ async def run_scenes(cfg: config.Config) -> None:
 
 
 class _Engine(Protocol):
-    ledger: Ledger
+    ledger: SiteLedger
 
     async def run(self) -> None: ...
 

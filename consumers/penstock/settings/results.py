@@ -11,7 +11,7 @@ from glob import has_magic
 
 from penstock import config
 from penstock.core.records.output_records import Blocks
-from penstock.core.records.result_names import ResultNames, Scope
+from penstock.core.records.result_names import NameScope, ResultNames
 from penstock.core.records.result_template import parsed
 from penstock.encodings import result_formats
 from penstock.errors import usage
@@ -32,7 +32,7 @@ def results_for_call(
     another process, on another day, must give an object's result the same name. Raises `Fatal` for
     a wrong template.
     """
-    scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
+    scope = NameScope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
     plan = replace(_plan(names, "--output", "objects", nested), only_whole=True)
     passing = parsed(template).fields & {"date", "partition", "offset"}
@@ -56,7 +56,7 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
         raise usage(
             f'output.records = "{output.records}" needs output.objects: where they are written'
         )
-    scope = Scope(
+    scope = NameScope(
         is_one_bucket=_is_one_bucket(cfg.objects.allow),
         is_one_input=len(cfg.after_rekey().all_inputs) == 1,
         # All models count, even models that no route names now, because routes change without a

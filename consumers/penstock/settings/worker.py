@@ -43,7 +43,7 @@ from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow_asking import ShadowPlan
 from penstock.stages.shadow_topic import ShadowTerms
-from penstock.tracing.tracer import Names, TraceTerms
+from penstock.tracing.tracer import TraceNames, TraceTerms
 
 # The commit interval of a call without Kafka. After its last answer, the call notices within this
 # time that it is done.
@@ -225,7 +225,7 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
 def _traces(cfg: config.Config) -> TraceTerms | None:
     if cfg.traces.endpoint is None:
         return None
-    names = Names(cfg.kafka.group, cfg.output.topic, cfg.model.name)
+    names = TraceNames(cfg.kafka.group, cfg.output.topic, cfg.model.name)
     return TraceTerms(cfg.traces.sample, cfg.traces.slowest, names)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from penstock.core.window.pace import Gather
 from penstock.lane.lane import Lane
-from penstock.ports import Clock, Source, Where
+from penstock.ports import Clock, InputSource, Where
 
 # A partition that gets room during a poll of the other partitions waits for the end of that poll,
 # which takes at most this long.
@@ -20,7 +20,7 @@ POLL_WAIT_MS = 50
 class Consume:
     """Polls the source, in one task. `stop` ends the task between two polls."""
 
-    def __init__(self, source: Source, lanes: Mapping[Where, Lane], clock: Clock) -> None:
+    def __init__(self, source: InputSource, lanes: Mapping[Where, Lane], clock: Clock) -> None:
         self._source = source
         self._lanes = lanes
         self._clock = clock

@@ -70,7 +70,7 @@ class Leaving(NamedTuple):
     letters: list[bytes]
 
 
-class Refused(NamedTuple):
+class RefusedReleases(NamedTuple):
     """The refused releases of one partition or stream, and why they are refused."""
 
     stop: LineStop
@@ -123,12 +123,12 @@ class Encode:
 
     def releases(
         self, lane: Lane, releases: Sequence[Release]
-    ) -> tuple[list[Leaving], list[Refused]]:
+    ) -> tuple[list[Leaving], list[RefusedReleases]]:
         """Returns two things: the releases that leave, encoded; and the refused releases, one entry
         for each line.
         """
         passed: list[Leaving] = []
-        refused: dict[str, Refused] = {}
+        refused: dict[str, RefusedReleases] = {}
         for whole in releases:
             line = lane.line_of(whole.ticket)
             # An earlier release of the same partition or stream was refused in this step.
@@ -148,7 +148,9 @@ class Encode:
                     finished=release.finished,
                 )
                 if limit is not None:
-                    refused[line] = Refused(self._stop(ticket, made.failed[0], limit), [release])
+                    refused[line] = RefusedReleases(
+                        self._stop(ticket, made.failed[0], limit), [release]
+                    )
                     continue
                 letters: list[bytes] = []
                 if made.failed:

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from penstock.core.health.hedging import Hedging, Outcome, TimesBySize
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import NoAnswer, Overloaded, Poison
-from penstock.ports import Body, Clock, Listed, Location, Objects, Part
+from penstock.ports import Clock, Listed, Location, ObjectBody, Objects, Part
 from penstock.process.hedged import Alarms, Ask, Hedged
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class HedgedObjects:
         self._clock = clock
         self._stores = {name: _Store(one, partial(tell, name)) for name, one in hedgings.items()}
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         store = self._stores.get(location.store)
         if store is None:
             return await self._objects.open(location)
@@ -132,7 +132,7 @@ class _WatchedBody:
     """A body that goes on by ranges once it stalls."""
 
     def __init__(
-        self, body: Body, location: Location, store: _Store, objects: Objects, clock: Clock
+        self, body: ObjectBody, location: Location, store: _Store, objects: Objects, clock: Clock
     ) -> None:
         self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
         self._body = body

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from penstock.core.health.other_groups import HelpTerms, RegionHelp, RegionState
 from penstock.errors import PenstockError, Transient, first_cause
 from penstock.lane.lane import Lane
-from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source, Where
+from penstock.ports import Clock, Commit, InputSource, Neighbours, Rebalance, Where
 from penstock.stages.consume import Consume
 from penstock.telemetry.replicas_and_regions import RegionTelemetry
 
@@ -120,7 +120,7 @@ class HelpRegions:
             self._neighbours.left(region)
             await member.stop()
 
-    async def _read(self, region: str, member: Source) -> None:
+    async def _read(self, region: str, member: InputSource) -> None:
         consume = Consume(member, self._lanes, self._clock)
         self._reading.add(consume)
         self._is_idle.clear()

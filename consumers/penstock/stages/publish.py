@@ -23,7 +23,7 @@ from penstock.core.order.releases import Release, Room
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, first_cause
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Outgoing, Sink
-from penstock.stages.encode import Encode, Leaving, Refused
+from penstock.stages.encode import Encode, Leaving, RefusedReleases
 from penstock.stages.result_objects import LaneResults, ObjectResults
 from penstock.telemetry.delivery_times import DeliveryTimes
 from penstock.telemetry.worker import Telemetry
@@ -41,7 +41,7 @@ class _Step:
     """
 
     leaving: Sequence[Leaving]
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedReleases]
     released_s: float
 
     @property

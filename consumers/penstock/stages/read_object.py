@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.core.health.limiter import Request
+from penstock.core.health.limiter import InFlight
 from penstock.core.health.retry_and_failover import Tries
 from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
@@ -26,7 +26,7 @@ from penstock.failures.outage import Outage
 from penstock.formats.base.source import TAIL_BYTES, Need
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe
-from penstock.ports import Body, Clock, Location, Objects, Part
+from penstock.ports import Clock, Location, ObjectBody, Objects, Part
 from penstock.stages.expand import Expand
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.result_objects import ResultPlan
@@ -199,12 +199,12 @@ class Attempt:
         self._is_answered = False  # this version was answered before
         self._size = -1  # not known yet
         self._read_bytes = 0
-        self._body: Body | None = None
+        self._body: ObjectBody | None = None
         self._chunks: AsyncIterator[bytes] | None = None
         self._first: list[bytes] = []
         self._tail: tuple[int, bytes] | None = None
         # The read in flight of a body that is not read yet.
-        self._in_flight: Request | None = None
+        self._in_flight: InFlight | None = None
 
     async def read_here(self) -> bool:
         """Read the object without a decoder. Returns False if the object needs a decoder."""
@@ -326,7 +326,7 @@ class Attempt:
         # it can be asked only by the entity tag.
         return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
-    def _has_begun(self, what: Body | Part) -> None:
+    def _has_begun(self, what: ObjectBody | Part) -> None:
         """Bind the ticket to the version that is being read."""
         reader, ticket = self._reader, self._ticket
         self._tries.is_open = True

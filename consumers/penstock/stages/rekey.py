@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from penstock.core.order.time_order import Latest, Merge
-from penstock.core.routing.stream_keys import Keyed, StreamNames, keyed, unread
+from penstock.core.routing.stream_keys import KeyedMessage, StreamNames, keyed, unread
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Transient, Unforeseen
 from penstock.failures.unexpected_errors import Guards, works_on
@@ -223,7 +223,7 @@ class Rekeyer:
             for where, after in last.items()
         }
 
-    def _keyed(self, record: Record) -> list[Keyed]:
+    def _keyed(self, record: Record) -> list[KeyedMessage]:
         where = record.where
         message = record.key, record.value, record.headers, where.partition
         works_on(partial(of_place, where, record.offset))
@@ -235,7 +235,7 @@ class Rekeyer:
             # and answer the message by an error.
             return [unread(*message)]
 
-    def _outgoing(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> list[Outgoing]:
+    def _outgoing(self, passed: Iterable[tuple[Record, Sequence[KeyedMessage]]]) -> list[Outgoing]:
         out: dict[int, Outgoing] = {}
         for record, messages in passed:
             for one in messages:
@@ -249,13 +249,13 @@ class Rekeyer:
                 self._write(out[partition], one, record)
         return list(out.values())
 
-    def _write(self, out: Outgoing, one: Keyed, record: Record) -> None:
+    def _write(self, out: Outgoing, one: KeyedMessage, record: Record) -> None:
         assert out.headers is not None
         assert out.times_ms is not None
         source = f"{record.where}/{record.offset}"
         ours = SOURCE, source.encode()
         # A record without a value would delete the stream's records from a compacted topic.
-        written = Keyed(one.key, one.value or b"", [*one.headers, ours])
+        written = KeyedMessage(one.key, one.value or b"", [*one.headers, ours])
         if (nbytes := written.nbytes) > self._terms.record_bytes:
             log.error(
                 "%s has %d bytes, more than %s takes: it is passed on cut, so it will be answered "
@@ -282,7 +282,7 @@ class Rekeyer:
         self._telemetry.count("cut")
         return [value[:CUT_BYTES]]
 
-    def _count(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> None:
+    def _count(self, passed: Iterable[tuple[Record, Sequence[KeyedMessage]]]) -> None:
         for record, messages in passed:
             self._telemetry.count("passed" if messages else "ignored")
             if len(messages) > 1:

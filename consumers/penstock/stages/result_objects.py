@@ -125,7 +125,7 @@ class ObjectResults:
         self._offload = offload
         self._telemetry = telemetry
         self._writes = writes
-        self._turns: dict[Location, Turn] = {}
+        self._turns: dict[Location, CompletionTurn] = {}
 
     @asynccontextmanager
     async def lane(self) -> AsyncIterator["LaneResults"]:
@@ -138,8 +138,8 @@ class ObjectResults:
     def begin(self, ticket: Ticket) -> ResultObject:
         return ResultObject(self._results, self._plan, self._offload, ticket)
 
-    def turn(self, result: ResultObject) -> "Turn":
-        return Turn(self._turns, result.location)
+    def turn(self, result: ResultObject) -> "CompletionTurn":
+        return CompletionTurn(self._turns, result.location)
 
     async def complete(self, result: ResultObject) -> Result:
         write = await self._writes.begin()
@@ -156,12 +156,12 @@ class ObjectResults:
         return found
 
 
-class Turn:
+class CompletionTurn:
     """The place of a result among the results of the same name that are being completed. `turns`:
     for each name, the turn that was taken last.
     """
 
-    def __init__(self, turns: dict[Location, "Turn"], location: Location) -> None:
+    def __init__(self, turns: dict[Location, "CompletionTurn"], location: Location) -> None:
         self._turns = turns
         self._location = location
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -276,7 +276,7 @@ class LaneResults:
         else:
             await self._add_rows(ticket, blocks)
 
-    def _turn(self, ticket: Ticket) -> Turn | None:
+    def _turn(self, ticket: Ticket) -> CompletionTurn | None:
         """The turn of the ticket's result; None: there is nothing to complete."""
         if ticket in self._lost or self._is_broken(ticket):
             return None
@@ -287,7 +287,9 @@ class LaneResults:
             return self._results.turn(self._of(ticket))
         return None
 
-    async def _complete_in_turn(self, ticket: Ticket, turn: Turn | None) -> Result | Rejection:
+    async def _complete_in_turn(
+        self, ticket: Ticket, turn: CompletionTurn | None
+    ) -> Result | Rejection:
         if turn is None:
             return await self._complete(ticket)
         await turn.comes()

@@ -15,7 +15,7 @@ import orjson
 
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix, Payload
-from penstock.formats.pictures.pixels import Encoded, PixelOptions, Rgb, png, thumbnail
+from penstock.formats.pictures.pixels import EncodedPicture, PixelOptions, Rgb, png, thumbnail
 from penstock.ports import Answers, Clock
 
 # An open page asks again within this time; if no page asks, nobody looks any more.
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     input: str
     prediction: str | None
     error: str | None
-    picture: Encoded | Rgb | None
+    picture: EncodedPicture | Rgb | None
 
 
 class Samples:
@@ -77,11 +77,11 @@ class Samples:
         found = itertools.chain.from_iterable(self._kept.values())
         return sorted(found, key=lambda one: one.number, reverse=True)
 
-    def picture(self, number: int) -> Encoded | None:
+    def picture(self, number: int) -> EncodedPicture | None:
         """The picture of a sample. None: the sample has no picture, or is no longer kept."""
         every = itertools.chain.from_iterable(self._kept.values())
         found = next((one.picture for one in every if one.number == number), None)
-        return found if found is None or isinstance(found, Encoded) else png(found)
+        return found if found is None or isinstance(found, EncodedPicture) else png(found)
 
     def wants(self, stream: str, now_s: float) -> bool:
         if now_s >= self._until_s:

@@ -17,7 +17,7 @@ from penstock.core.health.retry_and_failover import Backoff
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient
 from penstock.failures.outage import Outage
 from penstock.lane.lane import Lane
-from penstock.ports import Clock, Source, Where
+from penstock.ports import Clock, InputSource, Where
 from penstock.telemetry.worker import Telemetry
 
 # A stop repeats its last commit until this time is over. A stop has 10 s in all: one more commit
@@ -32,7 +32,7 @@ class Settle:
 
     def __init__(
         self,
-        source: Source,
+        source: InputSource,
         lanes: Mapping[Where, Lane],
         telemetry: Telemetry,
         outage: Outage,

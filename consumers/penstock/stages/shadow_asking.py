@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.comparing.comparison import Agreement, Tally
-from penstock.core.comparing.shadow_copies import Copies, Copy, Run, requests, run_of
+from penstock.core.comparing.shadow_copies import CopiedRows, Copies, ShadowCopy, requests, run_of
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
@@ -109,7 +109,7 @@ class Shadow:
         owned = [payload.owned() for payload in payloads]
         nbytes = answers.nbytes if answers.nbytes is not None else sum(map(len, answers.values))
         self._copies.put(
-            Copy(
+            ShadowCopy(
                 owned,
                 [run_of(block) for block in blocks],
                 answers.values,
@@ -152,7 +152,7 @@ class Shadow:
             if pause_s:
                 await asyncio.sleep(pause_s)
 
-    async def _ask(self, copy: Copy) -> float:
+    async def _ask(self, copy: ShadowCopy) -> float:
         """Ask the shadow for one copy, and compare its answers. Returns the pause before the next
         copy, in seconds.
         """
@@ -181,7 +181,7 @@ class Shadow:
         self._topic.interval.dropped += rows
         self._telemetry.rows("dropped", rows)
 
-    async def _answers(self, copy: Copy) -> Answers:
+    async def _answers(self, copy: ShadowCopy) -> Answers:
         """Ask for the rows of a copy, in requests that are not larger than the shadow's server
         takes.
         """
@@ -210,7 +210,7 @@ class Shadow:
         self._failures += 1
         return RETRY.delay_s(self._failures, 0.0, self._draw()) or 0.0
 
-    async def _compare(self, copy: Copy, theirs: Answers) -> None:
+    async def _compare(self, copy: ShadowCopy, theirs: Answers) -> None:
         """Compare row by row, with turns for other tasks in between."""
         start = done_bytes = 0
         row_bytes = 1 + sum(map(len, theirs.values)) // len(theirs.values)
@@ -235,7 +235,9 @@ class Shadow:
         self._topic.interval.tally.add(stream, rows, rows - wrong)
         self._telemetry.compared(stream, rows - wrong, wrong)
 
-    def _disagree(self, copy: Copy, run: Run, row: int, index: int, theirs: Answers) -> None:
+    def _disagree(
+        self, copy: ShadowCopy, run: CopiedRows, row: int, index: int, theirs: Answers
+    ) -> None:
         self._topic.disagree(
             run,
             run.first_row + row,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.core.comparing.comparison import NOTHING, OTHERS, AgreementShare, Comparison
-from penstock.core.comparing.shadow_copies import Run
+from penstock.core.comparing.shadow_copies import CopiedRows
 from penstock.errors import PenstockError, Unreachable
 from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
 from penstock.ports import Clock, Guest, Outgoing
@@ -63,7 +63,7 @@ class ShadowTopic:
         self._terms = terms
         self._clock = clock
         self._telemetry = telemetry
-        self._records: deque[tuple[Run, bytes]] = deque()
+        self._records: deque[tuple[CopiedRows, bytes]] = deque()
         self._nbytes = 0
         self._summary: bytes | None = None
         self._worker = uuid.uuid4().hex
@@ -74,7 +74,7 @@ class ShadowTopic:
 
     def disagree(
         self,
-        run: Run,
+        run: CopiedRows,
         row: int,
         live: tuple[bytes, str | None],
         shadow: tuple[bytes, str | None],
@@ -176,7 +176,7 @@ class ShadowTopic:
         finally:
             self._not_sent(unsent)
 
-    async def _send(self, records: Iterable[tuple[Run, bytes]]) -> int:
+    async def _send(self, records: Iterable[tuple[CopiedRows, bytes]]) -> int:
         """Send the disagreements, and the summary if one is due. Returns how many disagreements
         were sent; those too long for a record are not.
         """

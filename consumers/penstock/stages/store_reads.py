@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from penstock.core.health.limiter import Limiter, Request
+from penstock.core.health.limiter import InFlight, Limiter
 from penstock.core.health.retry_and_failover import Tries
 from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
 from penstock.ports import Clock
@@ -37,7 +37,7 @@ class StoreReads:
         self._clock = clock
         self._least = limiter.limit
         self.seats = _Seats(self)
-        self._waiting: deque[asyncio.Future[Request]] = deque()
+        self._waiting: deque[asyncio.Future[InFlight]] = deque()
 
     @property
     def readers(self) -> int:
@@ -46,14 +46,14 @@ class StoreReads:
         """
         return max(self._least, self.limiter.limit)
 
-    async def begin(self, tries: Tries | None = None) -> Request:
+    async def begin(self, tries: Tries | None = None) -> InFlight:
         """Wait until a request may be sent. This wait does not count against the object."""
         limiter, now_s = self.limiter, self._clock.now()
         if not self._waiting and limiter.has_room:
             request = limiter.begin(now_s)
             self._note_use(now_s)
             return request
-        turn: asyncio.Future[Request] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[InFlight] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             request = await turn
@@ -67,12 +67,12 @@ class StoreReads:
             tries.kept_waiting(self._clock.now() - now_s)
         return request
 
-    def answered(self, request: Request) -> None:
+    def answered(self, request: InFlight) -> None:
         now_s = self._clock.now()
         self.limiter.answered(request, now_s)
         self._ended(now_s)
 
-    def broke(self, request: Request, error: BaseException) -> None:
+    def broke(self, request: InFlight, error: BaseException) -> None:
         """The request ended with this error."""
         now_s = self._clock.now()
         if isinstance(error, Overloaded | NoAnswer):
@@ -83,7 +83,7 @@ class StoreReads:
             self.limiter.dropped(request)
         self._ended(now_s)
 
-    def dropped(self, request: Request, *, is_answered: bool = False) -> None:
+    def dropped(self, request: InFlight, *, is_answered: bool = False) -> None:
         """The request ended without telling how fast the store is."""
         now_s = self._clock.now()
         self.limiter.dropped(request)

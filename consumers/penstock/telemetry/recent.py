@@ -151,7 +151,7 @@ class Recent:
         return found + [None] * (last + 1 - max(first, self.window + 1))
 
 
-class History:
+class RecentHistory:
     """The figures of the worker in each window of the last ten minutes, and the ages of the streams
     that the status showed then. Call `note` once a window. The ages of at most `most_streams` are
     kept: the stream whose age was noted longest ago is forgotten first.

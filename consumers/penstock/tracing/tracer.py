@@ -25,7 +25,7 @@ MOST_MESSAGE_CHARS = 500
 LEAST_STEP_S = 0.0001
 
 
-class Names(NamedTuple):
+class TraceNames(NamedTuple):
     group: str
     output_topic: str
     model: str
@@ -34,7 +34,7 @@ class Names(NamedTuple):
 def object_spans(
     release: Release,
     trace: Trace,
-    names: Names,
+    names: TraceNames,
     latency_s: float,
     released_s: float,
     now_s: float,
@@ -118,7 +118,7 @@ def batch_span(
     )
 
 
-def _attributes(release: Release, trace: Trace, names: Names) -> dict[str, Any]:
+def _attributes(release: Release, trace: Trace, names: TraceNames) -> dict[str, Any]:
     ticket = release.ticket
     (topic, partition), offset = ticket.owner.where, ticket.record.offset
     found: dict[str, Any] = {
@@ -178,7 +178,7 @@ class TraceTerms:
 
     sample: float
     slowest: float
-    names: Names
+    names: TraceNames
 
 
 class Tracer:

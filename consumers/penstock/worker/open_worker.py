@@ -32,7 +32,7 @@ from penstock.ops.topic_checks import check_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Clock, Guest, Results, Sink, Source, Transactions
+from penstock.ports import Adapters, Clock, Guest, InputSource, Results, Sink, Transactions
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.process.memory import move_to_large_pages
@@ -55,7 +55,7 @@ class Variant(NamedTuple):
     uses instead. `until` runs beside the pipeline; when it returns, the worker drains.
     """
 
-    source: Callable[[Source], Source] = lambda source: source
+    source: Callable[[InputSource], InputSource] = lambda source: source
     settings: Callable[[Settings], Settings] = lambda settings: settings
     sink: Callable[[Sink], Sink] = lambda sink: sink
     results: Callable[[config.Config], Results | None] = _open_results
@@ -212,7 +212,7 @@ async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> Non
 
 def _transactions(
     cfg: config.Config,
-    source: Source,
+    source: InputSource,
     member: MemberSource,
     sink: KafkaSink,
     clock: Clock,

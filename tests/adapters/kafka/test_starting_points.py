@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from penstock.adapters.kafka.assigned_partitions import Places
+from penstock.adapters.kafka.assigned_partitions import StartingPlaces
 from penstock.ports import Commit, Where
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.partitions import P0
@@ -52,7 +52,7 @@ class Member:
 @virtual_time
 async def test_a_lost_position_is_left(offset: int, said: list[str]) -> None:
     member = Member(0)
-    await Places(member, 60.0).find(P0, offset, member)
+    await StartingPlaces(member, 60.0).find(P0, offset, member)
     assert member.said == said
 
 
@@ -60,5 +60,5 @@ async def test_a_lost_position_is_left(offset: int, said: list[str]) -> None:
 @virtual_time
 async def test_a_rebalance_meanwhile_decides_instead(offset: int) -> None:
     member = Member(1)
-    await Places(member, 60.0).find(P0, offset, member)
+    await StartingPlaces(member, 60.0).find(P0, offset, member)
     assert member.said == []

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 
 from penstock.errors import Poison
-from penstock.ports import Body, Location, Objects
+from penstock.ports import Location, ObjectBody, Objects
 
 LARGE = os.urandom(1 << 20) * 9 + b"the end"
 MAX_CHUNK_BYTES = 4 << 20
@@ -65,7 +65,7 @@ class Shelf(Protocol):
     def put(self, key: str, data: bytes) -> str: ...
 
 
-async def chunks_of(body: Body) -> list[bytes]:
+async def chunks_of(body: ObjectBody) -> list[bytes]:
     try:
         return [chunk async for chunk in body]
     finally:

@@ -1,6 +1,6 @@
 import numpy as np
 
-from penstock.core.comparing.shadow_copies import Copies, Copy, requests
+from penstock.core.comparing.shadow_copies import Copies, ShadowCopy, requests
 from penstock.core.rows.payload import Matrix
 
 
@@ -8,8 +8,8 @@ def matrix(first: int, rows: int) -> Matrix:
     return Matrix(np.arange(first, first + rows, dtype="<f4").reshape(rows, 1))
 
 
-def copy(rows: int, nbytes: int) -> Copy:
-    return Copy([], [], [], {}, 0.0, rows, nbytes)
+def copy(rows: int, nbytes: int) -> ShadowCopy:
+    return ShadowCopy([], [], [], {}, 0.0, rows, nbytes)
 
 
 def test_copies_that_wait_or_are_asked_are_bounded_by_rows_and_bytes() -> None:

@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from penstock.core.health.limiter import Limiter, Request
+from penstock.core.health.limiter import InFlight, Limiter
 
 # The times of an object store's answers are lognormal with about this sigma.
 SIGMA = 0.4
@@ -139,7 +139,7 @@ def run(
 ) -> Run:
     """Requests of a backlog, or so many `per_s`, until `end_s`."""
     random, number, seen = Random(1), count(), Run()
-    ends: list[tuple[float, int, Request, bool]] = []
+    ends: list[tuple[float, int, InFlight, bool]] = []
     arrived: list[float] = []
     now_s, next_s = 0.0, math.inf if per_s is None else 0.0
     while now_s < end_s:

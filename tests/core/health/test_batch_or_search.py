@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.health.breaker import Turn, Turns
+from penstock.core.health.breaker import CallTurns, Turn
 
 EVERY_CALLS = list(range(1, 33))
 
 
 class Server:
-    """So many calls at a time; who waits begins when `Turns` says so."""
+    """So many calls at a time; who waits begins when `CallTurns` says so."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
-        self.turns = Turns()
+        self.turns = CallTurns()
         self.under_way: list[Turn] = []
 
     def fill(self, *, rows: bool, searches: bool) -> list[Turn]:
@@ -82,6 +82,6 @@ def test_while_both_wait_neither_starves(calls: int, ends: list[int]) -> None:
 def test_no_queue_gets_a_turn_without_a_waiting_caller(
     calls: int, rows: bool, searches: bool
 ) -> None:
-    who = Turns().next(calls, rows_wait=rows, searches_wait=searches)
+    who = CallTurns().next(calls, rows_wait=rows, searches_wait=searches)
     assert who in {name for name, waits in (("rows", rows), ("search", searches)) if waits} | {None}
     assert (who is None) == (not rows and not searches)

@@ -6,7 +6,7 @@ from penstock.core.progress.cursor import (
     MAX_CHARS,
     MAX_NUMBER,
     Cursor,
-    Progress,
+    PartitionProgress,
     StopMark,
     decode,
     digest,
@@ -38,7 +38,7 @@ def ranges_from(start: int) -> st.SearchStrategy[Ranges]:
 
 
 @st.composite
-def progresses(draw: st.DrawFn) -> Progress:
+def progresses(draw: st.DrawFn) -> PartitionProgress:
     """What a ledger may hold: nothing of a record that is completed, nothing before the next."""
     base = draw(st.integers(0, 1 << 60))
     completed = draw(ranges_from(base))
@@ -48,7 +48,7 @@ def progresses(draw: st.DrawFn) -> Progress:
     cursors = st.builds(Cursor, st.integers(1, MAX_NUMBER), st.just(VERSION))
     objects = draw(st.dictionaries(offsets, ranges_from(-1).filter(bool), max_size=5))
     rows = draw(st.dictionaries(st.tuples(offsets, indices), cursors, max_size=10))
-    return Progress(
+    return PartitionProgress(
         base,
         completed,
         objects,
@@ -56,9 +56,9 @@ def progresses(draw: st.DrawFn) -> Progress:
     )
 
 
-def of_next(index: int, row: int) -> Progress:
+def of_next(index: int, row: int) -> PartitionProgress:
     """So many objects of the next record are delivered, and rows of the one behind them."""
-    return Progress(
+    return PartitionProgress(
         42,
         objects={42: Ranges([(0, index)])} if index else {},
         rows={(42, index): Cursor(row, VERSION)} if row else {},
@@ -75,7 +75,7 @@ def test_a_cursor_comes_back_as_it_was_written(index: int, row: int) -> None:
 
 
 @given(progresses())
-def test_progress_comes_back_as_it_was_written(progress: Progress) -> None:
+def test_progress_comes_back_as_it_was_written(progress: PartitionProgress) -> None:
     text = encode(progress)
     found, is_whole = decode(text, progress.next_offset)
     assert is_whole
@@ -90,7 +90,7 @@ def test_progress_comes_back_as_it_was_written(progress: Progress) -> None:
 
 @given(progresses(), st.data())
 def test_metadata_that_was_cut_off_claims_less_never_more(
-    progress: Progress, data: st.DataObject
+    progress: PartitionProgress, data: st.DataObject
 ) -> None:
     text = encode(progress)
     part = text[: data.draw(st.integers(0, len(text)))]
@@ -102,8 +102,8 @@ def test_metadata_that_was_cut_off_claims_less_never_more(
 
 
 def test_the_beginning_of_a_record_needs_no_metadata() -> None:
-    assert encode(Progress(42)) == ""
-    assert decode("", 42) == (Progress(42), True)
+    assert encode(PartitionProgress(42)) == ""
+    assert decode("", 42) == (PartitionProgress(42), True)
 
 
 def test_what_is_known_of_the_next_record_alone_is_short() -> None:
@@ -113,16 +113,16 @@ def test_what_is_known_of_the_next_record_alone_is_short() -> None:
 
 def test_many_records_beyond_a_stuck_one_are_told_by_runs() -> None:
     completed = Ranges([(1, 1_000_000)])
-    assert encode(Progress(0, completed)) == "p1:0;0.0.;1.f423f;;"
+    assert encode(PartitionProgress(0, completed)) == "p1:0;0.0.;1.f423f;;"
     every_second = Ranges((offset, offset + 1) for offset in range(1, 1_801, 2))
-    assert len(encode(Progress(0, every_second))) <= MAX_CHARS
+    assert len(encode(PartitionProgress(0, every_second))) <= MAX_CHARS
 
 
 def test_where_every_second_record_is_owed_twenty_thousand_fit() -> None:
     every_second = Ranges((offset, offset + 1) for offset in range(10**9 + 1, 10**9 + 20_000, 2))
-    text = encode(Progress(10**9, every_second))
+    text = encode(PartitionProgress(10**9, every_second))
     assert len(text) <= MAX_CHARS
-    assert decode(text, 10**9) == (Progress(10**9, every_second), True)
+    assert decode(text, 10**9) == (PartitionProgress(10**9, every_second), True)
     assert most_chars(20_000, runs=10_000, objects=0, rows=0) <= MAX_CHARS
 
 
@@ -152,7 +152,7 @@ def test_where_every_second_record_is_owed_twenty_thousand_fit() -> None:
     ],
 )
 def test_metadata_that_is_no_cursor_of_ours_is_ignored(metadata: str) -> None:
-    assert decode(metadata, 42) == (Progress(42), False)
+    assert decode(metadata, 42) == (PartitionProgress(42), False)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_mark_that_cannot_be_read_leaves_the_others_valid() -> None:
     text = f"p1:2a;x;1.1,oops,2.2;1.3.1,1.?.1;1.7.a.{VERSION},1.8.b.short"
     found, is_whole = decode(text, 42)
     assert not is_whole
-    assert found == Progress(
+    assert found == PartitionProgress(
         42, Ranges([(43, 44)]), {43: Ranges([(3, 4)])}, {(43, 7): Cursor(10, VERSION)}
     )
 
@@ -188,7 +188,9 @@ def test_a_cursor_is_bound_to_the_objects_name_and_version() -> None:
 
 
 @given(progresses(), st.integers(0, 1 << 60))
-def test_the_mark_of_a_stop_comes_off_as_it_was_put_on(progress: Progress, beyond: int) -> None:
+def test_the_mark_of_a_stop_comes_off_as_it_was_put_on(
+    progress: PartitionProgress, beyond: int
+) -> None:
     text, mark = encode(progress), StopMark((beyond,), "12ab")
     assert without_stop(with_stop(text, mark)) == (text, mark)
     assert without_stop(text) == (text, None)

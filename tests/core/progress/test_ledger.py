@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.progress.cursor import MAX_CHARS, Cursor, Progress, decode, encode
+from penstock.core.progress.cursor import MAX_CHARS, Cursor, PartitionProgress, decode, encode
 from penstock.core.progress.ledger import Ledger
 from penstock.core.progress.ranges import Ranges
 
@@ -14,11 +14,11 @@ ROWS = Cursor(7, "0123456789abcdef")
 
 
 def test_a_new_ledger_stands_where_the_group_had_committed() -> None:
-    assert Ledger(Progress(42)).next_offset == 42
+    assert Ledger(PartitionProgress(42)).next_offset == 42
 
 
 def test_nothing_may_be_committed_before_it_is_delivered() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     ledger.open(0, 1)
     assert ledger.next_offset == 0
     ledger.deliver(0, 0)
@@ -26,7 +26,7 @@ def test_nothing_may_be_committed_before_it_is_delivered() -> None:
 
 
 def test_a_later_delivery_waits_for_the_earlier_one() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     ledger.open(0, 1)
     ledger.open(1, 1)
     ledger.deliver(1, 0)
@@ -36,7 +36,7 @@ def test_a_later_delivery_waits_for_the_earlier_one() -> None:
 
 
 def test_a_record_is_delivered_when_all_its_objects_are() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     ledger.open(0, 3)
     ledger.deliver(0, 0)
     ledger.deliver(0, 2)
@@ -46,13 +46,13 @@ def test_a_record_is_delivered_when_all_its_objects_are() -> None:
 
 
 def test_a_record_without_objects_is_delivered_at_once() -> None:
-    ledger = Ledger(Progress(5))
+    ledger = Ledger(PartitionProgress(5))
     ledger.open(5, 0)
     assert ledger.next_offset == 6
 
 
 def test_a_record_without_objects_waits_for_those_before_it() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     ledger.open(0, 1)
     ledger.open(1, 0)
     assert ledger.next_offset == 0
@@ -61,7 +61,7 @@ def test_a_record_without_objects_waits_for_those_before_it() -> None:
 
 
 def test_gaps_between_offsets_mean_nothing() -> None:
-    ledger = Ledger(Progress(10))
+    ledger = Ledger(PartitionProgress(10))
     ledger.open(13, 1)
     ledger.open(90, 1)
     assert ledger.next_offset == 13
@@ -72,14 +72,14 @@ def test_gaps_between_offsets_mean_nothing() -> None:
 
 
 def test_a_record_that_comes_again_is_refused() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     ledger.open(0, 1)
     with pytest.raises(ValueError, match="offset 0 arrived after"):
         ledger.open(0, 1)
 
 
 def test_more_deliveries_than_objects_are_refused() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     ledger.open(0, 1)
     ledger.open(1, 1)
     ledger.deliver(1, 0)
@@ -95,7 +95,7 @@ def test_more_deliveries_than_objects_are_refused() -> None:
 def test_it_agrees_with_a_ledger_that_looks_at_everything(
     gaps: Sequence[int], objects: Sequence[int], data: st.DataObject
 ) -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     owed: dict[int, set[int]] = {}
     offset = -1
     for gap, count in zip(gaps, objects, strict=False):
@@ -122,7 +122,7 @@ def test_it_agrees_with_a_ledger_that_looks_at_everything(
 
 
 def test_what_was_delivered_of_a_record_outlives_a_takeover() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     for offset in range(5):
         ledger.open(offset, 2)
     for offset in (1, 2, 4):
@@ -138,7 +138,7 @@ def test_what_was_delivered_of_a_record_outlives_a_takeover() -> None:
 
 
 def test_a_takeover_forgets_nothing_that_was_not_read_again_yet() -> None:
-    inherited = Progress(0, Ranges([(2, 900)]), {950: Ranges([(1, 2)])}, {(950, 0): ROWS})
+    inherited = PartitionProgress(0, Ranges([(2, 900)]), {950: Ranges([(1, 2)])}, {(950, 0): ROWS})
     ledger = Ledger(inherited)
     assert encode(ledger.progress) == "p1:0;0.0.;2.382;3b6.1.1;3b6.0.7.0123456789abcdef"
     ledger.open(0, 1)
@@ -166,7 +166,7 @@ def test_records_completed_beyond_count_before_they_are_read_again() -> None:
 
 
 def test_gaps_between_completed_records_are_one_run_with_them() -> None:
-    ledger = Ledger(Progress(10))
+    ledger = Ledger(PartitionProgress(10))
     for offset, objects in ((10, 1), (20, 1), (21, 0), (30, 1), (33, 1)):
         ledger.open(offset, objects)
     ledger.deliver(30, 0)
@@ -185,7 +185,7 @@ def test_gaps_between_completed_records_are_one_run_with_them() -> None:
 def test_metadata_never_outgrows_its_limit_and_a_full_one_recovers(
     stuck_every: int, gap: int, partly_every: int
 ) -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     stuck: list[int] = []
     offset = 0
     while ledger.has_room_for(offset):
@@ -207,7 +207,7 @@ def test_metadata_never_outgrows_its_limit_and_a_full_one_recovers(
 
 
 def test_of_one_message_as_many_objects_are_written_as_there_is_room_for() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     ledger.open(0, 2_000)
     marked = 0
     while ledger.spare_marks() and marked < 999:
@@ -218,7 +218,7 @@ def test_of_one_message_as_many_objects_are_written_as_there_is_room_for() -> No
 
 
 def test_no_more_records_are_opened_than_fit_if_every_second_completes() -> None:
-    ledger = Ledger(Progress(0))
+    ledger = Ledger(PartitionProgress(0))
     offset = 0
     while ledger.has_room_for(offset) and offset < 50_000:
         ledger.open(offset, 1)
@@ -235,7 +235,7 @@ def test_the_page_tells_how_many_messages_fit_behind_one_that_waits() -> None:
     """
     counts = {}
     for objects in (1, 2):
-        ledger, offset = Ledger(Progress(0)), 0
+        ledger, offset = Ledger(PartitionProgress(0)), 0
         while ledger.has_room_for(None) and (objects == 1 or not offset or ledger.spare_marks()):
             ledger.open(offset, objects)
             if objects == 2:

@@ -5,14 +5,14 @@ from itertools import product
 
 import pytest
 
-from penstock.core.records.result_names import MAX_KEY_BYTES, ResultName, ResultNames, Scope
+from penstock.core.records.result_names import MAX_KEY_BYTES, NameScope, ResultName, ResultNames
 from penstock.core.rows.blocks import Ticket
 from penstock.messages.reference import EventTime, Reference, RowRange
 from penstock.ports import Record
 from tests.core.builders import StubLane
 from tests.support.partitions import P0, P1
 
-ONE_BUCKET = Scope(is_one_bucket=True)
+ONE_BUCKET = NameScope(is_one_bucket=True)
 
 
 def ticket(
@@ -32,7 +32,7 @@ def key_of(key: str, template: str = "s3://out/{key}.jsonl") -> str:
 
 def test_a_template_names_the_object_of_a_reference() -> None:
     names = ResultNames(
-        "s3://out-{bucket}/{date}/{stream}/{key}.{partition}.{offset}.jsonl.gz", "rows", Scope()
+        "s3://out-{bucket}/{date}/{stream}/{key}.{partition}.{offset}.jsonl.gz", "rows", NameScope()
     )
     name = names.of(ticket())
     assert names.format == "jsonl.gz"
@@ -145,7 +145,7 @@ def test_a_key_that_looks_like_the_result_of_some_rows_is_escaped() -> None:
 
 
 def test_inline_rows_and_a_bucket_named_inline_have_two_results() -> None:
-    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows", Scope())
+    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows", NameScope())
     inline, stored = ticket(), ticket("refs/0/42")
     inline.reference = None
     stored.reference = Reference(bucket="inline", key="refs/0/42")
@@ -154,7 +154,7 @@ def test_inline_rows_and_a_bucket_named_inline_have_two_results() -> None:
 
 
 def test_objects_of_one_name_in_two_stores_have_two_results() -> None:
-    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows", Scope())
+    names = ResultNames("s3://out/{bucket}/{key}.jsonl", "rows", NameScope())
     here, there = ticket(), ticket()
     there.store = "archive"
     assert names.of(here).key == "in/a/b.csv.jsonl"
@@ -164,7 +164,7 @@ def test_objects_of_one_name_in_two_stores_have_two_results() -> None:
 
 
 def test_two_objects_of_one_message_have_two_results() -> None:
-    names = ResultNames("s3://out/{partition}/{offset}.jsonl", "rows", Scope())
+    names = ResultNames("s3://out/{partition}/{offset}.jsonl", "rows", NameScope())
     assert [names.of(ticket(index=index)).key for index in (0, 1)] == [
         "0/42.jsonl",
         "0/42%object-1.jsonl",
@@ -194,7 +194,7 @@ def test_two_objects_of_one_message_have_two_results() -> None:
 )
 def test_a_template_that_can_name_no_results_is_refused(template: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        ResultNames(template, "rows", Scope())
+        ResultNames(template, "rows", NameScope())
 
 
 TEMPLATES = [
@@ -213,7 +213,7 @@ TEMPLATES = [
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_two_objects_never_have_one_name(template: str) -> None:
     """Whatever they are called, and whatever is asked of them."""
-    names = ResultNames(template, "rows", Scope())
+    names = ResultNames(template, "rows", NameScope())
     texts: tuple[str, ...] = (
         "a",
         "a/b",
@@ -244,7 +244,7 @@ def test_two_objects_never_have_one_name(template: str) -> None:
 
 
 def test_records_of_two_topics_have_two_names() -> None:
-    two = Scope(is_one_input=False)
+    two = NameScope(is_one_input=False)
     with pytest.raises(ValueError, match=re.escape("put in {topic}")):
         ResultNames("s3://out/{partition}/{offset}.jsonl", "rows", two)
     names = ResultNames("s3://out/{bucket}/{key}-{partition}-{offset}.jsonl", "rows", two)
@@ -260,7 +260,7 @@ def test_in_one_bucket_alone_an_object_does_not_take_the_name_of_inline_rows() -
 
 def test_no_folder_has_the_name_of_a_result() -> None:
     """A file system, and MinIO, cannot have both."""
-    names = ResultNames("file:///all.csv/{bucket}/{key}.csv", "rows", Scope())
+    names = ResultNames("file:///all.csv/{bucket}/{key}.csv", "rows", NameScope())
     assert names.of(ticket("a")).key == "/all.csv/in/a%.csv"
     assert names.of(ticket("a.csv/b.csv")).key == "/all.csv/in/a%2Ecsv/b.csv.csv"
     assert names.of(ticket("a%2Ecsv/b.csv")).key == "/all.csv/in/a%252Ecsv/b.csv"
@@ -288,12 +288,12 @@ TOGETHER = [
 def named(template: str, model: str | None, key: str, stream: str) -> ResultName:
     asked = ticket(key)
     asked.model, asked.stream = model, stream
-    return ResultNames(template, "rows", Scope()).of(asked)
+    return ResultNames(template, "rows", NameScope()).of(asked)
 
 
 @pytest.mark.parametrize("template", APART)
 def test_two_models_never_write_one_name(template: str) -> None:
-    ResultNames(template, "rows", Scope(are_several_models=True))
+    ResultNames(template, "rows", NameScope(are_several_models=True))
     parts = ("a", "b", "a/b", "b/a", "a-b", "b-a", "..", "%2F")
     names = [
         {named(template, model, key, stream) for key in parts for stream in parts}
@@ -305,5 +305,5 @@ def test_two_models_never_write_one_name(template: str) -> None:
 @pytest.mark.parametrize("template", TOGETHER)
 def test_a_template_that_gives_two_models_one_name_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match=re.escape("put in {model} as a folder of its own")):
-        ResultNames(template, "rows", Scope(are_several_models=True))
-    assert ResultNames(template, "rows", Scope()).format == "jsonl"
+        ResultNames(template, "rows", NameScope(are_several_models=True))
+    assert ResultNames(template, "rows", NameScope()).format == "jsonl"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.routing.stream_keys import (
-    Keyed,
+    KeyedMessage,
     StreamNames,
     fallback,
     key_of,
@@ -124,7 +124,7 @@ def test_stream_from_names_the_stream() -> None:
 def test_headers_that_are_a_part_of_the_message_stay_with_it() -> None:
     data = packed({"bucket": "b", "key": "a/1.csv"})
     headers = [("ce_type", b"t"), ("ce_specversion", b"1.0"), ("traceparent", b"00-1")]
-    assert keyed(None, data, headers, 0, FOLDERS, MOST) == [Keyed(b"a", data, headers)]
+    assert keyed(None, data, headers, 0, FOLDERS, MOST) == [KeyedMessage(b"a", data, headers)]
     assert decode(structured(data, headers))
 
 
@@ -142,7 +142,7 @@ def test_a_message_that_is_split_keeps_its_trace_and_no_part_of_the_old_one() ->
     assert [one.headers for one in found] == [[("traceparent", b"x")]] * 2
 
 
-def objects_of(message: Keyed) -> list[dict[str, Any]]:
+def objects_of(message: KeyedMessage) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(message.value or b"")["objects"]
     return found
 

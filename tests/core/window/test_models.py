@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.order.releases import PartitionOrder, Release
-from penstock.core.progress.cursor import Cursor, Progress, decode, encode
+from penstock.core.progress.cursor import Cursor, PartitionProgress, decode, encode
 from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
@@ -226,7 +226,7 @@ def test_every_heir_of_a_ledger_knows_what_was_delivered_and_nothing_else(
     ]
     delivered: set[tuple[int, int]] = set()
     reached: dict[tuple[int, int], Cursor] = {}
-    progress = Progress(0)
+    progress = PartitionProgress(0)
     while len(delivered) < len(objects):
         ledger = Ledger(progress)
         owed = [one for one in objects if one not in delivered]

@@ -9,7 +9,7 @@ from PIL import Image
 from penstock.core.rows.payload import BytesRows, Form, Matrix
 from penstock.formats.pictures.pixels import (
     MOST_PIXELS,
-    Encoded,
+    EncodedPicture,
     Layout,
     PixelOptions,
     png,
@@ -51,7 +51,7 @@ def test_a_large_one_is_shown_by_every_nth_pixel() -> None:
 
 def test_one_that_a_browser_knows_stays_as_it_is_unless_it_is_too_large() -> None:
     jpeg = b"\xff\xd8\xff" + bytes(100)
-    assert thumbnail(BytesRows.of([jpeg]), None, MOST) == Encoded("image/jpeg", jpeg)
+    assert thumbnail(BytesRows.of([jpeg]), None, MOST) == EncodedPicture("image/jpeg", jpeg)
     assert thumbnail(BytesRows.of([jpeg]), None, 100) is None
 
 

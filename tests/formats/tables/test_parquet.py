@@ -17,7 +17,7 @@ from penstock.core.rows.payload import Columns
 from penstock.errors import Poison
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Need, Ranges, Wanted
+from penstock.formats.base.source import Need, RangedSource, Wanted
 from penstock.formats.registry import claim_of, formats
 from penstock.formats.tables import parquet
 from tests.formats.support import (
@@ -356,7 +356,7 @@ def test_a_footer_that_is_too_large_is_not_fetched() -> None:
         fetched.append(need)
         return b""
 
-    source = Ranges(size, end, fetch)
+    source = RangedSource(size, end, fetch)
     with pytest.raises(Poison) as caught:
         list(parquet.read_parquet(source, RowOptions(), lambda a, b: True))
     assert not fetched

@@ -26,7 +26,7 @@ from penstock.adapters.confluent.errors import (
 )
 from penstock.adapters.confluent.reads import CUT, AssignedPartitions, Reads, where_of
 from penstock.adapters.confluent.rebalances import Rebalances
-from penstock.adapters.kafka.assigned_partitions import Places, Starts
+from penstock.adapters.kafka.assigned_partitions import StartingPlaces, Starts
 from penstock.adapters.kafka.client import (
     COMMIT_S,
     LEAVE_S,
@@ -222,7 +222,7 @@ class ConfluentSource:
         self._calls = BrokerCalls(
             self._handle, self._reads.ours, self._group, settings.group, self._timeout_s
         )
-        self._places = Places(self, self._timeout_s)
+        self._places = StartingPlaces(self, self._timeout_s)
         self._join_deadline = JoinDeadline(
             settings.group,
             self._group.ask,

@@ -71,7 +71,7 @@ WAIT: Final = aiohttp.ClientTimeout(total=5)
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
-class Batch(msgspec.Struct):
+class ReportedBatch(msgspec.Struct):
     """The request to the model that answered the object's last rows. `rows`: how many rows the
     request carried. `objects`: from how many objects these rows were. `request`: the number of this
     request among the requests that were made for the same batch.
@@ -82,7 +82,7 @@ class Batch(msgspec.Struct):
     request: int
 
 
-class Way(msgspec.Struct):
+class ReportedWay(msgspec.Struct):
     """The way of an object to the output topic. `times_ms`: for each stage, by name, how long it
     took.
     """
@@ -91,7 +91,7 @@ class Way(msgspec.Struct):
     pid: int
     took_ms: float
     times_ms: dict[str, float]
-    batch: Batch | None
+    batch: ReportedBatch | None
 
 
 def url_of(http: config.Http) -> str:
@@ -126,7 +126,7 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
     return document if isinstance(document.get("problems"), list) else None
 
 
-async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> Way | str:
+async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> ReportedWay | str:
     """The way of the object that the record `id` answers, as told by the worker that delivered the
     record. If no worker tells the way, returns a text that says why.
     """
@@ -136,7 +136,7 @@ async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> W
     except Fatal as error:
         return str(error)
     some = asyncio.Semaphore(AT_A_TIME)
-    found: list[Way] = []
+    found: list[ReportedWay] = []
     codes: list[int] = []
     async with _session(http) as session, asyncio.TaskGroup() as tasks:
 
@@ -144,7 +144,7 @@ async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> W
             async with some:
                 code, document = await _asked(session, f"{url}/api/way", query)
             try:
-                found.append(msgspec.convert(document, Way))
+                found.append(msgspec.convert(document, ReportedWay))
             except msgspec.ValidationError:
                 codes.append(code)
                 return

@@ -14,7 +14,7 @@ from penstock.adapters.inputs.urls import Groupless
 from penstock.adapters.kafka.reader import Reader, Spans
 from penstock.core.order.line_stop import Word
 from penstock.messages.cloud_events import structured
-from penstock.ports import Commit, Rebalance, Record, Source, Where
+from penstock.ports import Commit, InputSource, Rebalance, Record, Where
 
 
 class BoundedSource:
@@ -26,7 +26,7 @@ class BoundedSource:
     even if they have no records. A partition without an end is not read at all.
     """
 
-    def __init__(self, source: Source, ends: Mapping[Where, int]) -> None:
+    def __init__(self, source: InputSource, ends: Mapping[Where, int]) -> None:
         self._source = source
         self._ends = ends
         self.is_held = False

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.core.health.other_groups import RegionState
 from penstock.core.order.line_stop import Word
-from penstock.ports import Commit, Rebalance, Record, Source, Where
+from penstock.ports import Commit, InputSource, Rebalance, Record, Where
 
 
 class RegionalSource:
-    """Implements the ports `Source` and `Neighbours`. `poll` reads our own region only; records of
-    a helped region are polled from the member that `join` returned.
+    """Implements the ports `InputSource` and `Neighbours`. `poll` reads our own region only;
+    records of a helped region are polled from the member that `join` returned.
 
     `make`: a function that makes the source of a region without starting it. `region_of`: a mapping
     from each topic of another region to the name of that region. `look`: a function that asks for
@@ -26,8 +26,8 @@ class RegionalSource:
 
     def __init__(
         self,
-        own: Source,
-        make: Callable[[str], Source],
+        own: InputSource,
+        make: Callable[[str], InputSource],
         region_of: Mapping[str, str],
         look: Callable[[str | None], Awaitable[RegionState]],
     ) -> None:
@@ -35,12 +35,12 @@ class RegionalSource:
         self._make = make
         self._region_of = region_of
         self._look = look
-        self._helping: dict[str, Source] = {}
+        self._helping: dict[str, InputSource] = {}
 
     async def look(self, region: str | None) -> RegionState:
         return await self._look(region)
 
-    def join(self, region: str) -> Source:
+    def join(self, region: str) -> InputSource:
         member = self._helping[region] = self._make(region)
         return member
 
@@ -102,14 +102,14 @@ class RegionalSource:
         """Stop the member of our own region only. The caller of `join` stops the other members."""
         await self._own.stop()
 
-    def _members(self) -> list[Source]:
+    def _members(self) -> list[InputSource]:
         return [self._own, *self._helping.values()]
 
-    def _by_member(self, partitions: Collection[Where]) -> dict[Source, list[Where]]:
+    def _by_member(self, partitions: Collection[Where]) -> dict[InputSource, list[Where]]:
         """A mapping from each member to those of the partitions that it reads. Partitions of a
         region that we have left are omitted.
         """
-        found: dict[Source, list[Where]] = defaultdict(list)
+        found: dict[InputSource, list[Where]] = defaultdict(list)
         for where in partitions:
             region = self._region_of.get(where.topic)
             member = self._own if region is None else self._helping.get(region)

@@ -1,5 +1,5 @@
-"""The partitions that the group assigns to this member. `Places` finds the offset at which reading
-goes on, and aiokafka tells `Listener` which partitions it assigns and revokes.
+"""The partitions that the group assigns to this member. `StartingPlaces` finds the offset at which
+reading goes on, and aiokafka tells `Listener` which partitions it assigns and revokes.
 
 Rule: if the broker has no records at the group's position, the source goes on at the earliest
 record and logs a warning. A lane that began at a later offset cannot go back, and the worker would
@@ -70,8 +70,8 @@ def for_ourselves() -> Iterator[None]:
         return  # a partition was revoked between our check and the call
 
 
-class Member(Protocol):
-    """The methods of a source that `Places` calls. A method that asks the broker may raise
+class PartitionSource(Protocol):
+    """The methods of a source that `StartingPlaces` calls. A method that asks the broker may raise
     `Transient`.
     """
 
@@ -115,10 +115,10 @@ class Starts(NamedTuple):
     made_again: Collection[Where]
 
 
-class Places:
+class StartingPlaces:
     """Finds the offsets at which reading goes on in partitions."""
 
-    def __init__(self, member: Member, timeout_s: float) -> None:
+    def __init__(self, member: PartitionSource, timeout_s: float) -> None:
         self._member = member
         self._timeout_s = timeout_s
 
@@ -246,7 +246,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     kept from aiokafka: it says already what is wrong.
     """
 
-    def __init__(self, source: RebalancedSource, places: Places, rebalance: Rebalance) -> None:
+    def __init__(
+        self, source: RebalancedSource, places: StartingPlaces, rebalance: Rebalance
+    ) -> None:
         self._source = source
         self._places = places
         self._rebalance = rebalance

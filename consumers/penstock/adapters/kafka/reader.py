@@ -61,7 +61,7 @@ Take = Callable[[int, int, bytes | None, bytes | None], None]
 OnRead = Callable[[int, int], None]
 
 
-class Progress:
+class ReadingProgress:
     """The progress of several readings together. First call `expect` with the spans of all
     readings; then each reading calls `passed`.
     """

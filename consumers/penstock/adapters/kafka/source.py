@@ -22,7 +22,7 @@ from penstock import config
 from penstock.adapters.kafka.assigned_partitions import (
     Gone,
     Listener,
-    Places,
+    StartingPlaces,
     for_ourselves,
 )
 from penstock.adapters.kafka.client import (
@@ -116,7 +116,7 @@ class KafkaSource(SourceQuestions):
             group_id=settings.group,
             group_instance_id=self._instance_id,
             enable_auto_commit=False,
-            auto_offset_reset="none",  # `Places` chooses the new position, and logs it
+            auto_offset_reset="none",  # `StartingPlaces` chooses the new position, and logs it
             session_timeout_ms=settings.session_ms,
             heartbeat_interval_ms=settings.heartbeat_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
@@ -128,7 +128,7 @@ class KafkaSource(SourceQuestions):
             isolation_level=isolation,
         )
         super().__init__(consumer, settings, isolation=isolation, decided=decided)
-        self._places = Places(self, self._timeout_s)
+        self._places = StartingPlaces(self, self._timeout_s)
         self._commits = CommitParts(settings.group, _code_of)
         self._join_deadline = JoinDeadline(
             settings.group,

@@ -35,7 +35,7 @@ from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable
 from penstock.ports import Answers
 
 
-class Token:
+class ModelToken:
     """`model.token`, or the content of `model.token_file`."""
 
     def __init__(self, settings: config.Model) -> None:
@@ -134,7 +134,7 @@ class ModelHttp:
         self.base = address_of(settings)
         self._timeout_s = settings.timeout_ms / 1000
         self._answer_bytes_per_row = settings.answer_bytes_per_row
-        self._token = Token(settings)
+        self._token = ModelToken(settings)
         if self.base.user is not None and self._token.text is not None:
             raise usage(
                 "model.url has a user in it, and there is a model.token: both are sent as "

@@ -38,7 +38,7 @@ from penstock.adapters.stores.transfer import (
 )
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import LockedOut
-from penstock.ports import Body, Listed, Location, Objects, Part
+from penstock.ports import Listed, Location, ObjectBody, Objects, Part
 
 # The most hosts that are kept. A bound is needed: each bucket may have its own host, and bucket
 # names come from messages.
@@ -71,7 +71,7 @@ class DirectObjects:
         self._sites: dict[str, _Site] = {}
         self._site_of = lru_cache(MAX_SITES)(self._make_site)
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         asked = await self._ask(location)
         if asked is not None and (whole := _whole(asked.answer)) is not None:
             check_pin(location, whole.etag)

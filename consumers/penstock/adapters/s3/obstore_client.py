@@ -64,7 +64,7 @@ from penstock.adapters.stores.transfer import (
 )
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Fatal, LockedOut, PenstockError, Poison, Transient, usage
-from penstock.ports import Body, Listed, Location, Objects, Part
+from penstock.ports import Listed, Location, ObjectBody, Objects, Part
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
@@ -276,7 +276,7 @@ class ByObstore:
         self._renewal = Renewal()
         self._stores = KeptStores(reach())
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         if self._is_for_exact(location):
             return await self._exact.open(location)
         check_bucket(location)

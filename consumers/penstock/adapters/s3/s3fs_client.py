@@ -70,7 +70,7 @@ from penstock.adapters.stores.transfer import (
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison
 from penstock.messages.urls import is_access_point
-from penstock.ports import Body, Listed, Location, Part
+from penstock.ports import Listed, Location, ObjectBody, Part
 
 # `ValueError` is among them because it is raised if the date of an answer cannot be read.
 CLIENT_ERRORS = (
@@ -181,7 +181,7 @@ class S3fsObjects:
         self._retired: list[Any] = []
         self._renewal = Renewal()
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         self._check_bucket(location)
         answer = await self.get(location, _pinned(location))
         status, length = status_of(answer), answer.get("ContentLength")

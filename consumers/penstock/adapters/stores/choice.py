@@ -22,12 +22,12 @@ from penstock.adapters.stores.clouds import CloudObjects
 from penstock.adapters.stores.fsspec_client import FsspecObjects
 from penstock.adapters.stores.local_files import FolderObjects
 from penstock.adapters.stores.names import folder_of
-from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
+from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, StoreWatcher
 from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore
 from penstock.errors import usage
 from penstock.messages.reference import SchemaError
 from penstock.messages.urls import S3, split_place
-from penstock.ports import Body, Listed, Location, Objects, Part
+from penstock.ports import Listed, Location, ObjectBody, Objects, Part
 
 # Stores with these schemes need not be configured, because the cloud's own chain finds the
 # credentials.
@@ -36,7 +36,7 @@ AWS_URL: Final = "https://s3.amazonaws.com"
 
 
 def open_objects(
-    cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
+    cfg: config.Config, *, lazily: bool = False, watcher: StoreWatcher | None = None
 ) -> Objects:
     """All configured stores. `lazily`: True if each client is made only when it is first needed.
     `watcher` is told of reads from stores with replicas. If a region is configured, it is told of
@@ -147,7 +147,7 @@ class Stores:
 
     makers: Mapping[str, Callable[[], Objects]]
     replicas: Mapping[str, Sequence[str]]
-    watcher: Watcher | None = None
+    watcher: StoreWatcher | None = None
     counts_all: bool = field(default=False, kw_only=True)
     _clients: dict[str, Objects] = field(default_factory=dict, init=False)
     _read: dict[str, Objects] = field(default_factory=dict, init=False)
@@ -169,7 +169,7 @@ class Stores:
             client = self._clients[store] = self.makers[store]()
         return client
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         return await self.of(location.store).open(location)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:

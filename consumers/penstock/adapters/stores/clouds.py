@@ -24,7 +24,7 @@ from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, i
 from penstock.adapters.stores.transfer import READ_TIMEOUT_S, WholeBody
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
-from penstock.ports import Body, Listed, Location, Part
+from penstock.ports import Listed, Location, ObjectBody, Part
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -46,7 +46,7 @@ class CloudObjects(ByObstore):
         self._takes_suffixes = scheme == "gs"
         super().__init__(reach, _Exact(reach()), cloud_translated, READ_TIMEOUT_S)
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         body = await super().open(location)
         _check_version(location, body.version_id)
         return body
@@ -128,7 +128,7 @@ class _Exact:
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         if is_odd(location.key):
             raise _odd(location)
         try:

@@ -26,7 +26,7 @@ from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, i
 from penstock.adapters.stores.transfer import CHUNK_BYTES, WHOLE_BYTES, check_part, span_within
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
-from penstock.ports import Body, Listed, Location, Objects, Part
+from penstock.ports import Listed, Location, ObjectBody, Objects, Part
 from penstock.process.asyncio_additions import in_thread
 
 _NO_SUCH_FILE = frozenset(
@@ -273,7 +273,7 @@ class LocalObjects:
             self._opened = self._open_store()
         return self._opened
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         if location.bucket != LOCAL:
             return await self._store.open(location)
         return await self._open(location)

@@ -14,7 +14,7 @@ from penstock.adapters.stores.names import name
 from penstock.core.health.retry_and_failover import Standby
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, Unreachable
-from penstock.ports import Body, Listed, Location, Objects, Part
+from penstock.ports import Listed, Location, ObjectBody, Objects, Part
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ PATIENCE_S: Final = 4.0
 LOOK_AGAIN_S: Final = 5.0
 
 
-class Watcher(Protocol):
+class StoreWatcher(Protocol):
     """A watcher is told of reads, and of stores that did not answer."""
 
     def store_read(self, store: str, nbytes: int) -> None: ...
@@ -46,12 +46,12 @@ class ReplicatedObjects:
     itself.
     """
 
-    def __init__(self, copies: Sequence[Copy], watcher: Watcher | None = None) -> None:
+    def __init__(self, copies: Sequence[Copy], watcher: StoreWatcher | None = None) -> None:
         self._copies = copies
         self._watcher = watcher
         self._standby = Standby(len(copies), look_again_s=LOOK_AGAIN_S)
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         copy, body = await self._ask(
             location, lambda copy, here: copy.objects.open(here), PATIENCE_S
         )
@@ -136,7 +136,7 @@ class ReplicaBody:
     itself does not know that id. So only the entity tag can pin the object later.
     """
 
-    def __init__(self, body: Body, is_own: bool, count: Callable[[int], None]) -> None:
+    def __init__(self, body: ObjectBody, is_own: bool, count: Callable[[int], None]) -> None:
         self._body = body
         self.size = body.size
         self.etag = body.etag

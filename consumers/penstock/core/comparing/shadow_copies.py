@@ -15,7 +15,7 @@ from penstock.core.rows.payload import Payload
 from penstock.messages.prediction import ObjectId, Source, encodable
 
 
-class Run(NamedTuple):
+class CopiedRows(NamedTuple):
     """Rows of one object in the order of the batch, with the fields of their records."""
 
     stream: str
@@ -32,13 +32,13 @@ class Run(NamedTuple):
         return f"{topic}/{partition}/{offset}/{self.object_index}/{row}"
 
 
-def run_of(block: Block) -> Run:
+def run_of(block: Block) -> CopiedRows:
     ticket, owner = block.ticket, block.ticket.owner
     named, about = ticket.reference, None
     if named is not None:
         bucket, key = encodable(named.bucket), encodable(named.key)
         about = ObjectId(bucket, key, ticket.version, named.store)
-    return Run(
+    return CopiedRows(
         encodable(ticket.stream),
         Source(*owner.where, ticket.record.offset, owner.topic_id),
         ticket.object_index,
@@ -50,11 +50,11 @@ def run_of(block: Block) -> Run:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Copy:
+class ShadowCopy:
     """A batch, the live model's answers to it, and the time that these answers took."""
 
     payloads: Sequence[Payload]
-    runs: Sequence[Run]
+    runs: Sequence[CopiedRows]
     answers: Sequence[bytes]
     errors: Mapping[int, str]
     took_s: float
@@ -70,7 +70,7 @@ class Copies:
     def __init__(self, most_rows: int, most_bytes: int) -> None:
         self._most_rows = most_rows
         self._most_bytes = most_bytes
-        self._waiting: deque[Copy] = deque()
+        self._waiting: deque[ShadowCopy] = deque()
         self.rows = 0
         self.nbytes = 0
 
@@ -80,15 +80,15 @@ class Copies:
     def has_room(self, rows: int, nbytes: int) -> bool:
         return self.rows + rows <= self._most_rows and self.nbytes + nbytes <= self._most_bytes
 
-    def put(self, copy: Copy) -> None:
+    def put(self, copy: ShadowCopy) -> None:
         self.rows += copy.rows
         self.nbytes += copy.nbytes
         self._waiting.append(copy)
 
-    def take(self) -> Copy | None:
+    def take(self) -> ShadowCopy | None:
         return self._waiting.popleft() if self._waiting else None
 
-    def done(self, copy: Copy) -> None:
+    def done(self, copy: ShadowCopy) -> None:
         self.rows -= copy.rows
         self.nbytes -= copy.nbytes
 

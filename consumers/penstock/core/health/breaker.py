@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from penstock.core.health.limiter import Limiter, Request
+from penstock.core.health.limiter import InFlight, Limiter
 from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_SHARE, Backoff
 
 # TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
@@ -36,7 +36,7 @@ class Call(NamedTuple):
     from. `is_small`: this call must carry few rows, because the probe before it failed.
     """
 
-    request: Request
+    request: InFlight
     is_probe: bool
     turn: Turn
     is_small: bool = False
@@ -130,7 +130,7 @@ class Breaker:
         self._not_before_s = max(self._not_before_s, now_s + delay_s)
 
 
-class Turns:
+class CallTurns:
     """Which queue makes the next call. `next` names the queue; then call `begin`, and `end` when
     the call is over.
     """

@@ -77,7 +77,7 @@ Holds = Literal["arrivals", "service", "most"]
 
 
 @dataclass(slots=True, eq=False)
-class Level:
+class LoadLevel:
     """One of the two levels that are compared, and the logarithms of the times of its answers. The
     logarithm makes a rare answer that takes a second count little.
     """
@@ -103,7 +103,7 @@ class Level:
         return max(LEAST_SPREAD, spread) / self.answers
 
 
-class Request:
+class InFlight:
     """A request in flight. `round`: failures of one round count as one, because one cause makes
     them all. `place`: how many requests were in flight when it began, including this one. `size`:
     how many times as long as the average a request with as much to do should take.
@@ -111,7 +111,7 @@ class Request:
 
     __slots__ = ("began_s", "level", "place", "round", "size")
 
-    def __init__(self, began_s: float, round: int, place: int, level: Level | None) -> None:
+    def __init__(self, began_s: float, round: int, place: int, level: LoadLevel | None) -> None:
         self.began_s = began_s
         self.round = round
         self.place = place
@@ -141,9 +141,9 @@ class Limiter:
         self._is_bearing = True
         self._begun = self._at_limit = 0
         self._is_wanted = False
-        self._low: Level | None = None
-        self._high: Level | None = None
-        self._measured: Level | None = None
+        self._low: LoadLevel | None = None
+        self._high: LoadLevel | None = None
+        self._measured: LoadLevel | None = None
         self._to_skip = 0
         self._turns = 0
         self._step = FAST_STEP
@@ -155,7 +155,7 @@ class Limiter:
         self._is_between = False
         self._rest_until_s = -math.inf
         # The level that the last comparison preferred.
-        self._base: Level | None = None
+        self._base: LoadLevel | None = None
         self._recent: float | None = None
         self._long_run: float | None = None
         self._answered_s = -math.inf
@@ -209,7 +209,7 @@ class Limiter:
         """How long the service has not been asked."""
         return 0.0 if self.in_flight else now_s - self._silent_since_s
 
-    def begin(self, now_s: float) -> Request:
+    def begin(self, now_s: float) -> InFlight:
         if not self.in_flight:
             self._silent_since_s = now_s
         self.in_flight += 1
@@ -225,9 +225,9 @@ class Limiter:
                 level = self._measured
         if self._begun >= max(self.limit, LEAST_ANSWERS):
             self._look_at_arrivals()
-        return Request(now_s, self._round, place, level)
+        return InFlight(now_s, self._round, place, level)
 
-    def dropped(self, request: Request) -> None:
+    def dropped(self, request: InFlight) -> None:
         """The request ended without telling anything about the service."""
         self.in_flight -= 1
 
@@ -236,7 +236,7 @@ class Limiter:
         self._silent_since_s = now_s
         self._goes_back()
 
-    def answered(self, request: Request, now_s: float) -> None:
+    def answered(self, request: InFlight, now_s: float) -> None:
         """The service answered. A refusal of what was asked counts as an answer."""
         self.in_flight -= 1
         self._silent_since_s = now_s
@@ -256,7 +256,7 @@ class Limiter:
         elif self._measured is None and self._is_wanted and now_s >= self._rest_until_s:
             self._begin_to_measure()
 
-    def failed(self, request: Request, now_s: float, *, is_full: bool) -> None:
+    def failed(self, request: InFlight, now_s: float, *, is_full: bool) -> None:
         """The service failed. `is_full`: it said that it has too much to do."""
         self.in_flight -= 1
         if is_full:
@@ -334,32 +334,32 @@ class Limiter:
         low = self._level
         if low >= self.most:
             low = self._below(low)
-        self._low, self._high = Level(low), Level(self._above(low))
+        self._low, self._high = LoadLevel(low), LoadLevel(self._above(low))
         self._turns = 0
         self._take(self._low if low == self._level else self._high)
 
-    def _has_slowed(self, level: Level) -> bool:
+    def _has_slowed(self, level: LoadLevel) -> bool:
         if self._base is None:
             return False
         times = max(1.0, level.requests / self._base.requests)
         return level.mean - math.sqrt(level.error) - self._base.mean > math.log(SLOWED * times**2)
 
-    def _look_below(self, high: Level) -> None:
+    def _look_below(self, high: LoadLevel) -> None:
         self._forget()
         self._step = WIDE_STEP
-        self._low, self._high = Level(self._below(high.requests)), high
+        self._low, self._high = LoadLevel(self._below(high.requests)), high
         self._turns = 1
         self._take(self._low)
 
-    def _take(self, level: Level) -> None:
+    def _take(self, level: LoadLevel) -> None:
         self._measured = level
         self.limit = round(level.requests)
         self._to_skip = self.limit
 
-    def _enough(self, level: Level) -> int:
+    def _enough(self, level: LoadLevel) -> int:
         return max(LEAST_ANSWERS, int(level.requests)) * (self._turns // 2 + 1)
 
-    def _measure_next(self, measured: Level, now_s: float) -> None:
+    def _measure_next(self, measured: LoadLevel, now_s: float) -> None:
         low, high = self._low, self._high
         assert low is not None
         assert high is not None
@@ -383,7 +383,7 @@ class Limiter:
         else:
             self._rest(low, now_s)
 
-    def _went(self, direction: int, to: Level, now_s: float) -> None:
+    def _went(self, direction: int, to: LoadLevel, now_s: float) -> None:
         """A level was better than the other one: go on in its direction. If the step before went
         the other way, the best level is between the two, and steps become smaller.
         """
@@ -402,15 +402,15 @@ class Limiter:
             self._rest(to, now_s)
             return
         if self._way > 0:
-            self._low, self._high = to, Level(self._above(to.requests))
+            self._low, self._high = to, LoadLevel(self._above(to.requests))
             self._take(self._high)
         else:
-            self._low, self._high = Level(self._below(to.requests)), to
+            self._low, self._high = LoadLevel(self._below(to.requests)), to
             self._take(self._low)
         self._turns = 1
         self._level = self._steady = self._low.requests
 
-    def _rest(self, at: Level, now_s: float) -> None:
+    def _rest(self, at: LoadLevel, now_s: float) -> None:
         self._is_held = True
         self._rest_until_s = now_s + REST_S
         self._forget()

@@ -1,8 +1,13 @@
 """Which object of a lane is fetched next?
 
-Rule: objects are fetched in input order. Where order is kept per stream, each stream has a share of
-the fetchers and of the objects in work, so that a stream that cannot go on leaves room for the
-other streams. Objects of one store never wait for objects of another store.
+Rule: first in, first out. So the oldest object of a lane always has a fetcher, or is the next that
+gets one; and only the oldest object may exceed a spent byte budget (lane/budget.py). If any other
+object were preferred, the fetchers could all hold younger objects, which wait for the budget, while
+the budget waits for the oldest one, which waits for a fetcher: nothing would ever move again.
+
+Where order is kept per stream, this holds within each stream, and each stream has a share of the
+fetchers and of the objects in work, so that a stream that cannot go on leaves room for the other
+streams. Objects of one store never wait for objects of another store.
 """
 
 from abc import ABC, abstractmethod

@@ -70,7 +70,7 @@ class StopMark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class PartitionProgress:
     """What is delivered: all records before `next_offset`; the `completed` records beyond it; and
     parts of records that are not complete. `objects`: for each offset, the delivered objects of the
     record; `rows`: for each offset and object index, how far the rows of the object are delivered.
@@ -92,7 +92,7 @@ class Progress:
         return max(self.completed.stop, max(offsets) + 1)
 
 
-def encode(progress: Progress) -> str:
+def encode(progress: PartitionProgress) -> str:
     """The metadata to commit; empty when nothing at or beyond the next record is delivered."""
     base = progress.next_offset
     objects = progress.objects.get(base)
@@ -178,11 +178,11 @@ def most_chars_of_one(span: int) -> int:
     return len(f"{span:x}") + _INDEX_CHARS + _ROW_CHARS + VERSION_DIGITS + 4
 
 
-def decode(metadata: str, next_offset: int) -> tuple[Progress, bool]:
+def decode(metadata: str, next_offset: int) -> tuple[PartitionProgress, bool]:
     """Read the metadata of a commit at `next_offset`. Returns the progress, and whether all of the
     text could be read.
     """
-    progress = Progress(next_offset)
+    progress = PartitionProgress(next_offset)
     if not metadata:
         return progress, True
     if not metadata.startswith(PREFIX):
@@ -197,7 +197,7 @@ def decode(metadata: str, next_offset: int) -> tuple[Progress, bool]:
     return progress, is_whole
 
 
-def _read_head(text: str, progress: Progress) -> bool:
+def _read_head(text: str, progress: PartitionProgress) -> bool:
     found = _HEAD.fullmatch(text)
     if found is None:
         return False
@@ -212,7 +212,7 @@ def _read_head(text: str, progress: Progress) -> bool:
     return True
 
 
-def _read_beyond(parts: list[str], progress: Progress) -> bool:
+def _read_beyond(parts: list[str], progress: PartitionProgress) -> bool:
     base = progress.next_offset
     if len(parts) != 3:
         return False
@@ -239,7 +239,7 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
     return is_whole and None not in of_objects and None not in of_rows
 
 
-def _read_runs(text: str, progress: Progress) -> bool | None:
+def _read_runs(text: str, progress: PartitionProgress) -> bool | None:
     """Returns whether all of the text could be read. None: the text contradicts itself or the
     offset, so none of it is used.
     """
@@ -256,7 +256,7 @@ def _read_runs(text: str, progress: Progress) -> bool | None:
     return True
 
 
-def _read_bits(text: str, progress: Progress) -> bool | None:
+def _read_bits(text: str, progress: PartitionProgress) -> bool | None:
     """Returns whether all of the text could be read. None: the text contradicts the offset, so none
     of it is used.
     """

@@ -17,7 +17,7 @@ from penstock.core.progress.cursor import (
     MAX_CHARS,
     START,
     Cursor,
-    Progress,
+    PartitionProgress,
     StopMark,
     decode,
     encode,
@@ -44,7 +44,7 @@ class Ledger:
     safe to commit. `start`: the progress of former assignments.
     """
 
-    def __init__(self, start: Progress) -> None:
+    def __init__(self, start: PartitionProgress) -> None:
         self._entries: dict[int, Entry] = {}
         # How many objects are not delivered yet.
         self.owed = 0
@@ -71,12 +71,12 @@ class Ledger:
         return next(iter(self._entries), self._seen_next)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> PartitionProgress:
         """What may be committed now, as a view that is valid until the ledger changes. Records that
         a former assignment completed are included, even before they are read again.
         """
         next_offset = self._completed.behind(self.next_offset)
-        return Progress(next_offset, self._completed, self._objects, self._rows)
+        return PartitionProgress(next_offset, self._completed, self._objects, self._rows)
 
     def is_completed(self, offset: int) -> bool:
         """Did a former assignment deliver all of this record?"""
@@ -188,12 +188,12 @@ class Position(NamedTuple):
     under the present limits. `is_whole`: all of the metadata could be read.
     """
 
-    progress: Progress
+    progress: PartitionProgress
     stopped_at: frozenset[int]
     is_whole: bool
 
 
-def written(progress: Progress, stopped_at: Collection[int], limits: str) -> str:
+def written(progress: PartitionProgress, stopped_at: Collection[int], limits: str) -> str:
     """The metadata for a commit of `progress.next_offset`. `limits`: the digest of the limits at
     which lines stop.
     """

@@ -36,7 +36,7 @@ _INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class NameScope:
     """In what the objects to be named can differ: bucket, topic or model. `is_one_object`: there is
     only one object.
     """
@@ -64,7 +64,7 @@ class ResultNames:
     results, or that would give two results one name.
     """
 
-    def __init__(self, template: str, model: str, scope: Scope) -> None:
+    def __init__(self, template: str, model: str, scope: NameScope) -> None:
         """`model`: the name of the default model."""
         found = parsed(template)
         if not scope.is_one_object:
@@ -164,7 +164,7 @@ class ResultNames:
         return f".rows-{topic}-{partition}-{offset}-{ticket.object_index}"
 
 
-def _check(template: str, found: Template, scope: Scope) -> None:
+def _check(template: str, found: Template, scope: NameScope) -> None:
     """Raises `ValueError` if the template gives two objects of this scope one name."""
     names_records = found.names_records(is_one_input=scope.is_one_input)
     if not names_records and "key" not in found.fields:

@@ -106,7 +106,7 @@ _BEGIN, _END = b'{"objects":[', b"]}"
 _HEADER_BYTES = 6
 
 
-class Keyed(NamedTuple):
+class KeyedMessage(NamedTuple):
     """A message to write. `key`: that of its stream."""
 
     key: bytes
@@ -131,7 +131,7 @@ def keyed(
     partition: int,
     naming: StreamNames,
     most_bytes: int,
-) -> list[Keyed]:
+) -> list[KeyedMessage]:
     """The messages to pass on; none for an event that makes no work. None of them has more than
     `most_bytes` with its key and headers, unless a single object is larger than that.
     """
@@ -144,7 +144,7 @@ def keyed(
         return []
     streams = streams_of(message, naming, key, partition)
     if isinstance(message, Inline) or len(set(streams)) == 1:
-        unchanged = Keyed(key_of(streams[0], key), value, headers)
+        unchanged = KeyedMessage(key_of(streams[0], key), value, headers)
         if isinstance(message, Inline) or unchanged.nbytes <= most_bytes or len(streams) == 1:
             return [unchanged]
     # The message is divided. So each object is written anew, under the key of its own stream.
@@ -154,9 +154,9 @@ def keyed(
         objects.setdefault(own, []).append(_encoded(reference, stream, own, naming))
     kept = _without_parts(whole, headers)
     return [
-        Keyed(own, value, kept)
+        KeyedMessage(own, value, kept)
         for own, named in objects.items()
-        for value in _packed(named, most_bytes - Keyed(own, b"", kept).nbytes)
+        for value in _packed(named, most_bytes - KeyedMessage(own, b"", kept).nbytes)
     ]
 
 
@@ -185,9 +185,11 @@ def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
     yield _BEGIN + b",".join(some) + _END
 
 
-def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: int) -> Keyed:
+def unread(
+    key: bytes | None, value: bytes | None, headers: Headers, partition: int
+) -> KeyedMessage:
     """The message that cannot be read, keyed by the stream that its answer will have."""
-    return Keyed(key_of(fallback(key, partition), key), value, headers)
+    return KeyedMessage(key_of(fallback(key, partition), key), value, headers)
 
 
 def _without_parts(whole: bytes | None, headers: Headers) -> Headers:

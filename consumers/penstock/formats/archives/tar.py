@@ -18,7 +18,7 @@ from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.parser_chain import (
     EXPANDING_STEP_BYTES,
     ArchiveLimit,
-    Member,
+    ArchiveMember,
     Members,
     Parser,
 )
@@ -202,7 +202,7 @@ class TarParser(Parser):
         # the path and the size that an extension states for the next member
         self._overrides: dict[str, str] = {}
         self._extension: tuple[TypeFlag, bytearray] | None = None
-        self._member: Member | None = None
+        self._member: ArchiveMember | None = None
         self._data_bytes = 0  # how many bytes of the current member are still to come
         self._padding_bytes = 0
 
@@ -293,7 +293,7 @@ class TarParser(Parser):
         self._expect(size)
         parser = self._of_archive.open(path)
         if parser is not None:
-            self._member = Member(path, parser, self._of_archive)
+            self._member = ArchiveMember(path, parser, self._of_archive)
             if (why := over_limit(size, self._options)) is not None:
                 yield from self._member.fail(why)
 

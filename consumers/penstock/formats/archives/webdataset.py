@@ -28,7 +28,7 @@ _JSON: Final = frozenset({"json", "jsn"})
 _NUMBER = re.compile(rb"[+-]?[0-9]{1,18}")
 
 
-class Samples:
+class WebDatasetSamples:
     """The members of an archive with samples. `members`: opens those files that become rows."""
 
     def __init__(self, options: RowOptions, members: Members) -> None:
@@ -94,7 +94,7 @@ class Samples:
 class _RowsParser(Parser):
     """A member with rows, which are held back until the sample is complete."""
 
-    def __init__(self, samples: Samples, name: str, path: str, parser: Parser) -> None:
+    def __init__(self, samples: WebDatasetSamples, name: str, path: str, parser: Parser) -> None:
         self._samples, self._name, self._path, self._parser = samples, name, path, parser
         self.step_bytes, self.damage = parser.step_bytes, parser.damage
 
@@ -114,7 +114,7 @@ class _RowsParser(Parser):
 class _FileParser(Parser):
     """A member that is kept with the rows of its sample."""
 
-    def __init__(self, samples: Samples, name: str, extension: str) -> None:
+    def __init__(self, samples: WebDatasetSamples, name: str, extension: str) -> None:
         self._samples, self._name, self._extension = samples, name, extension
         self._data = b""
 

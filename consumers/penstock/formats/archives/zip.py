@@ -23,9 +23,9 @@ from typing import IO, Any, Final
 from penstock.errors import Poison
 from penstock.formats.archives.tar import check_path, over_limit
 from penstock.formats.archives.unpacking import PIECE_BYTES, WINDOW_BYTES, Expansion, Unpacker
-from penstock.formats.base.parser_chain import ArchiveLimit, Member, Members
+from penstock.formats.base.parser_chain import ArchiveLimit, ArchiveMember, Members
 from penstock.formats.base.runs import RowOptions, Run, bad_row
-from penstock.formats.base.source import Source, SourceFile
+from penstock.formats.base.source import ObjectSource, SourceFile
 from penstock.formats.magic import no_such
 
 MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
@@ -80,7 +80,7 @@ class _BoundedFile(SourceFile):
     central directory is too long for memory, or has too many entries.
     """
 
-    def __init__(self, ranges: Source, members: int) -> None:
+    def __init__(self, ranges: ObjectSource, members: int) -> None:
         super().__init__(ranges)
         self._members = members
 
@@ -99,7 +99,7 @@ class _BoundedFile(SourceFile):
 class _Beginning:
     """The first `size` bytes of an object."""
 
-    def __init__(self, source: Source, size: int) -> None:
+    def __init__(self, source: ObjectSource, size: int) -> None:
         self.size = size
         self._source = source
 
@@ -108,7 +108,7 @@ class _Beginning:
 
 
 def read_zip(
-    ranges: Source, options: RowOptions, members: Members, expansion: Expansion
+    ranges: ObjectSource, options: RowOptions, members: Members, expansion: Expansion
 ) -> Iterator[Run]:
     """The rows of all selected members, in the order in which they lie in the archive."""
     try:
@@ -121,11 +121,13 @@ def read_zip(
     yield from members.end()
 
 
-def _archives(source: Source, most_members: int) -> list[tuple[zipfile.ZipFile, Source]]:
+def _archives(
+    source: ObjectSource, most_members: int
+) -> list[tuple[zipfile.ZipFile, ObjectSource]]:
     """The archives that were joined, in their order, each with the bytes up to its end. Only the
     last one is found by its end; so each tells where the one before it ends.
     """
-    found: list[tuple[zipfile.ZipFile, Source]] = []
+    found: list[tuple[zipfile.ZipFile, ObjectSource]] = []
     left, begin = most_members, source.size
     # Programs that unpack themselves are no archive, but an archive follows them.
     while begin and (not found or looks(source.read(0, _HEAD_BYTES))):
@@ -147,7 +149,7 @@ def _too_many(most_members: int) -> Poison:
     return ArchiveLimit("too_large", said)
 
 
-def _opened(part: Source, most_members: int) -> zipfile.ZipFile:
+def _opened(part: ObjectSource, most_members: int) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(_BoundedFile(part, most_members))
     except NotImplementedError as error:
@@ -159,7 +161,7 @@ def _opened(part: Source, most_members: int) -> zipfile.ZipFile:
         raise Poison("bad_archive", f"the zip is damaged: {error}; write it again") from error
 
 
-def _check_end(part: Source) -> None:
+def _check_end(part: ObjectSource) -> None:
     """Raises `Poison` if an archive's comment breaks off, or if something follows the archive."""
     tail = part.read(max(0, part.size - _END_BYTES - _MOST_COMMENT_BYTES), part.size)
     end = tail.rfind(_END)
@@ -208,7 +210,7 @@ def _member_rows(
     if parser is None:
         return
     check_path(path)
-    member = Member(path, parser, members)
+    member = ArchiveMember(path, parser, members)
     why = over_limit(entry.file_size, options)
     if entry.flag_bits & _ENCRYPTED:
         why = Poison("bad_archive", "it is encrypted, which is not read")

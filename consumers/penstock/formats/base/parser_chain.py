@@ -78,7 +78,7 @@ class ArchiveLimit(Poison):
     """A limit of all members together was reached, so no further member is read."""
 
 
-class Member:
+class ArchiveMember:
     """Reads one member of an archive. If something is wrong with it, this is one bad row, and the
     members behind it are read all the same.
     """

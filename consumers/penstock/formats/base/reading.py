@@ -30,7 +30,7 @@ from penstock.formats.base.runs import (
     most_weight,
     too_many,
 )
-from penstock.formats.base.source import AtHand, Source, Stream, Wanted
+from penstock.formats.base.source import AtHand, ObjectSource, Stream, Wanted
 from penstock.formats.registry import Claim, open_parser
 
 # The bytes of one turn. The slowest text, bad rows, is read at 10 MB/s, so a turn takes up to 3 ms
@@ -88,7 +88,7 @@ class ObjectEnd:
     exception. `source`: None if the object is so small that its size allows any rows.
     """
 
-    def __init__(self, options: RowOptions, source: Source | None = None) -> None:
+    def __init__(self, options: RowOptions, source: ObjectSource | None = None) -> None:
         self._options = options
         self._source = source
         self._rows = self._weight = 0

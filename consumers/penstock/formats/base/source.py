@@ -34,7 +34,7 @@ MOST_NEED_BYTES: Final = 16 << 20
 Wanted = Callable[[int, int], bool]
 
 
-class Source(Protocol):
+class ObjectSource(Protocol):
     @property
     def size(self) -> int:
         """The size of the stored object; -1 as long as it is unknown."""
@@ -45,7 +45,7 @@ class Source(Protocol):
         ...
 
 
-class Stream(Source, Protocol):
+class Stream(ObjectSource, Protocol):
     def chunks(self) -> Iterator[bytes]:
         """All chunks from the first byte on, none of them empty. Call this once."""
         ...
@@ -53,7 +53,7 @@ class Stream(Source, Protocol):
 
 # A function that gives the rows of a source. It reads only as far as rows are asked for, and may
 # skip unwanted rows.
-Read = Callable[[Source, RowOptions, Wanted], Iterator[Run]]
+Read = Callable[[ObjectSource, RowOptions, Wanted], Iterator[Run]]
 
 
 class Need(NamedTuple):
@@ -63,7 +63,7 @@ class Need(NamedTuple):
     stop: int
 
 
-class Ranges:
+class RangedSource:
     """An object that is read by ranges. `tail`: the object's last bytes. `ask`: a function that
     fetches other bytes. The tail and the latest fetched piece are held.
     """
@@ -140,7 +140,7 @@ class AtHand:
 class SourceFile(io.RawIOBase):
     """The object as a seekable open file."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ObjectSource) -> None:
         self._source = source
         self._at = 0
 

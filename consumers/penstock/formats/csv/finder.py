@@ -91,7 +91,7 @@ def passed_over(comment: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"(?:%b%b)*+" % (_BLANK_LINE, lines))
 
 
-class Patterns(NamedTuple):
+class FinderPatterns(NamedTuple):
     """The patterns of one grammar, of its separators, and of one number of cells."""
 
     row: re.Pattern[bytes]
@@ -103,7 +103,7 @@ class Patterns(NamedTuple):
 @lru_cache(maxsize=256)
 def patterns(
     quoting: Quoting, separators: bytes, width: int, comment: bytes, *, has_nulls: bool = False
-) -> Patterns:
+) -> FinderPatterns:
     """`width`: the number of cells of each row; 0: any. `has_nulls`: True if a cell without quotes
     has no backslash, except for `\\N`, as databases write it.
     """
@@ -128,7 +128,7 @@ def patterns(
     more = b"{%d}" % (width - 1) if width else b"*+"
     row = rb"%b(?:[%b]%b)%b\n" % (cell, separators, cell, more)
     other = rb"%b[^\n]*+\n|" % re.escape(comment) if comment else b""
-    return Patterns(
+    return FinderPatterns(
         row=re.compile(row),
         quoted=re.compile(rb"(\A|[%b])%b" % (separators, quoted)),
         rows=re.compile(rb"(?:%b%b|%b)*+" % (other, row, _BLANK_LINE)),
@@ -282,7 +282,7 @@ class _Head(NamedTuple):
     start: int
     is_all: bool
 
-    def has_rows(self, of: Patterns) -> bool:
+    def has_rows(self, of: FinderPatterns) -> bool:
         """True if there are only such rows. The last row may be cut."""
         found = of.rows.match(self.text, self.start)
         assert found is not None

@@ -24,7 +24,7 @@ from penstock.core.rows.payload import ROW_COST_BYTES, Matrix
 from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run, bad_row, check_rows, too_long
-from penstock.formats.base.source import Source, Wanted
+from penstock.formats.base.source import ObjectSource, Wanted
 from penstock.formats.magic import iso_media, no_such
 from penstock.formats.media.decoding import Gathered, reader
 from penstock.formats.media.samples import (
@@ -72,7 +72,7 @@ class Wave(NamedTuple):
         whole, rest = divmod(self.frame_bytes, self.channels or 1)
         return not rest and (self.tag, whole) in _TYPES
 
-    def missing(self, source: Source) -> str | None:
+    def missing(self, source: ObjectSource) -> str | None:
         """What is not there, as a text for people; None: all samples are."""
         found = source.size - self.begin
         return _short("samples", self.nbytes, found)
@@ -82,7 +82,7 @@ def _short(what: str, stated: int, found: int) -> str | None:
     return f"of {stated} bytes of {what} {found} are there" if found < stated else None
 
 
-def missing_of_w64(source: Source) -> str | None:
+def missing_of_w64(source: ObjectSource) -> str | None:
     """As `Wave.missing`, of the file of Sony whose header has its whole length behind a GUID."""
     stated = int.from_bytes(source.read(16, 24), "little", signed=True)
     return _short("the file", stated, source.size)
@@ -92,7 +92,7 @@ def is_wave(head: bytes) -> bool:
     return head.startswith(_RIFFS) and head[8:12] == b"WAVE"
 
 
-def wave_of(source: Source) -> Wave:
+def wave_of(source: ObjectSource) -> Wave:
     layout: tuple[int, int, int, int] | None = None
     long_bytes = block_frames = fact = 0
     for name, at, nbytes in _chunks(source, len(b"RIFF....WAVE")):
@@ -124,7 +124,7 @@ def wave_of(source: Source) -> Wave:
     raise breaks_off("it has no samples")
 
 
-def _chunks(source: Source, at: int) -> Iterator[tuple[bytes, int, int]]:
+def _chunks(source: ObjectSource, at: int) -> Iterator[tuple[bytes, int, int]]:
     """The name of each chunk, where its body begins, and the length that it states."""
     for _ in range(_MOST_CHUNKS):
         head = source.read(at, at + 8)
@@ -135,7 +135,7 @@ def _chunks(source: Source, at: int) -> Iterator[tuple[bytes, int, int]]:
         at += 8 + nbytes + nbytes % 2
 
 
-def _check_nothing(source: Source, begin: int) -> None:
+def _check_nothing(source: ObjectSource, begin: int) -> None:
     """Raise `Poison` if samples follow a chunk `data` of length 0. Whole chunks up to the end of
     the file are allowed.
     """
@@ -152,11 +152,11 @@ def _check_nothing(source: Source, begin: int) -> None:
         )
 
 
-def plain_recording(source: Source, wave: Wave) -> Recording:
+def plain_recording(source: ObjectSource, wave: Wave) -> Recording:
     return Recording(wave.rate, wave.channels, _blocks(source, wave), lambda: wave.states_end)
 
 
-def _blocks(source: Source, wave: Wave) -> Iterator[Samples]:
+def _blocks(source: ObjectSource, wave: Wave) -> Iterator[Samples]:
     there = min(wave.nbytes, source.size - wave.begin) // wave.frame_bytes
     for first in range(0, there, BLOCK_FRAMES):
         start = wave.begin + first * wave.frame_bytes
@@ -256,7 +256,7 @@ def _named_container(head: bytes) -> str | None:
     return _container_of(head) or _FRAMES.get(head[:2])
 
 
-def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def read_audio(source: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The windows of a recording. If the rows are opaque bytes, the whole recording is one row."""
     if options.form == "bytes":
         yield _whole(source, options)
@@ -271,7 +271,7 @@ def open_audio(options: RowOptions) -> Parser | None:
     return open_bytes(options) if options.form == "bytes" else None
 
 
-def _whole(source: Source, options: RowOptions) -> Run:
+def _whole(source: ObjectSource, options: RowOptions) -> Run:
     """The whole recording as one opaque row."""
     if source.size > options.row_bytes:
         return bad_row(too_long(options.row_bytes))
@@ -281,7 +281,7 @@ def _whole(source: Source, options: RowOptions) -> Run:
 class _Behind:
     """The object from byte `begin` on."""
 
-    def __init__(self, source: Source, begin: int) -> None:
+    def __init__(self, source: ObjectSource, begin: int) -> None:
         self.size = max(0, source.size - begin)
         self._source = source
         self._begin = begin
@@ -290,7 +290,7 @@ class _Behind:
         return self._source.read(self._begin + start, self._begin + stop)
 
 
-def _untagged(source: Source) -> Source:
+def _untagged(source: ObjectSource) -> ObjectSource:
     """The recording without the tags at its begin (ID3v2.4, 3.1), which may stand before any."""
     begin = 0
     for _ in range(_MOST_TAGS):
@@ -304,7 +304,7 @@ def _untagged(source: Source) -> Source:
     return _Behind(source, begin) if begin else source
 
 
-def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
+def _decode(source: ObjectSource, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
     untagged = _untagged(source)
     head = untagged.read(0, _HEAD_BYTES)
     # Between the tags and an MP3 there may be junk.

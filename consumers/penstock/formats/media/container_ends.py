@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.formats.base.source import Source, SourceFile
+from penstock.formats.base.source import ObjectSource, SourceFile
 
 # At most this many headers of boxes or elements are read here. Boxes whose headers were seen while
 # frames were read do not count.
@@ -53,7 +53,7 @@ _CUE_POINT, _CUE_TIME, _CUE_TRACK, _CUE_PLACE = b"\xbb", b"\xb3", b"\xb7", b"\xf
 class Container:
     """What a container proves of itself. Of other kinds than those below it is nothing."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ObjectSource) -> None:
         self.source = source
 
     @property
@@ -87,7 +87,7 @@ class _Boxes(Container):
     read for the frames; so even those of a thousand fragments need no reads of their own.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ObjectSource) -> None:
         super().__init__(source)
         self._at = 0  # the begin of the first box that was not seen
         self._is_open = True
@@ -167,7 +167,7 @@ class _Boxes(Container):
 class _Elements(Container):
     """Proves the top elements of a Matroska, one after the other."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ObjectSource) -> None:
         super().__init__(source)
         self._at = 0  # the begin of the first element that was not seen
         # Says that the element there is damaged, or that others before it are missing.
@@ -288,7 +288,7 @@ class _Packets(Container):
     circle.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ObjectSource) -> None:
         super().__init__(source)
         self._holes: defaultdict[int, list[int]] = defaultdict(list)
         self._at = 0
@@ -352,7 +352,7 @@ class FollowedFile(SourceFile):
     the first part of which the container proves that it is damaged.
     """
 
-    def __init__(self, source: Source, container: str) -> None:
+    def __init__(self, source: ObjectSource, container: str) -> None:
         super().__init__(source)
         self.container = _CONTAINERS.get(container, Container)(source)
 

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.rows.payload import ROW_COST_BYTES, BytesRows, Form, Matrix, Payload
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run, too_long
-from penstock.formats.base.source import Read, Source, Wanted
+from penstock.formats.base.source import ObjectSource, Read, Wanted
 from penstock.packages import missing_extra
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def reader(kind: Kind, decode: "Decode") -> Read:
     object and adds its rows to a `Gathered`.
     """
 
-    def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    def read(source: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if _is_missing(kind):
             raise Poison("bad_format", str(missing_extra(kind, "media")))
         gathered = Gathered(options, wanted)
@@ -232,7 +232,7 @@ class Gathered:
             yield Run(len(rows), _joined(rows), since_ms=times, weight=self.weight)
 
 
-Decode = Callable[[Source, RowOptions, Gathered], Iterator[Run]]
+Decode = Callable[[ObjectSource, RowOptions, Gathered], Iterator[Run]]
 
 
 def _joined(rows: list[Payload]) -> Payload:

@@ -9,7 +9,7 @@ over both. It also ends where another recording begins: an Ogg may hold several,
 import zlib
 from typing import Final
 
-from penstock.formats.base.source import Source
+from penstock.formats.base.source import ObjectSource
 
 _PAGE: Final = b"OggS"
 _HEAD_BYTES: Final = 27
@@ -31,7 +31,7 @@ class OggFile:
     there. `last_granule`: the position in the last page. `pages`: how many pages have samples.
     """
 
-    def __init__(self, source: Source, at: int) -> None:
+    def __init__(self, source: ObjectSource, at: int) -> None:
         self.at = at
         self.broken: str | None = None
         self.is_followed = False

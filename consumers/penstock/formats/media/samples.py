@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import Poison
-from penstock.formats.base.source import Source
+from penstock.formats.base.source import ObjectSource
 from penstock.formats.media.container_ends import Container, FollowedFile
 from penstock.formats.media.decoding import BUFFER_BYTES, frames_of, opened_by_libav
 from penstock.formats.media.ogg import OggFile
@@ -98,7 +98,7 @@ def scaled(numbers: Numbers) -> Samples:
 
 
 def decoded(
-    source: Source, container: str, missing: str | None = None, frames: int | None = None
+    source: ObjectSource, container: str, missing: str | None = None, frames: int | None = None
 ) -> Iterator[Recording]:
     """The recordings of an object, one after the other. `container`: libav's name for it.
     `missing`: what the caller found to be missing at the end of the object. `frames`: how many
@@ -305,7 +305,7 @@ def _followed(kind: str) -> Poison:
     return Poison("bad_format", said)
 
 
-def _stated(source: Source, stream: "AudioStream") -> tuple[int | None, int | None]:
+def _stated(source: ObjectSource, stream: "AudioStream") -> tuple[int | None, int | None]:
     """How many samples the container states, and if it is an MP3, how many its frames have. For
     others, libav guesses it from the size.
     """
@@ -319,7 +319,7 @@ def _stated(source: Source, stream: "AudioStream") -> tuple[int | None, int | No
     return round(stream.duration * Fraction(stream.time_base) * (stream.rate or 0)) or None, None
 
 
-def _stated_by_tag(source: Source, rate: int) -> tuple[int | None, int | None]:
+def _stated_by_tag(source: ObjectSource, rate: int) -> tuple[int | None, int | None]:
     tag = _MP3_TAG.search(source.read(0, _MP3_FRAME_BYTES))
     if tag is None or not any(tag[1]):
         return None, None

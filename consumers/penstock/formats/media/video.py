@@ -17,7 +17,7 @@ import numpy as np
 from penstock.core.rows.payload import BytesRows, Form, Payload
 from penstock.errors import Poison
 from penstock.formats.base.runs import FREE_BYTES, RowOptions, Run
-from penstock.formats.base.source import Source
+from penstock.formats.base.source import ObjectSource
 from penstock.formats.magic import iso_media, no_such
 from penstock.formats.media.container_ends import FollowedFile, is_transport_stream
 from penstock.formats.media.decoding import Gathered, frames_of, opened_by_libav, reader
@@ -65,7 +65,7 @@ def container_of(head: bytes) -> str | None:
     return "mpegts" if is_transport_stream(head) else None
 
 
-def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
+def _decode(source: ObjectSource, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
     head = source.read(0, _HEAD_BYTES)
     container = container_of(head)
     if container is None:
@@ -86,7 +86,7 @@ def _frame_weight(size: int) -> int:
 
 
 def _frames(
-    source: Source,
+    source: ObjectSource,
     options: RowOptions,
     opened: "InputContainer",
     gathered: Gathered,

@@ -173,14 +173,16 @@ def _scale(scale: str) -> tuple[bool, tuple[float, ...] | None, tuple[float, ...
     return True, mean, std
 
 
-class Encoded(NamedTuple):
+class EncodedPicture(NamedTuple):
     """The bytes of a picture's file, with their media type."""
 
     type: str
     body: bytes
 
 
-def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Encoded | Rgb | None:
+def thumbnail(
+    row: Payload, pixels: PixelOptions | None, most_bytes: int
+) -> EncodedPicture | Rgb | None:
     """The picture of one row: its file, or its pixels, which the function `png` turns into a file.
     None: the row is not a picture, or its file has more than `most_bytes`.
     """
@@ -188,7 +190,7 @@ def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Enc
         data = row.row(0)
         type = _TYPES.get(kind_of(bytes(data[:_HEAD_BYTES])) or "")
         if type is not None:
-            return Encoded(type, bytes(data)) if len(data) <= most_bytes else None
+            return EncodedPicture(type, bytes(data)) if len(data) <= most_bytes else None
     if pixels is None:
         return None
     size = pixels.width * pixels.height * 3
@@ -200,7 +202,7 @@ def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Enc
     return None
 
 
-def png(rgb: Rgb) -> Encoded:
+def png(rgb: Rgb) -> EncodedPicture:
     height, width, _ = rgb.shape
     # In a PNG each line begins with the number of its filter. The number 0 stands for no filter.
     lines = np.zeros((height, 1 + 3 * width), np.uint8)
@@ -208,7 +210,7 @@ def png(rgb: Rgb) -> Encoded:
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 1)), (b"IEND", b""))
     body = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*one) for one in chunks)
-    return Encoded("image/png", body)
+    return EncodedPicture("image/png", body)
 
 
 def _chunk(name: bytes, body: bytes) -> bytes:

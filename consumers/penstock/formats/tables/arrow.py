@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run, check_rows
-from penstock.formats.base.source import Source, SourceFile, Wanted
+from penstock.formats.base.source import ObjectSource, SourceFile, Wanted
 from penstock.formats.magic import no_such
 from penstock.formats.tables.batches import TableReader, unreadable
 
@@ -51,7 +51,7 @@ def looks(head: bytes) -> bool:
     )
 
 
-def read_arrow(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def read_arrow(ranges: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     head = ranges.read(0, _HEAD_BYTES)
     if head.startswith(_FEATHER_1):
         raise Poison("bad_format", "Feather of version 1 is not read; write version 2")
@@ -64,13 +64,13 @@ def read_arrow(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[
         raise unreadable("the Arrow data", error) from error
 
 
-def _of_file(ranges: Source) -> Iterator[Any]:
+def _of_file(ranges: ObjectSource) -> Iterator[Any]:
     with pa.ipc.open_file(pa.PythonFile(SourceFile(ranges), mode="r")) as reader:
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
 
 
-def _of_streams(ranges: Source) -> Iterator[Any]:
+def _of_streams(ranges: ObjectSource) -> Iterator[Any]:
     file = SourceFile(ranges)
     schema: Any = None
     while schema is None or file.tell() < ranges.size:
@@ -82,7 +82,7 @@ def _of_streams(ranges: Source) -> Iterator[Any]:
             yield from reader
 
 
-def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
+def _rows(ranges: ObjectSource, batches: Iterator[Any], options: RowOptions) -> Iterator[Run]:
     table: TableReader | None = None
     stored: list[Any] = []
     read = 0

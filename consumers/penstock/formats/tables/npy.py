@@ -21,7 +21,7 @@ from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, Wanted
+from penstock.formats.base.source import ObjectSource, Wanted
 from penstock.formats.magic import no_such
 
 MAGIC: Final = b"\x93NUMPY"
@@ -68,7 +68,7 @@ def looks(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def read_npy(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def read_npy(ranges: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     head = ranges.read(0, MOST_HEADER_BYTES + 12)
     if not head.startswith(MAGIC[: len(head)]):
         raise no_such("npy file", head)
@@ -88,7 +88,7 @@ def read_npy(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Ru
             yield Run(stop - start, None)
 
 
-def _read_block(ranges: Source, header: _Header, start: int, stop: int) -> npt.NDArray[Any]:
+def _read_block(ranges: ObjectSource, header: _Header, start: int, stop: int) -> npt.NDArray[Any]:
     rows = stop - start
     if header.fortran:
         item_bytes = header.dtype.itemsize

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import Expansion
 from penstock.formats.base.runs import RowOptions, Run, check_rows
-from penstock.formats.base.source import Source, SourceFile, Wanted
+from penstock.formats.base.source import ObjectSource, SourceFile, Wanted
 from penstock.formats.magic import no_such
 from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableReader, unreadable
 
@@ -49,7 +49,7 @@ def looks(head: bytes) -> bool:
     return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
 
 
-def read_parquet(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def read_parquet(ranges: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     """The rows of one object; unwanted rows come as runs without a payload."""
     _check_end(ranges)
     try:
@@ -58,7 +58,7 @@ def read_parquet(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterato
         raise unreadable("the Parquet file", error) from error
 
 
-def _check_end(ranges: Source) -> None:
+def _check_end(ranges: ObjectSource) -> None:
     end = ranges.read(max(0, ranges.size - _END_BYTES), ranges.size)
     if end[-4:] == _ENCRYPTED:
         raise Poison("bad_format", "the Parquet file is encrypted, which is not read")
@@ -79,7 +79,7 @@ def _check_end(ranges: Source) -> None:
         )
 
 
-def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+def _rows(ranges: ObjectSource, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     footer = _open(ranges)
     # Do not ask a row group for its column chunks here: if a damaged footer has a chunk of a column
     # that is not in the schema, pyarrow 26 aborts the process.
@@ -173,7 +173,7 @@ def _of_group(
 
 
 def _batches(
-    ranges: Source, metadata: Any, number: int, table: TableReader, by_dictionary: list[str]
+    ranges: ObjectSource, metadata: Any, number: int, table: TableReader, by_dictionary: list[str]
 ) -> Iterator[Any]:
     file = _open(
         ranges,
@@ -194,7 +194,7 @@ def _batches(
     return found
 
 
-def _open(ranges: Source, **more: Any) -> Any:
+def _open(ranges: ObjectSource, **more: Any) -> Any:
     source = pa.PythonFile(SourceFile(ranges), mode="r")
     return pq.ParquetFile(
         source,

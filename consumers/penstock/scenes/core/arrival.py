@@ -33,7 +33,7 @@ class _Record(Struct):
     error: Raw = NULL  # not `Raw | None`: msgspec would then accept only null
 
 
-class Answer(NamedTuple):
+class ShownAnswer(NamedTuple):
     """The part of a prediction that a scene shows, as JSON text. `error`: the error of a rejection;
     None for any other prediction.
     """
@@ -100,10 +100,10 @@ def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
     )
 
 
-def read_answer(value: bytes) -> Answer:
+def read_answer(value: bytes) -> ShownAnswer:
     """The answer in a value that `read_arrival` has read."""
     record = _decoder.decode(value)
-    return Answer(record.prediction, None if record.error == NULL else record.error)
+    return ShownAnswer(record.prediction, None if record.error == NULL else record.error)
 
 
 def without_answer(arrival: Arrival) -> Arrival:

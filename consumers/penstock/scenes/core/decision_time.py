@@ -45,7 +45,7 @@ class Due:
 Part = TypeVar("Part", bound=Hashable)
 
 
-class Backlog(Generic[Part]):
+class Behind(Generic[Part]):
     """Decides whether the worker is behind. After records were handled, call `handled` with the
     last record of each partition.
     """

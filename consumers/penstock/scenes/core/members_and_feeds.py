@@ -12,10 +12,10 @@ from collections.abc import Collection
 from penstock.messages.scene import ClosedBy
 from penstock.scenes.core.arrival import Arrival
 from penstock.scenes.core.rules import MOST_NAMES_CHARS, Rules
-from penstock.scenes.core.state import Mark, Member, Reason, SiteState
+from penstock.scenes.core.state import Mark, Reason, SiteMember, SiteState
 
 
-class Members:
+class SiteMembers:
     def __init__(self, site: str, rules: Rules, state: SiteState) -> None:
         self._rules = rules
         self._state = state
@@ -48,7 +48,7 @@ class Members:
                 return "stranger"
             if self._is_full(name) and not self._give_up_one():
                 return "crowded"
-            member = state.members[name] = Member(state.now)
+            member = state.members[name] = SiteMember(state.now)
             state.changed = state.now
         member.heard = state.now
         member.is_evicted = False
@@ -60,7 +60,7 @@ class Members:
         now.
         """
         for name in self._listed or ():
-            self._state.members.setdefault(name, Member(self._state.now))
+            self._state.members.setdefault(name, SiteMember(self._state.now))
 
     def _is_full(self, name: str) -> bool:
         members = self._state.members

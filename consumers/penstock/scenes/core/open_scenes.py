@@ -14,7 +14,7 @@ from bisect import bisect_left
 
 from penstock.messages.scene import ClosedBy
 from penstock.scenes.core.arrival import Arrival
-from penstock.scenes.core.members_and_feeds import Members
+from penstock.scenes.core.members_and_feeds import SiteMembers
 from penstock.scenes.core.rules import BEHIND_MS, Rules
 from penstock.scenes.core.state import Open, SiteState
 
@@ -74,7 +74,7 @@ def _time(scene: Open) -> int:
 
 
 class Closing:
-    def __init__(self, rules: Rules, state: SiteState, members: Members) -> None:
+    def __init__(self, rules: Rules, state: SiteState, members: SiteMembers) -> None:
         self._rules = rules
         self._state = state
         self._members = members

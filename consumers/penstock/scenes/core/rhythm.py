@@ -15,7 +15,7 @@ from math import remainder
 from statistics import median, median_low
 
 from penstock.scenes.core.rules import Rules
-from penstock.scenes.core.state import Member, SiteState
+from penstock.scenes.core.state import SiteMember, SiteState
 
 # Until a member has spoken a few times, instants are as far apart as those of a grid by default.
 UNKNOWN_MS = 50
@@ -51,7 +51,7 @@ class Rhythm:
         """The time between two instants."""
         return self._state.beat.period or UNKNOWN_MS
 
-    def instant(self, member: Member, time: int) -> int | None:
+    def instant(self, member: SiteMember, time: int) -> int | None:
         """The time of the instant to which a prediction of this time belongs. None: the time is
         farther from the member's rhythm than `tolerance_ms`.
         """
@@ -79,7 +79,7 @@ class Rhythm:
         phases = [each.phase + 2 * each.jitter for each in members if not each.is_evicted]
         return at + round(max(phases, default=0))
 
-    def _estimate(self, member: Member, time: int) -> None:
+    def _estimate(self, member: SiteMember, time: int) -> None:
         """Take the interval since the member's last prediction into its period."""
         stated, member.stated = member.stated, time
         if stated is None or time <= stated:
@@ -98,7 +98,7 @@ class Rhythm:
             for each in members:
                 each.phase = each.jitter = each.phased = 0
 
-    def _follow(self, member: Member, error: float) -> None:
+    def _follow(self, member: SiteMember, error: float) -> None:
         """Correct the member's phase. The first weights are those of a straight line through all
         errors so far (the filter with a growing memory), because the period may be wrong, too.
         """

@@ -66,7 +66,7 @@ class Rules:
         return half if self.tolerance_ms is None else self.tolerance_ms
 
 
-class Streams:
+class SiteStreams:
     """Finds the place of a stream by the stream's name; None if the stream belongs to no site."""
 
     def __init__(self, pattern: str) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from penstock.messages.scene import ClosedBy, Status
 from penstock.scenes.core import open_scenes
 from penstock.scenes.core.arrival import Arrival, without_answer
-from penstock.scenes.core.members_and_feeds import FeedProgress, Members
+from penstock.scenes.core.members_and_feeds import FeedProgress, SiteMembers
 from penstock.scenes.core.rhythm import Rhythm
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.state import Decided, Open, Reason, Refused, SiteState
@@ -39,7 +39,7 @@ class Site:
         self.name = name
         self.state = SiteState() if state is None else state
         self._rules = rules
-        self._members = Members(name, rules, self.state)
+        self._members = SiteMembers(name, rules, self.state)
         self._closing = open_scenes.Closing(rules, self.state, self._members)
         self._feeds = FeedProgress(rules, self.state)
         self._rhythm = Rhythm(rules, self.state)

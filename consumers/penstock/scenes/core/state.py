@@ -32,7 +32,7 @@ Reason = Literal[
 ]
 
 
-class Member(Struct, array_like=True):
+class SiteMember(Struct, array_like=True):
     """`heard`: when the member's last prediction came, by the site's clock. `said`: the last event
     time that a prediction of the member stated. The others are what its rhythm is learned from:
     `phase`, by `phased` predictions; `jitter`, their mean distance from it; `period`, by
@@ -131,7 +131,7 @@ class SiteState(Struct, array_like=True):
     now: int = 0
     emitted: int | None = None
     changed: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, SiteMember] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
     open: list[Open] = field(default_factory=list)
     decided: list[Decided] = field(default_factory=list)

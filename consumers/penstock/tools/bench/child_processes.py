@@ -99,7 +99,7 @@ READY_S = 30.0
 _SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILINE)
 
 
-class Worker:
+class BenchWorker:
     """A running worker."""
 
     def __init__(self, process: Child, http: config.Http) -> None:
@@ -159,7 +159,7 @@ class Worker:
 @asynccontextmanager
 async def running_worker(
     config_path: Path | None, topics: Topics, module: str = "penstock", **settings: object
-) -> AsyncIterator[Worker]:
+) -> AsyncIterator[BenchWorker]:
     """A worker on these topics. `module`: what runs the command line. `settings`: further settings,
     each named as `SECTION__KEY`.
     """
@@ -172,7 +172,7 @@ async def running_worker(
     }
     settings = {**own, **settings}
     async with penstock(config_path, topics, "run", module=module, **settings) as process:
-        yield Worker(process, http)
+        yield BenchWorker(process, http)
 
 
 def penstock(

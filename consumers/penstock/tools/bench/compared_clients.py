@@ -30,7 +30,7 @@ from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.errors import Fatal
 from penstock.tools.bench import object_bodies
 from penstock.tools.bench.child_processes import ask, say, serve
-from penstock.tools.bench.object_bodies import Request
+from penstock.tools.bench.object_bodies import BenchRequest
 
 SEED_GROUP_ROWS = 1_000
 # How many different requests are posted in turn.
@@ -54,7 +54,7 @@ class HttpTask(Struct):
     rows: int = object_bodies.BATCH_ROWS
     in_flight: int = 4
     requests: int | None = None
-    body: Request | None = None
+    body: BenchRequest | None = None
 
 
 class HttpAnswer(Struct):
@@ -76,7 +76,7 @@ async def post(task: HttpTask) -> HttpAnswer:
 
 
 async def warm_up(
-    cfg: config.Config, requests: int, body: Request | None, tell: Callable[[str], None]
+    cfg: config.Config, requests: int, body: BenchRequest | None, tell: Callable[[str], None]
 ) -> None:
     """Post this many small requests. Stop earlier if they take too long."""
     if requests:

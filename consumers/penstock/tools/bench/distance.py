@@ -71,7 +71,7 @@ class Distance(Struct, frozen=True):
         return ", ".join(far)
 
 
-class Way(Struct, frozen=True):
+class FarAddress(Struct, frozen=True):
     """To one address of a service. `spread`: see `STORE_SPREAD`; without effect to Kafka. `begin`:
     the port where it begins; 0: any free one.
     """
@@ -107,7 +107,7 @@ async def at_distance(cfg: config.Config, distance: Distance) -> AsyncIterator[F
         yield Far()
         return
     store, model = urlsplit(cfg.objects.endpoint_url or ""), urlsplit(cfg.model.url)
-    ways: dict[str, Way] = {}
+    ways: dict[str, FarAddress] = {}
     if distance.store_ms or distance.slow.share:
         ways["store"] = _http(store, distance.store_ms, STORE_SPREAD, distance.slow)
     if distance.model_ms:
@@ -116,7 +116,7 @@ async def at_distance(cfg: config.Config, distance: Distance) -> AsyncIterator[F
         if cfg.kafka.security_protocol.endswith("SSL"):
             raise usage("--kafka-ms: what is encrypted cannot be relayed; take a plain listener")
         for host, port in await brokers_of(cfg.kafka):
-            ways[f"kafka {host}:{port}"] = Way(host, port, "kafka", distance.kafka_ms)
+            ways[f"kafka {host}:{port}"] = FarAddress(host, port, "kafka", distance.kafka_ms)
     async with relaying(list(ways.values())) as (relayed, pid):
         ports = dict(zip(ways, relayed, strict=True))
         settings = {}
@@ -132,7 +132,7 @@ async def at_distance(cfg: config.Config, distance: Distance) -> AsyncIterator[F
 
 @asynccontextmanager
 async def relaying(
-    ways: list[Way], launcher: Sequence[str] = ()
+    ways: list[FarAddress], launcher: Sequence[str] = ()
 ) -> AsyncIterator[tuple[list[int], int]]:
     """While the body runs, the ways may be taken. Yields the ports where they begin, in their
     order, and the process id of their relay. `launcher`: see `children.start`.
@@ -143,9 +143,9 @@ async def relaying(
         await stop(relay)
 
 
-def _http(url: SplitResult, wait_ms: float, spread: float, slow: Slow) -> Way:
+def _http(url: SplitResult, wait_ms: float, spread: float, slow: Slow) -> FarAddress:
     port = url.port or (443 if url.scheme == "https" else 80)
-    return Way(url.hostname or "", port, "http", wait_ms, spread, slow)
+    return FarAddress(url.hostname or "", port, "http", wait_ms, spread, slow)
 
 
 def _moved(url: SplitResult, port: int) -> str:
@@ -153,14 +153,14 @@ def _moved(url: SplitResult, port: int) -> str:
     return url._replace(netloc=f"{host}:{port}").geturl()
 
 
-def wait_s(way: Way, chance: random.Random) -> float:
+def wait_s(way: FarAddress, chance: random.Random) -> float:
     """How long the next request waits."""
     if way.slow.share and chance.random() < way.slow.share:
         return way.slow.ms / 1000
     return way.wait_ms * math.exp(way.spread * chance.gauss(0.0, 1.0)) / 1000
 
 
-async def _relay(ways: list[Way]) -> None:
+async def _relay(ways: list[FarAddress]) -> None:
     """Relay until SIGTERM, or until the bench is gone: one that is killed ends no process."""
     bench, loop = os.getppid(), asyncio.get_running_loop()
     # The waits of two runs are the same, as far as their requests are.
@@ -251,7 +251,7 @@ class _Side(asyncio.Protocol):
 
 
 def _accept(
-    way: Way,
+    way: FarAddress,
     chance: random.Random,
     ports: Mapping[tuple[str, int], int],
     connecting: asyncio.TaskGroup,
@@ -271,7 +271,7 @@ def _accept(
     return client
 
 
-def _http_waits(way: Way, chance: random.Random) -> tuple[Waits, Waits]:
+def _http_waits(way: FarAddress, chance: random.Random) -> tuple[Waits, Waits]:
     is_begun = False
 
     def there(data: bytes) -> Iterator[tuple[bytes, float]]:
@@ -287,7 +287,7 @@ def _http_waits(way: Way, chance: random.Random) -> tuple[Waits, Waits]:
     return there, back
 
 
-def _kafka_waits(way: Way, ports: Mapping[tuple[str, int], int]) -> tuple[Waits, Waits]:
+def _kafka_waits(way: FarAddress, ports: Mapping[tuple[str, int], int]) -> tuple[Waits, Waits]:
     # The correlation ids of requests whose answers name brokers. They follow the size, the key and
     # the version of a request, and the size of an answer.
     asked: set[bytes] = set()
@@ -327,4 +327,4 @@ def _frames(wait_s: float, change: Callable[[bytes], bytes]) -> Waits:
 
 
 if __name__ == "__main__":
-    serve(list[Way], _relay)
+    serve(list[FarAddress], _relay)

@@ -87,7 +87,7 @@ MOST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
 
-class Request(Struct):
+class BenchRequest(Struct):
     """One call, ready to be posted."""
 
     data: bytes
@@ -95,7 +95,7 @@ class Request(Struct):
     rows: int
 
 
-class Body(Struct):
+class BenchObject(Struct):
     """The file. `small`: a request with the rows of one object. `full`: a request that repeats
     these rows until it reaches the window's limits.
     """
@@ -103,11 +103,11 @@ class Body(Struct):
     data: bytes
     extension: str
     rows: int
-    small: Request
-    full: Request
+    small: BenchRequest
+    full: BenchRequest
 
 
-def read_body(cfg: config.Config, path: Path) -> Body:
+def read_body(cfg: config.Config, path: Path) -> BenchObject:
     """Read the file. Raises `Fatal` if the worker would refuse the file or one of its rows."""
     if cfg.model.protocol != "torchserve":
         raise _refused(path, f"it goes to TorchServe only, not by {cfg.model.protocol}")
@@ -124,7 +124,7 @@ def read_body(cfg: config.Config, path: Path) -> Body:
     if not payloads:
         raise _refused(path, "it has no rows")
     rows = sum(payload.rows for payload in payloads)
-    return Body(
+    return BenchObject(
         data,
         "".join(path.suffixes),
         rows,
@@ -146,7 +146,7 @@ def _refused(path: Path, why: str) -> Fatal:
     return usage(f"--body {path}: {why}")
 
 
-def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> Request:
+def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> BenchRequest:
     """A request that repeats these rows until it has `most_rows` rows or reaches a limit of the
     window.
     """
@@ -163,4 +163,4 @@ def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) ->
         rows += part.rows
         nbytes += part.nbytes
     data, headers = form.encode(chosen)
-    return Request(data, dict(headers), rows)
+    return BenchRequest(data, dict(headers), rows)

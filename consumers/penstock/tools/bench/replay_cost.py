@@ -29,7 +29,7 @@ from penstock.tools.bench.reader import Tick, check_order, read
 from penstock.tools.bench.tick_generator import Began, GeneratorTask, Ticks
 from penstock.tools.bench.topics_and_bucket import (
     PARTITIONS,
-    Bucket,
+    BenchBucket,
     Topics,
     check_local,
     fresh_bucket,
@@ -115,7 +115,9 @@ async def measure(
     return _report(plan, seen, answer.ticks)
 
 
-async def _store(cfg: config.Config, plan: ReplayCostPlan, bucket: Bucket, topics: Topics) -> None:
+async def _store(
+    cfg: config.Config, plan: ReplayCostPlan, bucket: BenchBucket, topics: Topics
+) -> None:
     await bucket.put(tick_generator.bodies(plan.tick_rows, 0, plan.streams))
     size = plan.rows_per_object
     await bucket.put(
@@ -137,7 +139,7 @@ async def _observe(
     cfg: config.Config,
     config_path: Path | None,
     plan: ReplayCostPlan,
-    bucket: Bucket,
+    bucket: BenchBucket,
     topics: Topics,
     to: str,
     tell: Tell,

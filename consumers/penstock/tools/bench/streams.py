@@ -16,9 +16,9 @@ from penstock.adapters.model_servers.protocols import request_of
 from penstock.tools.bench import object_bodies, tick_generator
 from penstock.tools.bench.compared_clients import WARM_UP_REQUESTS, warm_up
 from penstock.tools.bench.distance import Distance, Far, at_distance
-from penstock.tools.bench.object_bodies import Body, read_body
+from penstock.tools.bench.object_bodies import BenchObject, read_body
 from penstock.tools.bench.resource_use import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
-from penstock.tools.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
+from penstock.tools.bench.topics_and_bucket import BenchBucket, check_local, fresh_bucket
 from penstock.tools.bench.trial import TrialTask, run_trial
 from penstock.tools.bench.verdict import Verdict
 
@@ -147,8 +147,8 @@ class _Search:
     cfg: config.Config
     config_path: Path | None
     plan: StreamsPlan
-    body: Body | None
-    bucket: Bucket
+    body: BenchObject | None
+    bucket: BenchBucket
     tell: Callable[[str], None]
     far: Far
     services: Mapping[str, int]

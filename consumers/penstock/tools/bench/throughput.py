@@ -19,7 +19,7 @@ from penstock import config
 from penstock.adapters.model_servers.protocols import request_of
 from penstock.errors import Fatal
 from penstock.tools.bench import object_bodies
-from penstock.tools.bench.child_processes import Worker, running_worker
+from penstock.tools.bench.child_processes import BenchWorker, running_worker
 from penstock.tools.bench.compared_clients import (
     WARM_UP_REQUESTS,
     HttpAnswer,
@@ -28,7 +28,7 @@ from penstock.tools.bench.compared_clients import (
     warm_up,
 )
 from penstock.tools.bench.distance import Distance, Far, at_distance
-from penstock.tools.bench.object_bodies import Body, read_body
+from penstock.tools.bench.object_bodies import BenchObject, read_body
 from penstock.tools.bench.reader import ReadAnswer, check_order, read
 from penstock.tools.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
 from penstock.tools.bench.topics_and_bucket import (
@@ -57,7 +57,7 @@ SAMPLE_S = 0.1
 LEAST_CPU_S = 0.2
 
 
-class Summary(Struct, kw_only=True):
+class ThroughputSummary(Struct, kw_only=True):
     """The figures of one object size, either of one round or as medians over all rounds. A figure
     is None if the measured part was too short for it.
     """
@@ -75,7 +75,7 @@ class Summary(Struct, kw_only=True):
     seed_rows_per_s: float | None
 
 
-class Round(Summary, kw_only=True):
+class Round(ThroughputSummary, kw_only=True):
     """The figures of one round, in which worker, direct client and seed's method took turns."""
 
     objects: int
@@ -91,7 +91,7 @@ class ThroughputReport(Struct, kw_only=True):
     in_flight: int
     partitions: int
     protocol: str
-    summaries: list[Summary]
+    summaries: list[ThroughputSummary]
     rounds: list[Round]
 
 
@@ -115,7 +115,7 @@ class ThroughputPlan(Struct, frozen=True, kw_only=True):
         return max(1, min(self.rows // size, ROUND_OBJECTS))
 
 
-class Sample(NamedTuple):
+class ThroughputSample(NamedTuple):
     """How many rows the output topic has at a moment, and the worker's CPU time until then."""
 
     rows: int
@@ -174,7 +174,7 @@ class _Load(NamedTuple):
     bucket: str
     size: int
     objects: int
-    body: Body | None
+    body: BenchObject | None
 
     @property
     def rows(self) -> int:
@@ -197,11 +197,11 @@ async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load, f
     return _Ours(steady_rate(answer.rows_by_ms), cpu_s_per_row(samples), peak_rss_bytes)
 
 
-def _key(size: int, number: int, body: Body | None) -> str:
+def _key(size: int, number: int, body: BenchObject | None) -> str:
     return f"{size}/{number}{body.extension if body else '.csv'}"
 
 
-def _objects(plan: ThroughputPlan, size: int, body: Body | None) -> dict[str, bytes]:
+def _objects(plan: ThroughputPlan, size: int, body: BenchObject | None) -> dict[str, bytes]:
     count = min(plan.objects(size), DISTINCT_OBJECTS)
     return {
         _key(size, number, body): body.data if body else object_bodies.csv_body(size, number)
@@ -217,16 +217,16 @@ def _references(task: _Load) -> Iterator[tuple[int, bytes, bytes]]:
         yield number % PARTITIONS, *object_bodies.reference(task.bucket, key, stream)
 
 
-async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:
+async def watch(worker: BenchWorker, watcher: Any, topic: str, rows: int) -> list[ThroughputSample]:
     """Sample the rows on the topic and the worker's CPU time, until all rows are there."""
-    samples = [Sample(0, 0.0)]
+    samples = [ThroughputSample(0, 0.0)]
     deadline_s = time.monotonic() + ROUND_LIMIT_S
     while samples[-1].rows < rows:
         if time.monotonic() > deadline_s:
             raise Fatal(f"only {samples[-1].rows} of {rows} rows came within {ROUND_LIMIT_S:g} s")
         worker.check()
         await asyncio.sleep(SAMPLE_S)
-        samples.append(Sample(await count_records(watcher, topic), worker.usage().cpu_s))
+        samples.append(ThroughputSample(await count_records(watcher, topic), worker.usage().cpu_s))
     return samples
 
 
@@ -253,7 +253,7 @@ def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
     return counted * 1000 / (rows_by_ms[-1][0] - began_ms)
 
 
-def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
+def cpu_s_per_row(samples: Sequence[ThroughputSample]) -> float | None:
     """The CPU seconds per row, in the part of the run for which the rate is measured. If no sample
     lies inside that part, the whole run counts, with the worker's start. None if the CPU time is
     below `LEAST_CPU_S`.
@@ -286,16 +286,16 @@ def _round(
     )
 
 
-def summarise(rounds: Sequence[Round]) -> Summary:
+def summarise(rounds: Sequence[Round]) -> ThroughputSummary:
     """Summarises the rounds of one object size. Each figure is the median over the rounds that have
     it; for memory, the highest peak.
     """
     middle = {
         name: _median([getattr(entry, name) for entry in rounds])
-        for name in Summary.__struct_fields__
+        for name in ThroughputSummary.__struct_fields__
     }
     middle["peak_rss_mb"] = max(entry.peak_rss_mb for entry in rounds)
-    return convert(middle | {"rows_per_object": rounds[0].rows_per_object}, Summary)
+    return convert(middle | {"rows_per_object": rounds[0].rows_per_object}, ThroughputSummary)
 
 
 def _median(figures: Sequence[float | None]) -> float | None:

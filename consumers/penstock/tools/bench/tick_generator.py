@@ -21,7 +21,7 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.tools.bench import object_bodies
 from penstock.tools.bench.child_processes import say, serve
-from penstock.tools.bench.object_bodies import Body
+from penstock.tools.bench.object_bodies import BenchObject
 from penstock.tools.bench.topics_and_bucket import PARTITIONS
 from penstock.tools.bench.verdict import Sent, percentile
 
@@ -89,7 +89,7 @@ class Began(Struct):
     begin_ms: int
 
 
-class Due(NamedTuple):
+class DueTicks(NamedTuple):
     """Ticks that are due at the same instant: tick `tick` of each of `streams`. `at_ms`:
     milliseconds since t0.
     """
@@ -110,7 +110,7 @@ def stream_of(stream: int) -> str:
     return f"stream-{stream:03}"
 
 
-def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[str, bytes]:
+def bodies(rows: int, first: int, stop: int, body: BenchObject | None = None) -> dict[str, bytes]:
     """The objects of the streams from `first` up to, but not including, `stop`. `body`: the file
     that is the content of each object; None: rows of numbers are the content.
     """
@@ -138,7 +138,7 @@ def phase_ms(stream: int, streams: int, hz: float, spread: Spread = "grid") -> i
     return int(stream * 1000 / hz / streams) // grid_ms * grid_ms
 
 
-def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> Iterator[Due]:
+def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> Iterator[DueTicks]:
     """All ticks in the order in which they are due."""
     groups: list[tuple[int, range]] = []
     first = 0
@@ -149,7 +149,7 @@ def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> It
             first = stream
     for tick in range(ticks):
         for phase, members in groups:
-            yield Due(phase + round(tick * 1000 / hz), tick, members)
+            yield DueTicks(phase + round(tick * 1000 / hz), tick, members)
 
 
 async def _work(task: GeneratorTask) -> None:

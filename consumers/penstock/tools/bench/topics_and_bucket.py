@@ -126,7 +126,7 @@ async def publish(
         await producer.flush()
 
 
-class Bucket:
+class BenchBucket:
     """The bench's own bucket, which sends no notifications."""
 
     def __init__(self, client: Any, name: str) -> None:
@@ -151,7 +151,7 @@ class Bucket:
 
 
 @asynccontextmanager
-async def fresh_bucket(settings: config.Objects) -> AsyncIterator[Bucket]:
+async def fresh_bucket(settings: config.Objects) -> AsyncIterator[BenchBucket]:
     client = botocore.session.Session(profile=settings.profile).create_client(
         "s3",
         endpoint_url=settings.endpoint_url,
@@ -160,7 +160,7 @@ async def fresh_bucket(settings: config.Objects) -> AsyncIterator[Bucket]:
         aws_secret_access_key=settings.secret,
         verify=settings.ssl_cafile,
     )
-    bucket = Bucket(client, f"bench-{uuid.uuid4().hex[:12]}")
+    bucket = BenchBucket(client, f"bench-{uuid.uuid4().hex[:12]}")
     with _translated():
         await asyncio.to_thread(client.create_bucket, Bucket=bucket.name)
     try:

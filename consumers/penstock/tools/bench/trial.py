@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 
 from penstock import config
 from penstock.errors import Fatal
-from penstock.tools.bench.child_processes import Worker, child, line, running_worker
+from penstock.tools.bench.child_processes import BenchWorker, child, line, running_worker
 from penstock.tools.bench.counted_worker import Calls
 from penstock.tools.bench.reader import Tick, check_order, read
 from penstock.tools.bench.resource_use import cpu_by_name, others_s, wakeups_by_name
@@ -130,7 +130,7 @@ async def _observe(
 
 
 async def _watch(
-    worker: Worker, pids: Mapping[str, int], begin_ms: float, seconds: float
+    worker: BenchWorker, pids: Mapping[str, int], begin_ms: float, seconds: float
 ) -> list[dict[str, float]]:
     """Sample the CPU time of each process: at the beginning, after each second, and at the end."""
     samples = [_cpu(worker, pids)]
@@ -147,11 +147,11 @@ def _used(
     return used | {"others": others_s(used)}
 
 
-def _cpu(worker: Worker, pids: Mapping[str, int]) -> dict[str, float]:
+def _cpu(worker: BenchWorker, pids: Mapping[str, int]) -> dict[str, float]:
     return {"worker": worker.usage().cpu_s, **cpu_by_name(pids)}
 
 
-def _wakeups(worker: Worker, pids: Mapping[str, int]) -> dict[str, int]:
+def _wakeups(worker: BenchWorker, pids: Mapping[str, int]) -> dict[str, int]:
     return wakeups_by_name({"worker": worker.pid, **pids})
 
 
@@ -159,7 +159,9 @@ async def sleep_until(epoch_ms: float) -> None:
     await asyncio.sleep(max(0.0, epoch_ms / 1000 - time.time()))
 
 
-async def _answered(watcher: Any, worker: Worker, topic: str, partitions: int, rows: int) -> None:
+async def _answered(
+    watcher: Any, worker: BenchWorker, topic: str, partitions: int, rows: int
+) -> None:
     """Wait until all rows are answered, but at most for `GRACE_S`."""
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and await count_records(watcher, topic, partitions) < rows:

@@ -31,11 +31,11 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.messages.prediction import ObjectId
 from penstock.ports import Commit
 from penstock.terminal_text import tell
-from penstock.tools.demo.progress import Progress, Stream
-from penstock.tools.demo.services import Place, embedded, on_stack, open_browser, say
+from penstock.tools.demo.progress import DemoProgress, DemoStream
+from penstock.tools.demo.services import DemoPlace, embedded, on_stack, open_browser, say
 from penstock.tools.demo.streams import (
     FRAME_FORM,
-    Producers,
+    DemoStreams,
     forms,
     frame,
     make,
@@ -43,8 +43,8 @@ from penstock.tools.demo.streams import (
     stream_name,
 )
 from penstock.tools.demo.view import View
-from penstock.tools.demo.worker import Worker
-from penstock.tools.verify.findings import Report, render
+from penstock.tools.demo.worker import DemoWorker
+from penstock.tools.verify.findings import VerifyReport, render
 from penstock.tools.verify.read_topics import LiveJudge, scope_of
 
 WAIT_MS = 100
@@ -117,7 +117,7 @@ class Onlooker:
             for task in reading:
                 task.cancel()
 
-    async def report(self) -> Report:
+    async def report(self) -> VerifyReport:
         """Ends `run`, and returns the verdict on all records that the topics hold. Call it only
         when no worker runs any more.
         """
@@ -211,7 +211,7 @@ EXIT_INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True)
-class Options:
+class JobOptions:
     """What a person may choose. `config_path`: the file with the worker's other settings."""
 
     seconds: float
@@ -268,7 +268,7 @@ async def to_the_proof(play: Callable[[Interrupts], Awaitable[None]]) -> None:
         ) from None
 
 
-async def run_demo(options: Options) -> None:
+async def run_demo(options: JobOptions) -> None:
     """Run the demo. Raises `Fatal` with the code of the part that could not start, or with code 1
     if the proof fails.
     """
@@ -285,16 +285,18 @@ async def run_demo(options: Options) -> None:
     await to_the_proof(play)
 
 
-async def _play(options: Options, place: Place, console: Console, interrupts: Interrupts) -> None:
+async def _play(
+    options: JobOptions, place: DemoPlace, console: Console, interrupts: Interrupts
+) -> None:
     say(place.cfg.http, console)
     tell(console, place.title, "dim")
-    progress = Progress(
+    progress = DemoProgress(
         [
-            Stream(stream_name(index), FRAME_FORM if options.frames else forms(index))
+            DemoStream(stream_name(index), FRAME_FORM if options.frames else forms(index))
             for index in range(options.streams)
         ]
     )
-    worker = Worker(place, options.config_path)
+    worker = DemoWorker(place, options.config_path)
 
     def answered(key: str, rows: int, written_s: float) -> None:
         progress.answered(key, rows, written_s)
@@ -305,7 +307,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
         # already.
         partitions = [await sink.partitions(topic) for topic in place.cfg.topics]
         maker = frame if options.frames else make
-        producers = Producers(place, sink, progress, options.rate_hz, partitions[0], maker)
+        producers = DemoStreams(place, sink, progress, options.rate_hz, partitions[0], maker)
         async with (
             looking_on(place.cfg, partitions, answered) as onlooker,
             asyncio.TaskGroup() as tasks,
@@ -330,7 +332,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
     prove(place.cfg, report, progress, worker.restarts, console)
 
 
-async def _all_answered(progress: Progress) -> None:
+async def _all_answered(progress: DemoProgress) -> None:
     """Returns when all objects are answered, or when no answer has come for `ANSWERED_WITHIN_S`."""
     before = -1
     while progress.rows != before:
@@ -342,7 +344,11 @@ async def _all_answered(progress: Progress) -> None:
 
 
 def prove(
-    cfg: config.Config, report: Report, progress: Progress, restarts: int, console: Console
+    cfg: config.Config,
+    report: VerifyReport,
+    progress: DemoProgress,
+    restarts: int,
+    console: Console,
 ) -> None:
     """Print the verdict. Raises `Fatal` (exit 1) if a promise was broken."""
     faults = broken(report, progress, restarts)
@@ -357,7 +363,7 @@ def prove(
     tell(console, f"  Proved from the topics {escape(topics)} alone{_takeovers(restarts)}.", "dim")
 
 
-def broken(report: Report, progress: Progress, restarts: int) -> list[str]:
+def broken(report: VerifyReport, progress: DemoProgress, restarts: int) -> list[str]:
     """The checks that failed, in words."""
     sent = sum(stream.sent for stream in progress.streams)
     checks = {

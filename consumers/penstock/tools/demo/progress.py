@@ -23,7 +23,7 @@ MOST_LATENCIES = 2_000
 
 
 @dataclass
-class Stream:
+class DemoStream:
     """The counts of one stream. `left_out`: how many objects the stream skipped because it was late
     or because too many of its rows waited.
     """
@@ -60,15 +60,17 @@ class Stream:
         return sorted(ms for _, ms in self._latencies)
 
 
-class Progress:
+class DemoProgress:
     """The counts of all streams. Call `sent` and `answered` once for each object."""
 
-    def __init__(self, streams: Sequence[Stream], wall_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, streams: Sequence[DemoStream], wall_s: Callable[[], float] = time.time
+    ) -> None:
         self.streams = streams
         self.none_waits = asyncio.Event()
         self.none_waits.set()
         self._wall_s = wall_s
-        self._announced: dict[str, tuple[Stream, float]] = {}
+        self._announced: dict[str, tuple[DemoStream, float]] = {}
 
     @property
     def rows(self) -> int:

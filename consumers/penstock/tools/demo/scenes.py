@@ -26,12 +26,12 @@ from penstock.messages.scene import ClosedBy
 from penstock.ports import Outgoing
 from penstock.process.children import running
 from penstock.process.process_end import END_WITH_PARENT
-from penstock.scenes.judge import Report, verify_scenes
+from penstock.scenes.judge import ScenesReport, verify_scenes
 from penstock.scenes.settings import names
 from penstock.terminal_text import tell
-from penstock.tools.demo.job import Interrupts, Options, to_the_proof
+from penstock.tools.demo.job import Interrupts, JobOptions, to_the_proof
 from penstock.tools.demo.services import (
-    Place,
+    DemoPlace,
     as_environment,
     embedded,
     free_http,
@@ -40,7 +40,7 @@ from penstock.tools.demo.services import (
     say,
 )
 from penstock.tools.demo.streams import frame, is_set_by, reference, sending, stream_name
-from penstock.tools.demo.worker import ANSWER_S, Worker, until
+from penstock.tools.demo.worker import ANSWER_S, DemoWorker, until
 
 # The camera that dies, and the shares of the run after which it dies and comes back.
 DYING, DIES_AT, BACK_AT = 1, 0.3, 0.65
@@ -59,7 +59,7 @@ class Scenes:
     worker.
     """
 
-    def __init__(self, place: Place, period_ms: int, folder: Path) -> None:
+    def __init__(self, place: DemoPlace, period_ms: int, folder: Path) -> None:
         http = free_http()
         settings = {
             "SCENES__INPUT_TOPIC": place.cfg.output.topic,
@@ -89,14 +89,14 @@ class Scenes:
         return found is not None and bool(found["partitions"])
 
 
-async def run_scenes_demo(options: Options) -> None:
+async def run_scenes_demo(options: JobOptions) -> None:
     """Run the demo. Raises `Fatal` with the code of the part that could not start, or with code 1
     if the proof fails.
     """
     await to_the_proof(partial(_play, options))
 
 
-async def _play(options: Options, interrupts: Interrupts) -> None:
+async def _play(options: JobOptions, interrupts: Interrupts) -> None:
     console = Console()
     async with AsyncExitStack() as cleanup:
         with console.status("starting"):
@@ -118,7 +118,7 @@ async def _play(options: Options, interrupts: Interrupts) -> None:
                     environ=scenes.environ,
                 )
             )
-            worker = Worker(place, options.config_path)
+            worker = DemoWorker(place, options.config_path)
             async with asyncio.TaskGroup() as tasks:
                 working = tasks.create_task(worker.keep_running())
                 await worker.until_ready()
@@ -142,7 +142,7 @@ class Cameras:
     """
 
     def __init__(
-        self, place: Place, sink: KafkaSink, partitions: int, streams: int, rate_hz: float
+        self, place: DemoPlace, sink: KafkaSink, partitions: int, streams: int, rate_hz: float
     ) -> None:
         self.said = 0
         self._place = place
@@ -214,7 +214,7 @@ def view(found: Mapping[str, Any]) -> RenderableType:
     return Group(table, "green is present, yellow late, red gone")
 
 
-async def _judged(scenes: Scenes, said: int) -> Report:
+async def _judged(scenes: Scenes, said: int) -> ScenesReport:
     """Returns the verdict as soon as every prediction is in its place. If this takes longer than
     `JUDGED_WITHIN_S`, the verdict of that moment is returned.
     """
@@ -227,7 +227,7 @@ async def _judged(scenes: Scenes, said: int) -> Report:
         await asyncio.sleep(LOOK_S)
 
 
-def _prove(report: Report, said: int, console: Console) -> None:
+def _prove(report: ScenesReport, said: int, console: Console) -> None:
     if not report.ok or report.predictions != said:
         console.print(report.as_json())
         raise Fatal(

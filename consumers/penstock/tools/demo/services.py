@@ -1,10 +1,10 @@
 """Provides the services of the demo, which are its own child processes or the running stack. Also
 makes the address of the page of the demo's worker, and opens it in a browser.
 
-Rule: a `Place` has the environment variables that lead a worker to these services, and a bucket to
-write to. Everything that the demo makes in these services is removed at the end. All other settings
-(window, limits, ...) are the user's. A browser is opened only if there is a desktop and the demo
-runs in a terminal.
+Rule: a `DemoPlace` has the environment variables that lead a worker to these services, and a bucket
+to write to. Everything that the demo makes in these services is removed at the end. All other
+settings (window, limits, ...) are the user's. A browser is opened only if there is a desktop and
+the demo runs in a terminal.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ DEMO: Final = "PENSTOCK_DEMO"
 
 
 @dataclass(frozen=True)
-class Place:
+class DemoPlace:
     """The services of one run. `environ`: the environment variables of a worker that uses these
     services. `folder`: the folder for logs, which is removed at the end. `write`: a function that
     stores an object under its key. `answered`: a function to be called with the key of each
@@ -98,7 +98,7 @@ class _Folder:
 
 
 @asynccontextmanager
-async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[Place]:
+async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[DemoPlace]:
     """Services that the demo starts itself: the broker and the model server are child processes,
     and the store is a folder. `frames`: True if the objects are pictures.
     """
@@ -135,7 +135,7 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
         files = _Folder(
             objects / bucket, KEEP_S + cfg.delivery.commit_interval_ms / 1000, time.monotonic
         )
-        yield Place(
+        yield DemoPlace(
             "librdkafka's mock broker, a folder as bucket, an embedded model; "
             f"window {cfg.window.max_wait_ms} ms",
             cfg,
@@ -148,7 +148,7 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def on_stack(path: Path | None) -> AsyncIterator[Place]:
+async def on_stack(path: Path | None) -> AsyncIterator[DemoPlace]:
     """Services that run already: those that the settings name, or else those of `scripts/stack`.
     The topics and the bucket are made for the demo.
     """
@@ -175,7 +175,7 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
         cleanup.push_async_callback(_tidy, _in_store, files.rm, own, recursive=True)
         cleanup.push_async_callback(_tidy, delete_topics, cfg.kafka, cfg.topics)
         await create_topics(cfg.kafka, cfg.topics, TopicShape(PARTITIONS))
-        yield Place(
+        yield DemoPlace(
             f"Kafka {cfg.kafka.bootstrap_servers}, objects {cfg.objects.endpoint_url}, "
             f"model server {cfg.model.url}",
             cfg,

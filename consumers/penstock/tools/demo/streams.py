@@ -26,8 +26,8 @@ from penstock.messages.reference import Reference
 from penstock.ports import Outgoing, Sink
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.tools.demo.progress import Progress, Stream
-from penstock.tools.demo.services import Place
+from penstock.tools.demo.progress import DemoProgress, DemoStream
+from penstock.tools.demo.services import DemoPlace
 
 Form = Literal["csv", "csv.gz", "ndjson", "tar.gz"]
 
@@ -132,16 +132,16 @@ def frame(index: int, number: int) -> Made:
     return Made(f"{stream_name(index)}/{number:06}.{FRAME_FORM}", png(image).body, 1)
 
 
-class Producers:
+class DemoStreams:
     """Runs all streams. During `run`, each stream writes and announces its objects until the end,
     or until `stop`.
     """
 
     def __init__(
         self,
-        place: Place,
+        place: DemoPlace,
         sink: Sink,
-        progress: Progress,
+        progress: DemoProgress,
         rate_hz: float,
         partitions: int,
         make: Callable[[int, int], Made],
@@ -177,7 +177,7 @@ class Producers:
                 task.cancel()
 
     async def _beat(
-        self, index: int, stream: Stream, started_s: float, seconds: float, stop: asyncio.Event
+        self, index: int, stream: DemoStream, started_s: float, seconds: float, stop: asyncio.Event
     ) -> None:
         # Streams start at times spread over the period, as independent cameras do.
         late_s = index / len(self._progress.streams) / self._rate_hz
@@ -227,14 +227,14 @@ class Producers:
 
 
 @asynccontextmanager
-async def sending(place: Place) -> AsyncIterator[KafkaSink]:
+async def sending(place: DemoPlace) -> AsyncIterator[KafkaSink]:
     sink = KafkaSink(place.cfg.kafka, SystemClock())
     async with stopped_after(sink.stop):
         await sink.start()
         yield sink
 
 
-def reference(place: Place, index: int, made: Made, at_ms: int) -> bytes:
+def reference(place: DemoPlace, index: int, made: Made, at_ms: int) -> bytes:
     return encode_reference(
         Reference(bucket=place.bucket, key=made.key, stream=stream_name(index), event_time=at_ms)
     )

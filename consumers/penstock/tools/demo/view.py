@@ -1,6 +1,6 @@
 """Shows the demo's progress: on a terminal as a live table, elsewhere as a line every few seconds.
 
-Rule: the view reads `Progress` and `Worker`, and changes neither.
+Rule: the view reads `DemoProgress` and `DemoWorker`, and changes neither.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.terminal_text import tell
-from penstock.tools.demo.progress import LATENCIES_OVER_S, Progress, together
-from penstock.tools.demo.worker import ROWS_IN_ALL, Worker
+from penstock.tools.demo.progress import LATENCIES_OVER_S, DemoProgress, together
+from penstock.tools.demo.worker import ROWS_IN_ALL, DemoWorker
 
 # The table is drawn this often, which is often enough to look alive and seldom enough to look calm.
 REFRESH_S = 0.25
@@ -36,7 +36,7 @@ class View:
     """
 
     def __init__(
-        self, console: Console, progress: Progress, worker: Worker, *, seconds: float
+        self, console: Console, progress: DemoProgress, worker: DemoWorker, *, seconds: float
     ) -> None:
         self.phase = ""
         self._console = console

@@ -17,7 +17,7 @@ from penstock.adapters.http.running_worker import page_of
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.process.children import START_S, Child, last_words, running
 from penstock.process.process_end import END_WITH_PARENT
-from penstock.tools.demo.services import Place
+from penstock.tools.demo.services import DemoPlace
 
 # A new worker is started this long after a kill. If it joined sooner, the dead member would still
 # be in the group, so the new worker would get only half of the partitions and would have to join
@@ -36,10 +36,10 @@ _SAMPLE = re.compile(
 )
 
 
-class Worker:
+class DemoWorker:
     """Runs one worker at a time. `look` brings `ready` and `batches` up to date."""
 
-    def __init__(self, place: Place, config_path: Path | None) -> None:
+    def __init__(self, place: DemoPlace, config_path: Path | None) -> None:
         self.pid: int | None = None
         self.ready = False
         self.restarts = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.adapters.kafka.reader import OnRead, Reader
 
 
-class Place(NamedTuple):
+class LetterPlace(NamedTuple):
     """A letter's place on the dead-letter topic. People write it as `partition/offset`."""
 
     partition: int
@@ -40,9 +40,9 @@ class Choice:
     streams: tuple[str, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[LetterPlace, ...] = ()
 
-    def takes(self, place: Place, letter: DeadLetter) -> bool:
+    def takes(self, place: LetterPlace, letter: DeadLetter) -> bool:
         return (
             (not self.codes or letter.code in self.codes)
             and (not self.places or place in self.places)
@@ -58,7 +58,7 @@ class Choice:
 class Filed(NamedTuple):
     """A letter, with its place and its JSON."""
 
-    place: Place
+    place: LetterPlace
     letter: DeadLetter
     value: bytes
 
@@ -89,16 +89,16 @@ async def letters(
     kept up to date.
     """
     # The command line imports this file for `Choice`, and must not load a Kafka client.
-    from penstock.adapters.kafka.reader import Progress  # noqa: PLC0415
+    from penstock.adapters.kafka.reader import ReadingProgress  # noqa: PLC0415
 
     topic = cfg.output.dead_letter_topic
     spans = await reader.spans(topic)
-    reading = Progress(progress)
+    reading = ReadingProgress(progress)
     reading.expect(spans)
     async with aclosing(reader.runs(topic, spans, reading.passed)) as runs:
         async for partition, records in runs:
             for record in records:
-                place = Place(partition, record.offset)
+                place = LetterPlace(partition, record.offset)
                 try:
                     letter = decode_dead_letter(record.value or b"")
                 except SchemaError:

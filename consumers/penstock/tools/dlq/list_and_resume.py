@@ -56,7 +56,7 @@ class Alike(NamedTuple):
         return rows if self.letters == 1 else f"{rows} and {self.letters - 1:,} more like it"
 
 
-class Listing:
+class LetterListing:
     """The newest `limit` entries of the table, and the counts of all letters. `stops`: one text for
     each message at which a line has stopped.
     """
@@ -127,11 +127,11 @@ async def list_letters(
     limit: int,
     on_letter: Callable[[Filed], None] | None,
     progress: OnRead,
-) -> Listing:
+) -> LetterListing:
     """Read the letters. `on_letter`: a function that is called with each letter. If it is given, no
     letter is kept.
     """
-    listing = Listing(limit)
+    listing = LetterListing(limit)
     async with open_reader(cfg.kafka, "read_committed") as reader:
         async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:
             async for filed in found:
@@ -165,7 +165,7 @@ def as_json_line(filed: Filed) -> bytes:
     return b'{"id":"%b",%b' % (str(filed.place).encode(), text[1:])
 
 
-class Outcome(NamedTuple):
+class LineOutcome(NamedTuple):
     """What became of a stopped line. `is_well`: it goes on, or will."""
 
     said: str
@@ -174,7 +174,7 @@ class Outcome(NamedTuple):
 
 async def go_on(
     cfg: config.Config, stream: str, verb: Verb, wait_s: float, until: int | None = None
-) -> AsyncIterator[Outcome]:
+) -> AsyncIterator[LineOutcome]:
     """Tell the stopped lines of this stream to go on, and say where each of them stands; then wait
     for what comes of it. `until`: the word holds for all stops up to this offset; -1: up to the
     partition's present end. Raises `Fatal` if no line of the stream has stopped.
@@ -205,7 +205,7 @@ async def go_on(
                 else f"{where.topic}/{where.partition}, if it is one of the stopped streams that "
                 "the group's commit has no room for"
             )
-            yield Outcome(f"{verb} stream {stream}, which stands at {place}", is_well=True)
+            yield LineOutcome(f"{verb} stream {stream}, which stands at {place}", is_well=True)
         if not wait_s:
             return
         done = await obeyed_words(cfg.kafka, said, wait_s)
@@ -215,12 +215,12 @@ async def go_on(
         again, _, _ = await _stops_of(cfg, reader, spans, stream)
         for where, word in said.items():
             if where not in done:
-                yield Outcome(_not_yet(where, word, wait_s), is_well=True)
+                yield LineOutcome(_not_yet(where, word, wait_s), is_well=True)
             elif (stop := again.get(where)) is not None:
                 more = await _more_behind(cfg, reader, where, stream, stop)
-                yield Outcome(_stopped_again(stream, where, stop, more), is_well=False)
+                yield LineOutcome(_stopped_again(stream, where, stop, more), is_well=False)
             else:
-                yield Outcome(f"{where.topic}/{where.partition} goes on", is_well=True)
+                yield LineOutcome(f"{where.topic}/{where.partition} goes on", is_well=True)
 
 
 def _not_yet(where: Where, word: Word, wait_s: float) -> str:

@@ -43,7 +43,7 @@ SKEW_TIMES: Final = 4
 SKEW_SHARE: Final = 0.9
 
 
-class Part(NamedTuple):
+class PartitionState(NamedTuple):
     """A partition of an input topic. `committed`: the offset that the group has committed; None: it
     has committed none. `arrived`: how many messages came in the last hour. `stopped`: the offsets
     of the messages at which the partition, or one of its streams, has stopped. `oldest_ms`: the
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 class Facts(NamedTuple):
     topics: Mapping[str, TopicShape]
-    parts: Sequence[Part]
+    parts: Sequence[PartitionState]
 
 
 def judge(cfg: config.Config, facts: Facts, now_ms: int) -> list[Finding]:
@@ -273,7 +273,7 @@ def _clocks(facts: Facts, now_ms: int) -> Iterator[Finding]:
 
 
 def _skew(facts: Facts) -> Iterator[Finding]:
-    by_topic: defaultdict[str, list[Part]] = defaultdict(list)
+    by_topic: defaultdict[str, list[PartitionState]] = defaultdict(list)
     for part in facts.parts:
         by_topic[part.topic].append(part)
     for topic, parts in by_topic.items():
@@ -339,7 +339,7 @@ async def look_at_progress(cfg: config.Config) -> list[Finding]:
     kafka, now_ms = hurried(cfg.after_rekey().kafka), SystemClock().wall_ms()
     shapes = await topic_shapes(kafka, cfg.topics, SETTINGS)
     async with open_reader(kafka, "read_uncommitted") as reader:
-        parts: list[Part] = []
+        parts: list[PartitionState] = []
         for topic in await reader.inputs():
             parts += await _parts(reader, topic, now_ms)
         async with reader.prober() as prober:
@@ -347,13 +347,13 @@ async def look_at_progress(cfg: config.Config) -> list[Finding]:
     return judge(cfg, Facts(shapes, timed), now_ms)
 
 
-async def _parts(reader: Reader, topic: str, now_ms: int) -> list[Part]:
+async def _parts(reader: Reader, topic: str, now_ms: int) -> list[PartitionState]:
     spans = await reader.spans(topic)
     hour = await reader.spans_since(topic, now_ms - HOUR_MS)
     committed = await reader.committed(topic, spans)
     stopped = await reader.stopped(topic, spans)
     return [
-        Part(
+        PartitionState(
             topic,
             number,
             begin,
@@ -366,7 +366,7 @@ async def _parts(reader: Reader, topic: str, now_ms: int) -> list[Part]:
     ]
 
 
-async def _timed(prober: Prober, parts: list[Part]) -> list[Part]:
+async def _timed(prober: Prober, parts: list[PartitionState]) -> list[PartitionState]:
     """The same partitions, with two times added: that of the oldest unanswered message, and that of
     the newest message.
     """
@@ -380,7 +380,7 @@ async def _timed(prober: Prober, parts: list[Part]) -> list[Part]:
     ] + most_lag[MOST_ASKED:]
 
 
-async def _time(prober: Prober, part: Part, offset: int) -> int | None:
+async def _time(prober: Prober, part: PartitionState, offset: int) -> int | None:
     if not part.begin <= offset < part.end:
         return None
     found = await prober.at(part.topic, part.number, offset)

@@ -24,12 +24,12 @@ from penstock.adapters.inputs.urls import references
 from penstock.adapters.stores.local_files import LOCAL, STDIN, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, Poison, usage
-from penstock.formats.base.source import Need, Ranges
+from penstock.formats.base.source import Need, RangedSource
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
-from penstock.ports import Body, Location, Objects
+from penstock.ports import Location, ObjectBody, Objects
 from penstock.process.asyncio_additions import in_thread
-from penstock.tools.jobs.list_rows import PARQUET, Columns, csv_rows, parquet_rows
+from penstock.tools.jobs.list_rows import PARQUET, ListColumns, csv_rows, parquet_rows
 
 # The place of an object. Places of one listing can be compared, because the second parts of all
 # places in one URL or file are of one type: all keys, or all numbers.
@@ -176,7 +176,7 @@ def _inventory(objects: Objects, location: Location, text: bytes) -> Lists:
     blank = Location(bucket, "") if is_local else location._replace(version_id=None, etag=None)
     files = [blank._replace(bucket=bucket, key=file.key) for file in manifest.files]
     try:
-        columns = None if names is None else Columns(names, is_encoded=True)
+        columns = None if names is None else ListColumns(names, is_encoded=True)
     except SchemaError as error:
         raise _wrong(location, str(error)) from None
     pin = blake2b(text, digest_size=16).hexdigest()
@@ -188,7 +188,7 @@ class _Reader:
     each file has the names of its columns.
     """
 
-    def __init__(self, objects: Objects, columns: Columns | None = None) -> None:
+    def __init__(self, objects: Objects, columns: ListColumns | None = None) -> None:
         self._objects = objects
         self._columns = columns
 
@@ -207,7 +207,7 @@ class _Reader:
         except Poison as error:
             raise usage(f"the list cannot be read: {error}") from None
 
-    async def _rows(self, location: Location) -> AsyncGenerator[tuple[Columns, Sequence[Any]]]:
+    async def _rows(self, location: Location) -> AsyncGenerator[tuple[ListColumns, Sequence[Any]]]:
         async with aclosing(await _open(self._objects, location)) as body:
             head = await anext(aiter(body), b"")
         pinned, loop = _pinned(location, body), asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class _Reader:
             part = self._objects.part(pinned, need.start, need.stop)
             return asyncio.run_coroutine_threadsafe(part, loop).result().data
 
-        ranges, is_parquet = Ranges(body.size, b"", ask), head.startswith(PARQUET)
+        ranges, is_parquet = RangedSource(body.size, b"", ask), head.startswith(PARQUET)
         batches = parquet_rows(ranges) if is_parquet else csv_rows(ranges, self._columns)
         while (found := await in_thread(lambda: next(batches, None))) is not None:
             yield found
@@ -233,14 +233,14 @@ def _location(url: str, places: StoreChoice) -> Location:
         raise usage(f"--manifest: {error}") from None
 
 
-async def _open(objects: Objects, location: Location) -> Body:
+async def _open(objects: Objects, location: Location) -> ObjectBody:
     try:
         return await objects.open(location)
     except Poison as error:
         raise usage(f"the list cannot be read: {error}") from None
 
 
-def _pinned(location: Location, body: Body) -> Location:
+def _pinned(location: Location, body: ObjectBody) -> Location:
     return location._replace(version_id=body.version_id, etag=body.etag)
 
 

@@ -19,7 +19,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final, Self
 
-from penstock.formats.base.source import Source, SourceFile
+from penstock.formats.base.source import ObjectSource, SourceFile
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import decoded_key, split_url
 
@@ -52,7 +52,7 @@ def field_of(name: str) -> str | None:
     return _FIELDS.get(name.strip().lower().replace("_", ""))
 
 
-class Columns:
+class ListColumns:
     """The columns of a list. `is_encoded`: True if keys are percent-encoded, as in the CSV files of
     S3 Inventory. Raises `SchemaError` if no columns name the objects.
     """
@@ -137,7 +137,9 @@ BATCH_ROWS = 5_000
 MOST_RECORD_CHARS = 1 << 20
 
 
-def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns, list[list[str]]]]:
+def csv_rows(
+    source: ObjectSource, columns: ListColumns | None
+) -> Iterator[tuple[ListColumns, list[list[str]]]]:
     """Yields batches of rows, each with the columns. The first bytes tell whether the list is
     gzipped. `columns`: None if the first record has the names of the columns. Raises `SchemaError`
     if the file is no CSV list.
@@ -150,7 +152,7 @@ def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns,
         for record in filter(None, csv.reader(lines, strict=True)):
             lines.chars = 0
             if columns is None:
-                columns = Columns(record)
+                columns = ListColumns(record)
                 continue
             rows.append(record)
             if len(rows) == BATCH_ROWS:
@@ -197,7 +199,7 @@ MOST_BYTES = 16 << 20
 BUFFER_BYTES = 1 << 20
 
 
-def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[Any]]]]:
+def parquet_rows(source: ObjectSource) -> Iterator[tuple[ListColumns, Sequence[Sequence[Any]]]]:
     """Yields batches of rows, each with the columns. Only columns that have a meaning to us are
     read, by ranges. Parquet may store a long text once for very many rows. So the bytes of all rows
     are counted before a Python object is made for each row. Raises `SchemaError` if the file is no
@@ -211,7 +213,7 @@ def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[An
         footer = pq.read_metadata(file)
         schema = footer.schema.to_arrow_schema()
         names = [name for name in schema.names if field_of(name)]
-        columns = Columns(names or schema.names)
+        columns = ListColumns(names or schema.names)
         texts = [name for name in names if _may_be_long(schema.field(name).type)]
         table = pq.ParquetFile(
             file,

@@ -65,7 +65,7 @@ class _Mark(Struct, array_like=True):
     count: int
 
 
-class Position:
+class ListingPosition:
     """The position of one listing. Get one from `open_position`. `reached`: for each partition that
     has marks beyond `at`, the place up to which its references are on the topic. `before`: the
     number of references that earlier processes announced.
@@ -213,7 +213,7 @@ async def open_position(
     partitions: int,
     resume: bool,
     anew: bool,
-) -> Position:
+) -> ListingPosition:
     """The position at which an earlier process of the same command ended; if there was none, the
     beginning. Raises `Fatal` if an earlier process ended before it was done, and neither `resume`
     nor `anew` says what to do.
@@ -227,7 +227,7 @@ async def open_position(
         )
     fresh = _Kept(1, token_hex(4), token_hex(4), pin, partitions)
     if not resume or not former:
-        return Position(kept, topic, fresh)
+        return ListingPosition(kept, topic, fresh)
     # One request writes the commits of all partitions. If it failed halfway, the partitions tell
     # different positions. Then the earliest one counts.
     said = min(former.values(), key=lambda one: one.announced)
@@ -237,7 +237,7 @@ async def open_position(
             "any more. --anew announces all of it"
         )
     said.run = fresh.run
-    position = Position(kept, topic, said)
+    position = ListingPosition(kept, topic, said)
     if not said.is_done:
         await position.take_over(reader, commits)
     return position

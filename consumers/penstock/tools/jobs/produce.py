@@ -39,7 +39,7 @@ from penstock.ports import Objects, Outgoing, Sink
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.tools.jobs.globs_and_manifests import At, Globs, Listing, open_manifest
-from penstock.tools.jobs.listing_position import MARK, Position, open_position
+from penstock.tools.jobs.listing_position import MARK, ListingPosition, open_position
 
 # A batch is sent when it has this size, a quarter of the largest that Kafka takes. Larger batches
 # would not be faster.
@@ -77,7 +77,9 @@ class Sending:
     refused. `told`: what it refused first, and why.
     """
 
-    def __init__(self, sink: Sink, topic: str, partitions: int, position: Position | None) -> None:
+    def __init__(
+        self, sink: Sink, topic: str, partitions: int, position: ListingPosition | None
+    ) -> None:
         self.acknowledged = 0
         self.refused = 0
         self.told: list[str] = []
@@ -188,7 +190,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Stream:
+class ProducedStream:
     """What is known of a stream: the number of its objects, and the models that answer them if the
     workers have the same settings.
     """
@@ -205,7 +207,7 @@ class Produced(NamedTuple):
     """
 
     references: int
-    streams: Mapping[str, Stream]
+    streams: Mapping[str, ProducedStream]
     before: int = 0
     refused: int = 0
     told: Sequence[str] = ()
@@ -258,7 +260,7 @@ class _Announcing:
         sink: KafkaSink,
         topic: str,
         partitions: int,
-        position: Position | None,
+        position: ListingPosition | None,
         wanted: Wanted,
         routes: Routes,
         named: Callable[[Reference], str],
@@ -272,7 +274,7 @@ class _Announcing:
         self._routes = routes
         self._named = named
         self._times = times
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, ProducedStream] = {}
 
     async def run(self, listing: Listing, on_sent: Callable[[int], None]) -> Produced:
         try:
@@ -325,7 +327,7 @@ class _Announcing:
         if known is None:
             if len(self._streams) == MANY:
                 return
-            known = self._streams[name] = Stream()
+            known = self._streams[name] = ProducedStream()
         known.objects += 1
         known.models.update(self._routes.of(name, reference.bucket, reference.key))
 
@@ -348,7 +350,7 @@ async def _listing(cfg: config.Config, objects: Objects, wanted: Wanted) -> List
 @asynccontextmanager
 async def _position(
     cfg: config.Config, wanted: Wanted, listing: Listing, topic: str, partitions: int
-) -> AsyncIterator[Position | None]:
+) -> AsyncIterator[ListingPosition | None]:
     """Gives the block the position of the listing, or None if no position is kept. Raises `Fatal`
     if an earlier process ended before it was done, and the command has neither --resume nor --anew.
     """

@@ -29,7 +29,7 @@ from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.reference import SchemaError
 from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
-from penstock.tools.replay.decided_range import Span, Spans
+from penstock.tools.replay.decided_range import OffsetSpan, Spans
 
 
 class Job(NamedTuple):
@@ -98,10 +98,10 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
     return decided
 
 
-async def held(reader: Reader) -> dict[Where, Span]:
+async def held(reader: Reader) -> dict[Where, OffsetSpan]:
     """For each input partition: its first offset, and the offset after its last record."""
     return {
-        Where(topic, number): Span(*span)
+        Where(topic, number): OffsetSpan(*span)
         for topic in await reader.inputs()
         for number, span in (await reader.spans(topic)).items()
     }
@@ -121,7 +121,7 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
             f"group {ledger} holds no end of a job; delete that group, or choose another "
             "kafka.group"
         ) from None
-    spans = {part: Span(one.begin, written[part].next_offset) for part, one in said.items()}
+    spans = {part: OffsetSpan(one.begin, written[part].next_offset) for part, one in said.items()}
     return Job(spans, min(one.begun_ms for one in said.values()), written)
 
 

@@ -17,7 +17,7 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
 from penstock.failures.outage import until_answered
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Source
+from penstock.ports import InputSource
 from penstock.process.clock import SystemClock
 from penstock.tools.jobs.progress import AnsweredByErrors, Job, decide, group_of_end
 from penstock.tools.replay.pacing import KeptRange, Watch
@@ -91,7 +91,7 @@ class _Work:
         ends = {part: span.end for part, span in self.job.spans.items()}
         sources: list[BoundedSource] = []
 
-        def bounded(source: Source) -> Source:
+        def bounded(source: InputSource) -> InputSource:
             sources.append(BoundedSource(source, ends))
             return sources[0]
 

@@ -199,7 +199,7 @@ _REQUIRED: Final = {
 }
 
 
-class Finding(NamedTuple):
+class LintFinding(NamedTuple):
     """`place`: the file and the line, or the environment variable. `key`: the setting, such as
     `window.max_bytes`.
     """
@@ -217,7 +217,7 @@ class _Findings:
     def __init__(self, file: File | None, lines: Mapping[Path, int]) -> None:
         self._file = file
         self._lines = lines
-        self.all: list[Finding] = []
+        self.all: list[LintFinding] = []
 
     def note(self, path: Path, said: str) -> None:
         line = line_of(self._lines, path)
@@ -225,12 +225,14 @@ class _Findings:
         for before in (f"configuration file {place}: ", f"{place}: ", "configuration: "):
             said = said.removeprefix(before)
         key = ".".join(map(str, path))
-        found = Finding(place if line is None else f"{place}:{line}", line, key, said)
+        found = LintFinding(place if line is None else f"{place}:{line}", line, key, said)
         if found not in self.all:
             self.all.append(found)
 
 
-def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) -> list[Finding]:
+def lint(
+    file: File | None, environ: Mapping[str, str], streams: Sequence[str]
+) -> list[LintFinding]:
     """Check the configuration. Returns all findings, in the order of the file's lines. `streams`:
     the names or globs of the existing streams. Raises `Fatal` if the file cannot be read.
     """
@@ -240,7 +242,7 @@ def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) 
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         number = int(line[1]) if line else None
-        return [Finding(f"{file}:{number}" if number else f"{file}", number, "", f"{error}")]
+        return [LintFinding(f"{file}:{number}" if number else f"{file}", number, "", f"{error}")]
     findings = _Findings(file, lines_of(text))
     for wrong in unknown_keys(tree):
         findings.note(wrong.path, wrong.said)
@@ -269,7 +271,7 @@ def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
         try:
             list(variables({name: text}))
         except Fatal as error:
-            findings.all.append(Finding(name, None, name, str(error)))
+            findings.all.append(LintFinding(name, None, name, str(error)))
             del known[name]
     return known
 

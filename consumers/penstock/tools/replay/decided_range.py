@@ -18,7 +18,7 @@ from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.adapters.kafka.reader import Reader
 from penstock.errors import usage
 from penstock.ports import Commit, Where
-from penstock.tools.replay.worker_settings import Options, Plan
+from penstock.tools.replay.worker_settings import Plan, ReplayOptions
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 MAX_BYTES = 4_000
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """The offsets from `begin` to `end`, which is not included."""
 
     begin: int
@@ -36,10 +36,10 @@ class Span(NamedTuple):
         return min(max(next_offset, self.begin), self.end) - self.begin
 
 
-Spans = Mapping[Where, Span]
+Spans = Mapping[Where, OffsetSpan]
 
 
-class Decided(NamedTuple):
+class DecidedRanges(NamedTuple):
     """The ranges of a replay, and the time at which it began. `written`: the commits that hold
     both. `kept_in`: the group that has these commits.
     """
@@ -59,7 +59,7 @@ class _Written(Struct, forbid_unknown_fields=True):
     asked: dict[str, str]
 
 
-async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Decided:
+async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> DecidedRanges:
     """The range of this replay. If none is written down, a new one is decided and written down. If
     the replay's group has no position in a partition, it gets one: the beginning of the partition's
     range. A partition that was added to the topic after the decision has no range.
@@ -72,20 +72,20 @@ async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Dec
         await groups.begin(kept_in, _commits(fresh, plan.options, now_ms))
         written = await groups.positions(kept_in, parts)
     found = {part: _read(commit, plan) for part, commit in written.items()}
-    spans = {part: Span(one.begin, written[part].next_offset) for part, one in found.items()}
+    spans = {part: OffsetSpan(one.begin, written[part].next_offset) for part, one in found.items()}
     known = await groups.positions(plan.group, list(spans))
     begins = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
     await groups.begin(plan.group, begins)
-    return Decided(spans, min(one.begun_ms for one in found.values()), kept_in, written)
+    return DecidedRanges(spans, min(one.begun_ms for one in found.values()), kept_in, written)
 
 
-async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spans:
-    spans: dict[Where, Span] = {}
+async def _as_of_now(options: ReplayOptions, reader: Reader, topics: list[str]) -> Spans:
+    spans: dict[Where, OffsetSpan] = {}
     for topic in topics:
         there = await reader.spans(topic)
         found = await reader.spans_since(topic, options.since_ms, options.until_ms)
         for number, (begin, end) in found.items():
-            spans[Where(topic, number)] = Span(begin, end)
+            spans[Where(topic, number)] = OffsetSpan(begin, end)
             if begin == there[number][0] > 0:
                 log.warning(
                     "%s/%d: the records before offset %d are gone; the range may have begun "
@@ -95,7 +95,7 @@ async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spa
     return spans
 
 
-def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]:
+def _commits(spans: Spans, options: ReplayOptions, now_ms: int) -> dict[Where, Commit]:
     found = {}
     for part, span in spans.items():
         metadata = msgspec.json.encode(_Written(1, span.begin, now_ms, options.identity)).decode()

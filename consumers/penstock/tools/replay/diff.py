@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from penstock.adapters.kafka.reader import OnRead, Progress, Reader, open_reader
+from penstock.adapters.kafka.reader import OnRead, Reader, ReadingProgress, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
 from penstock.core.comparing.comparison import NOTHING, Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, RowPlace
@@ -25,7 +25,7 @@ from penstock.errors import usage
 from penstock.messages.command_json import Difference, Example, ReplayedStream
 from penstock.messages.prediction import Failure
 from penstock.settings.routes import routes_of
-from penstock.tools.replay.decided_range import Decided, Spans
+from penstock.tools.replay.decided_range import DecidedRanges, Spans
 from penstock.tools.replay.former_results import Values, open_results
 from penstock.tools.replay.worker_settings import Plan
 from penstock.tools.verify.records_and_open_objects import NOT_JSON
@@ -86,7 +86,7 @@ class Compares(NamedTuple):
     progress: OnRead
 
 
-async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
+async def difference(plan: Plan, decided: DecidedRanges, how: Compares) -> Difference:
     """Read the former and the new answers, and compare them."""
     live, ours = plan.live.output.topic, plan.cfg.output.topic
     agreement = Agreement(how.tolerance, how.pointers)
@@ -97,7 +97,7 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
     ):
         then = await reader.spans_since(live, plan.options.since_ms - CLOCKS_MS)
         now = await reader.spans_since(ours, decided.begun_ms - CLOCKS_MS)
-        seen = Progress(how.progress)
+        seen = ReadingProgress(how.progress)
         seen.expect(then, now)
         in_place = results.in_place if plan.live.output.records == "objects" else _as_it_is
         for part in _parts(then, now):
@@ -139,7 +139,7 @@ async def _side_by_side(
     reader: Reader,
     topics: tuple[tuple[str, TopicSpans], tuple[str, TopicSpans]],
     pairing: "Pairing",
-    seen: Progress,
+    seen: ReadingProgress,
     in_place: Callable[[Values], Values],
 ) -> None:
     """Read both topics. The next read is always of the topic with fewer unpaired rows, so that
@@ -160,7 +160,7 @@ async def _side_by_side(
                 del open_sides[side]
 
 
-async def _values(reader: Reader, topic: str, spans: TopicSpans, seen: Progress) -> Values:
+async def _values(reader: Reader, topic: str, spans: TopicSpans, seen: ReadingProgress) -> Values:
     async with aclosing(reader.runs(topic, spans, seen.passed)) as runs:
         async for _, records in runs:
             yield [record.value for record in records if record.value is not None]

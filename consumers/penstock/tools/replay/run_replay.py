@@ -16,7 +16,7 @@ from penstock.errors import usage
 from penstock.failures.outage import until_answered
 from penstock.messages.command_json import Replayed, ReplayedPartition
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Source
+from penstock.ports import InputSource
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.tools.replay.decided_range import decide
@@ -140,7 +140,7 @@ class _Replay:
         ends = {part: span.end for part, span in self._decided.spans.items()}
         sources: list[BoundedSource] = []
 
-        def bounded(source: Source) -> Source:
+        def bounded(source: InputSource) -> InputSource:
             sources.append(BoundedSource(source, ends))
             sources[0].is_held = True  # it is held until `Watch` has looked at the live group
             return sources[0]

@@ -36,7 +36,7 @@ T = TypeVar("T", config.Objects, config.Store)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReplayOptions:
     """The command's options. `since` and `until`: the texts that the user gave. `since_ms` and
     `until_ms`: the times that these texts mean. `against`: if several models answered, the name of
     the model whose former answers are compared. `protocol`: the protocol that the server of `model`
@@ -77,7 +77,7 @@ class Plan:
 
     cfg: config.Config
     live: config.Config
-    options: Options
+    options: ReplayOptions
     model: str
     _streams: list[re.Pattern[str]] = field(init=False)
 
@@ -110,7 +110,7 @@ class Plan:
         )
 
 
-def plan(live: config.Config, options: Options) -> Plan:
+def plan(live: config.Config, options: ReplayOptions) -> Plan:
     """Make the plan of a replay. Raises `Fatal` (exit 2) if the topic is in use, or if the inputs,
     the range or the name are invalid.
     """

@@ -42,7 +42,7 @@ def tar(members: Sequence[tuple[str, bytes]]) -> bytes:
 
 
 @dataclass
-class Objects:
+class ObjectMaker:
     """Makes objects. The rows of all objects are numbered one after the other."""
 
     random: Random
@@ -137,7 +137,7 @@ class Messages:
         self._put = put
         self._keys = 0
         self._made: list[bytes] = []
-        self._rows = Objects(random)
+        self._rows = ObjectMaker(random)
         self._rows.number = 1_000_000
 
     def make(self) -> bytes | None:

@@ -171,7 +171,7 @@ class Bucket:
         self._history = history
         self._unsteady = unsteady
         self._draws = draws
-        zoo, make = announcements.Objects(draws.load), scenario.make_object
+        zoo, make = announcements.ObjectMaker(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
         # In a world in which failures in a row stop a line, all objects are of one stream. There
         # are so few objects that several streams would never have enough failures to stop a line.

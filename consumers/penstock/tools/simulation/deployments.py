@@ -15,7 +15,7 @@ from penstock.formats.csv.dialect import CsvOptions
 from penstock.pipeline.settings import Settings
 from penstock.ports import Record
 from penstock.stages.result_objects import ResultPlan
-from penstock.tools.simulation.checks.life import Terms
+from penstock.tools.simulation.checks.life import LifeTerms
 from penstock.tools.simulation.checks.truth import Asked, Truths
 from penstock.tools.simulation.scenario import Scenario, drawn_settings, with_fan_out
 
@@ -52,7 +52,7 @@ class Deployment:
     """The settings and promises of the workers that are hired during this deployment."""
 
     settings: Settings
-    terms: Terms
+    terms: LifeTerms
 
 
 class Deployments:
@@ -138,7 +138,7 @@ class Deployments:
         if self._fans_out:
             settings = with_fan_out(settings)
         settings = replace(_with_rows(settings, settings.main.rows), results=self._results)
-        terms = Terms(
+        terms = LifeTerms(
             self._truths(settings.main.rows),
             by_stream=settings.lane.order_by_stream,
             exactly_once=exactly_once,

@@ -38,7 +38,7 @@ RECOVERY_S = 300.0
 BUCKET = "b"
 
 
-class Report(NamedTuple):
+class RegionsReport(NamedTuple):
     """`counts`: how many notes of each kind there are, such as `help`, `cut off` and `killed`. Two
     equal histories have the same `digest`.
     """
@@ -49,7 +49,7 @@ class Report(NamedTuple):
     digest: str
 
 
-def simulate_regions(seed: int) -> Report:
+def simulate_regions(seed: int) -> RegionsReport:
     """Raises `Violation` with the seed and the history if a promise is broken."""
     return run(_World(seed).live())
 
@@ -73,7 +73,7 @@ class _World:
         self._asked: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
         self._hired = self._announced = 0
 
-    async def live(self) -> Report:
+    async def live(self) -> RegionsReport:
         try:
             await self._live()
         except* Violation:
@@ -176,7 +176,7 @@ class _World:
                     raise self.history.broken(promise)
                 await asyncio.sleep(0.5)
 
-    def _judged(self) -> Report:
+    def _judged(self) -> RegionsReport:
         if self.history.failure is not None:
             raise self.history.failure
         found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -200,4 +200,4 @@ class _World:
         if self.history.failure is not None:
             raise self.history.failure
         total = sum(map(len, found.values()))
-        return Report(rows, total - rows, dict(self.history.counts), self.history.digest())
+        return RegionsReport(rows, total - rows, dict(self.history.counts), self.history.digest())

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
-from penstock.core.records.result_names import ResultNames, Scope
+from penstock.core.records.result_names import NameScope, ResultNames
 from penstock.encodings import result_formats
 from penstock.errors import Unreachable
 from penstock.ports import Location, Stored
@@ -22,7 +22,7 @@ from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 
 # Each record and model has its own name, so that each result has one right content.
-_NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows", Scope())
+_NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows", NameScope())
 
 
 def drawn_plan(random: Random) -> ResultPlan | None:

@@ -30,7 +30,7 @@ from penstock.errors import (
     Unreachable,
     WorkerDied,
 )
-from penstock.ports import Answers, Body, Listed, Location, Part
+from penstock.ports import Answers, Listed, Location, ObjectBody, Part
 from penstock.stages.read_object import PROBE_KEY
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 
@@ -55,7 +55,7 @@ class SimulatedObjects:
     injector: FaultInjector
     reading: int = field(default=0, init=False)
 
-    async def open(self, location: Location) -> Body:
+    async def open(self, location: Location) -> ObjectBody:
         body = await self._ask(location, lambda: self.objects.open(location))
         cut = self.cut.get(f"{location.bucket}/{location.key}")
         broke = functools.partial(self.broke, location.key)
@@ -99,7 +99,7 @@ class SimulatedObjects:
 class _SimulatedBody:
     def __init__(
         self,
-        body: Body,
+        body: ObjectBody,
         cut: int | None,
         broke: Callable[[], None],
         process: Process,

@@ -17,7 +17,7 @@ from penstock.tools.simulation.unreliable_services import SimulatedModel, Simula
 
 
 @dataclass(eq=False)
-class Worker:
+class SimulatedWorker:
     """Call `run` in a task of its own; call `kill`, `pause` or `stop` from outside."""
 
     pipeline: Pipeline

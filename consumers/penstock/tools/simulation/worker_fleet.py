@@ -13,7 +13,7 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.tools.simulation.checks.history import Violation
 from penstock.tools.simulation.kafka.group import SESSION_S
 from penstock.tools.simulation.kafka.source import STOP_S
-from penstock.tools.simulation.worker import Worker
+from penstock.tools.simulation.worker import SimulatedWorker
 from penstock.tools.simulation.world import World
 
 MOST_WORKERS = 3
@@ -30,9 +30,9 @@ class WorkerFleet:
         self._world = world
         self._random = random
         self._tasks = tasks
-        self._employed: dict[Worker, asyncio.Task[None]] = {}
+        self._employed: dict[SimulatedWorker, asyncio.Task[None]] = {}
 
-    def running(self) -> list[Worker]:
+    def running(self) -> list[SimulatedWorker]:
         return [worker for worker in self._world.workers if worker.process.alive]
 
     def hire(self) -> None:
@@ -58,7 +58,7 @@ class WorkerFleet:
         if running := self.running():
             self.end(self._random.choice(running))
 
-    def end(self, worker: Worker) -> None:
+    def end(self, worker: SimulatedWorker) -> None:
         """Stop a worker as SIGTERM does. The worker must end soon after the time for its drain."""
         self._world.history.note("stop", worker.name)
         worker.stop()
@@ -76,7 +76,7 @@ class WorkerFleet:
             heartbeat_s = HEARTBEAT_S * self._random.choice((0.0, self._random.random()))
             asyncio.get_running_loop().call_later(frozen_s, worker.go_on, heartbeat_s)
 
-    async def _ends(self, worker: Worker) -> None:
+    async def _ends(self, worker: SimulatedWorker) -> None:
         left_s = self._world.deployment(worker).settings.times.drain_s + STOP_S
         while worker.process.alive and left_s > 0:
             await asyncio.sleep(LOOK_S)
@@ -84,7 +84,7 @@ class WorkerFleet:
         if worker.process.alive:
             self._world.history.broken(f"{worker.name} does not end when stopped")
 
-    async def _employ(self, worker: Worker) -> None:
+    async def _employ(self, worker: SimulatedWorker) -> None:
         """Run the worker. If a failure of the broker ends it, start another worker."""
         try:
             await worker.run()
@@ -97,7 +97,7 @@ class WorkerFleet:
         # The pipeline's shadow ends in a task of its own, because nothing live may wait for it.
         self._tasks.create_task(worker.pipeline.end())
 
-    def _died(self, worker: Worker, group: BaseExceptionGroup[Exception]) -> None:
+    def _died(self, worker: SimulatedWorker, group: BaseExceptionGroup[Exception]) -> None:
         world = self._world
         reason: BaseException = group
         while isinstance(reason, BaseExceptionGroup):
@@ -111,7 +111,7 @@ class WorkerFleet:
         world.group.leave(worker.source)
         self.hire()
 
-    def _may_end(self, worker: Worker, reason: BaseException) -> bool:
+    def _may_end(self, worker: SimulatedWorker, reason: BaseException) -> bool:
         world = self._world
         if reason is worker.sink.failure:
             return True

@@ -25,7 +25,7 @@ from penstock.stages.shadow_asking import ShadowPlan
 from penstock.stages.shadow_topic import ShadowTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.bucket import Bucket, Draws
-from penstock.tools.simulation.checks.arrivals import Arrivals, Outcome
+from penstock.tools.simulation.checks.arrivals import Arrivals, ArrivedAnswers
 from penstock.tools.simulation.checks.bounds import Bounds
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.checks.life import Life
@@ -45,7 +45,7 @@ from penstock.tools.simulation.result_objects import SimulatedResults, drawn_pla
 from penstock.tools.simulation.scenario import FAN_OUT, INPUT, Scenario
 from penstock.tools.simulation.unreliable_services import AskModel, SimulatedModel, SimulatedObjects
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
-from penstock.tools.simulation.worker import Worker
+from penstock.tools.simulation.worker import SimulatedWorker
 
 MANNERS = ("agrees", "differs", "slow", "mute", "away", "full", "refuses", "wrong", "too few")
 # How long a mute shadow is silent: longer than most worlds last.
@@ -170,6 +170,10 @@ class World:
     of the loop.
     """
 
+    # What a test may break, to see whether the checks notice it.
+    wiring_kind: type[Wiring] = Wiring
+    group_kind: type[Group] = Group
+
     def __init__(self, seed: int, scenario: Scenario) -> None:
         def source(part: str) -> Random:
             """Each part has a random source of its own, so that a change in one part does not
@@ -180,7 +184,7 @@ class World:
         self.random = source("storm")
         self.history = History(seed)
         self.troubles = drawn_troubles(source("kind"))
-        self.workers: list[Worker] = []
+        self.workers: list[SimulatedWorker] = []
         objects = MemoryObjects(chunk_bytes=self.random.choice((64, 256, 1024, 8192)))
         objects.versioned = self.random.random() < 0.3
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
@@ -202,7 +206,7 @@ class World:
         self.topic = Topic(map(_where, range(self.deployments.now.settings.input_partitions)))
         self._unsteady: dict[str, set[str]] = defaultdict(set)
         self.logs = {where: self._log(records) for where, records in self.topic.records.items()}
-        self.outcome = Outcome(self.logs)
+        self.outcome = ArrivedAnswers(self.logs)
         drawn = drawn_faults(self.random)
         if self.troubles.objects:
             drawn = replace(drawn, body_breaks=OFTEN)
@@ -213,7 +217,7 @@ class World:
         self.injector = FaultInjector(drawn, source("weather"))
         self.injector_of_others = self._injector_of_others(drawn, source("other models"))
         self._margin_s = self.random.choice((0.1, 10.0))
-        self.group = Group(self.topic, source("group"), self.history)
+        self.group = self.group_kind(self.topic, source("group"), self.history)
         self._arrivals = Arrivals(
             self.logs, self.outcome, self.results, self.history, self._most_bytes
         )
@@ -232,7 +236,7 @@ class World:
         self._telemetry = Telemetry()
         self._clock = VirtualClock()
         self._bounds = Bounds(self.logs, self.history)
-        self._deployment_of: dict[Worker, Deployment] = {}
+        self._deployment_of: dict[SimulatedWorker, Deployment] = {}
 
     @staticmethod
     def _injector_of_others(drawn: Faults, random: Random) -> FaultInjector:
@@ -256,7 +260,7 @@ class World:
     def partitions(self) -> int:
         return len(self.topic.records)
 
-    def deployment(self, worker: Worker) -> Deployment:
+    def deployment(self, worker: SimulatedWorker) -> Deployment:
         return self._deployment_of[worker]
 
     def _log(self, records: Sequence[Record]) -> PartitionLog:
@@ -308,7 +312,7 @@ class World:
         ]
         self.history.note("change", f"{terms.truths.options.rules} {terms_on}")
 
-    def hire(self) -> Worker:
+    def hire(self) -> SimulatedWorker:
         """Make a new worker, which does not run yet."""
         name, process, injector = f"w{len(self.workers)}", Process(), self.injector
         deployment, bucket = self.deployments.now, self.bucket
@@ -346,7 +350,7 @@ class World:
             is_slow=self.troubles.broker,
         )
         settings, guest = self._shaded(deployment.settings, process)
-        wiring = Wiring(
+        wiring = self.wiring_kind(
             settings,
             Adapters(
                 source,
@@ -371,7 +375,9 @@ class World:
             for _ in range(LEAST_ANSWERS):
                 hedging.answered(None, 0.0)
         pipeline = Pipeline(wiring)
-        worker = Worker(pipeline, source, objects, [*models.values()], sink, process, self.group)
+        worker = SimulatedWorker(
+            pipeline, source, objects, [*models.values()], sink, process, self.group
+        )
         self.workers.append(worker)
         self._deployment_of[worker] = deployment
         return worker

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.adapters.http.running_worker import Way
+from penstock.adapters.http.running_worker import ReportedWay
 from penstock.core.routing.stream_keys import key_text
 from penstock.encodings.output_values import records_of
 from penstock.messages.dead_letter import decode_dead_letter
@@ -22,7 +22,7 @@ from penstock.messages.scene import decode_scene
 from penstock.ports import Outgoing
 from penstock.terminal_text import cut, visible
 from penstock.tools.verify.findings import counted
-from penstock.tools.verify.trace import Found, Frame, Trace
+from penstock.tools.verify.trace import AnswerTrace, FoundRecord, Frame
 
 # Stages that the page calls by other names than the metrics.
 STAGES = {"kafka_in": "in", "hold_back": "hold-back"}
@@ -54,14 +54,14 @@ def said(row: Prediction) -> str:
     return msgspec.json.encode(row.prediction).decode()
 
 
-def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
+def in_words(found: AnswerTrace, frames_topic: str) -> Iterator[str]:
     """The lines for people. `frames_topic`: the topic on which the frames were looked for. A line
     feed in a name makes no line of its own.
     """
     return (line.replace("\n", "\\n") for line in _lines(found, frames_topic))
 
 
-def _lines(found: Trace, frames_topic: str) -> Iterator[str]:
+def _lines(found: AnswerTrace, frames_topic: str) -> Iterator[str]:
     asked, scene = found.asked, found.scene
     if asked is not None:
         yield f"asked     {_when(asked.at_ms)}  {asked.where}"
@@ -75,7 +75,7 @@ def _lines(found: Trace, frames_topic: str) -> Iterator[str]:
         yield f"  {frame.member:<12} {frame.status:<9} {_frame(frame, scene, frames_topic)}"
 
 
-def _answered(found: Trace, asked: Found) -> Iterator[str]:
+def _answered(found: AnswerTrace, asked: FoundRecord) -> Iterator[str]:
     answer = found.answer
     if answer is None:
         yield "answered  not yet; or its object has fewer rows, which its last record says"
@@ -92,7 +92,7 @@ def _answered(found: Trace, asked: Found) -> Iterator[str]:
         yield f"letter    {_when(letter.failed_at)}  {found.letter.where}, after {tries}"
         yield f"          {letter.code} at {letter.stage}: {letter.message}"
     yield f"committed {_committed(found, asked)}"
-    if isinstance(found.way, Way):
+    if isinstance(found.way, ReportedWay):
         yield from _way(found.way)
     elif found.way is not None:
         yield f"worker    unknown: {found.way}"
@@ -100,7 +100,7 @@ def _answered(found: Trace, asked: Found) -> Iterator[str]:
         yield f"trace     {found.trace_id}"
 
 
-def _way(way: Way) -> Iterator[str]:
+def _way(way: ReportedWay) -> Iterator[str]:
     """The lines with the times of the object, and with the batch that carried its last rows."""
     yield f"worker    process {way.pid} of {way.host}"
     times = (f"{STAGES.get(stage, stage)} {ms:,} ms" for stage, ms in way.times_ms.items())
@@ -111,7 +111,7 @@ def _way(way: Way) -> Iterator[str]:
         yield f"batch     {batch.rows:,} rows of {objects} in one request{request}"
 
 
-def _committed(found: Trace, asked: Found) -> str:
+def _committed(found: AnswerTrace, asked: FoundRecord) -> str:
     """A sentence that says whether the group has committed the message."""
     offset = int(asked.where.rpartition("/")[2])
     if found.next_offset is None:
@@ -120,7 +120,7 @@ def _committed(found: Trace, asked: Found) -> str:
     return f"{'yes' if is_past else 'not yet'}: the group is at {found.next_offset}"
 
 
-def _frame(frame: Frame, scene: Found | None, topic: str) -> str:
+def _frame(frame: Frame, scene: FoundRecord | None, topic: str) -> str:
     if frame.id is None:
         return ""
     if frame.answer is None or scene is None:
@@ -134,10 +134,10 @@ def _when(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def as_json(found: Trace) -> Mapping[str, Any]:
+def as_json(found: AnswerTrace) -> Mapping[str, Any]:
     """The JSON document for programs."""
 
-    def record(each: Found | None) -> Mapping[str, Any] | None:
+    def record(each: FoundRecord | None) -> Mapping[str, Any] | None:
         if each is None:
             return None
         return {"where": each.where, "at": each.at_ms, "record": msgspec.Raw(each.value)}
@@ -149,7 +149,7 @@ def as_json(found: Trace) -> Mapping[str, Any]:
         "letter": record(found.letter),
         "next_offset": found.next_offset,
         "trace_id": found.trace_id,
-        "way": found.way if isinstance(found.way, Way) else None,
+        "way": found.way if isinstance(found.way, ReportedWay) else None,
         "scene": record(found.scene),
         "frames": [{**frame._asdict(), "answer": record(frame.answer)} for frame in found.frames],
     }

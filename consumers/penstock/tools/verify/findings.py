@@ -38,7 +38,7 @@ Kind = Literal[
 ]
 
 
-class Violation(Struct, frozen=True):
+class BrokenPromise(Struct, frozen=True):
     """A broken promise, found at the record `topic`/`partition`/`offset`."""
 
     kind: Kind
@@ -48,7 +48,7 @@ class Violation(Struct, frozen=True):
     text: str
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class VerifyReport(Struct, frozen=True, kw_only=True):
     """`outside`: the number of records whose references are not among the offsets that were read.
     `announced_again`: the number of objects that were answered by a marker which points to an
     earlier answer. `unproven`: the number of objects with neither rows nor a dead letter while
@@ -71,7 +71,7 @@ class Report(Struct, frozen=True, kw_only=True):
     announced_again: int
     results: int
     violated: dict[str, int]
-    violations: tuple[Violation, ...]
+    violations: tuple[BrokenPromise, ...]
 
     @property
     def ok(self) -> bool:
@@ -105,7 +105,7 @@ class Report(Struct, frozen=True, kw_only=True):
         return f"{counts}: in order, none lost, {repeated}.{unproven}"
 
 
-def together(reports: Sequence[Report]) -> Report:
+def together(reports: Sequence[VerifyReport]) -> VerifyReport:
     """Make one report from those on several input topics. A record that is outside for one judge
     may belong to the input topic of another judge. So a record counts as outside only if no judge
     has judged it.
@@ -114,7 +114,7 @@ def together(reports: Sequence[Report]) -> Report:
         return reports[0]
     counts = {
         name: sum(getattr(one, name) for one in reports)
-        for name, kind in get_type_hints(Report).items()
+        for name, kind in get_type_hints(VerifyReport).items()
         if kind is int
     }
     violated: Counter[str] = Counter()
@@ -123,10 +123,10 @@ def together(reports: Sequence[Report]) -> Report:
     seen = max((_judged(one) + one.outside for one in reports), default=0)
     counts["outside"] = max(0, seen - sum(map(_judged, reports)))
     violations = tuple(found for one in reports for found in one.violations)
-    return Report(**counts, violated=dict(violated), violations=violations)
+    return VerifyReport(**counts, violated=dict(violated), violations=violations)
 
 
-def _judged(report: Report) -> int:
+def _judged(report: VerifyReport) -> int:
     return report.rows + report.markers + report.duplicates + report.dead_letters
 
 
@@ -135,15 +135,15 @@ class Findings:
 
     def __init__(self) -> None:
         self.violated: Counter[str] = Counter()
-        self.violations: list[Violation] = []
+        self.violations: list[BrokenPromise] = []
 
     def tell(self, kind: Kind, topic: str, partition: int, offset: int, text: str) -> None:
         self.violated[kind] += 1
         if self.violated[kind] <= KEPT_PER_KIND:
-            self.violations.append(Violation(kind, topic, partition, offset, text))
+            self.violations.append(BrokenPromise(kind, topic, partition, offset, text))
 
 
-def render(report: Report) -> RenderableType:
+def render(report: VerifyReport) -> RenderableType:
     """The report in the form that `rich` prints: counts, violations if any, and the sentence."""
     counts = Table(show_header=False, box=None, pad_edge=False)
     counts.add_column()

@@ -9,7 +9,7 @@ number of open objects, gaps, rejections and repeats, but not with the number of
 
 from collections.abc import Mapping
 
-from penstock.core.progress.cursor import START, Progress, decode, without_stop
+from penstock.core.progress.cursor import START, PartitionProgress, decode, without_stop
 from penstock.core.progress.ranges import END
 from penstock.messages.codec import SchemaError
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
@@ -17,13 +17,13 @@ from penstock.messages.prediction import Source
 from penstock.ports import Commit
 from penstock.tools.verify.dead_letters import Letters
 from penstock.tools.verify.fields import AskedFields, Fields, asked_of, named
-from penstock.tools.verify.findings import Findings, Report
-from penstock.tools.verify.output_topic import Answers
-from penstock.tools.verify.records_and_open_objects import Open
-from penstock.tools.verify.result_objects import Claim, Found, wrong_with
+from penstock.tools.verify.findings import Findings, VerifyReport
+from penstock.tools.verify.output_topic import OutputTopic
+from penstock.tools.verify.records_and_open_objects import OpenObject
+from penstock.tools.verify.result_objects import ResultClaim, StoredContent, wrong_with
 from penstock.tools.verify.scope_and_input_topic import (
     NO_REFERENCE,
-    Asked,
+    InputPartition,
     ObjectAt,
     Scope,
     Want,
@@ -47,10 +47,10 @@ class Judge:
         self._fields = AskedFields.of(scope) if fields is None else fields
         self._findings = Findings()
         self._asked = {
-            partition: Asked(begin, end) for partition, (begin, end) in scope.spans.items()
+            partition: InputPartition(begin, end) for partition, (begin, end) in scope.spans.items()
         }
         self._letters = Letters(scope, self._findings)
-        self._answers = Answers(scope, self._asked, self._fields, self._letters, self._findings)
+        self._answers = OutputTopic(scope, self._asked, self._fields, self._letters, self._findings)
         self._references = self._ignored = self._objects = 0
         self._dead_letters = self._unproven = self._results = 0
         self.answer = self._answers.take  # not wrapped: it is called once per row
@@ -130,13 +130,13 @@ class Judge:
         return self._fields[at.partition].wrong(at, said, less=again is None)
 
     @property
-    def claims(self) -> list[tuple["Judge", list[Claim]]]:
+    def claims(self) -> list[tuple["Judge", list[ResultClaim]]]:
         """For each object with a result object: the judge that checks this result, and what the
         records claim about it.
         """
         return [(self, claims) for claims in self._answers.claims.by_object.values()]
 
-    def result(self, claims: list[Claim], found: Found | str) -> None:
+    def result(self, claims: list[ResultClaim], found: StoredContent | str) -> None:
         """Judge an object's result by the claims about it. `found`: the stored result, or a text
         that says why it could not be read.
         """
@@ -153,14 +153,14 @@ class Judge:
                 for row in range(start, stop):
                     self._letters.rejected(claim.at, claim.about, row, (code, claim.model))
 
-    def report(self) -> Report:
+    def report(self) -> VerifyReport:
         for partition in self._asked:
             self._settle(partition)
         self._tell_late_rows()
         self._tell_wrong_duplicates()
         self._letters.settle(self._is_judged, self._may_be_silent)
         answers = self._answers
-        return Report(
+        return VerifyReport(
             references=self._references,
             ignored=self._ignored,
             objects=self._objects,
@@ -196,7 +196,9 @@ class Judge:
         if ahead is not None:
             self._findings.tell("commit_ahead", topic, partition, *ahead)
 
-    def _what_is_ahead(self, said: Progress, at: ObjectAt, known: Open | None) -> str | None:
+    def _what_is_ahead(
+        self, said: PartitionProgress, at: ObjectAt, known: OpenObject | None
+    ) -> str | None:
         """A text that says whether the offset or the cursor of the commit covers this incomplete
         object. None: the commit does not cover the object.
         """
@@ -213,7 +215,7 @@ class Judge:
         missing = covered.minus(known.seen) if known else covered
         return f"the cursor covers row {missing}, not delivered" if missing else None
 
-    def _is_silent(self, known: Open | None) -> bool:
+    def _is_silent(self, known: OpenObject | None) -> bool:
         """True if the object may be complete although no record says that it is. This is possible
         if `output.markers` is off: then an empty object has no record, and an object that failed
         has only its letter.
@@ -258,16 +260,16 @@ class Judge:
         return not self._scope.markers and at not in self._answers.done
 
 
-def _progress(commit: Commit | None) -> Progress:
+def _progress(commit: Commit | None) -> PartitionProgress:
     """The progress that a commit claims. Without a commit nothing is claimed. A cursor that cannot
     be read claims nothing either, because the next owner of the partition ignores it.
     """
     if commit is None:
-        return Progress(0)
+        return PartitionProgress(0)
     return decode(without_stop(commit.metadata)[0], commit.next_offset)[0]
 
 
-def _what_is_lost(at: ObjectAt, known: Open | None) -> str:
+def _what_is_lost(at: ObjectAt, known: OpenObject | None) -> str:
     if known is None:
         return f"no row and no marker answers object {at.object_index} of this message"
     if known.end is None:

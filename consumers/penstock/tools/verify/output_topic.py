@@ -22,17 +22,17 @@ from penstock.tools.verify.findings import Findings, Kind
 from penstock.tools.verify.records_and_open_objects import (
     NOT_JSON,
     NULL,
-    Answer,
-    Open,
+    AnswerRecord,
+    OpenObject,
     Sequence,
     constant_of,
     decode_answer,
     identify,
     wrong_end,
 )
-from penstock.tools.verify.repeats import Again, Between, Repeats, row_text
-from penstock.tools.verify.result_objects import Claim, Claims
-from penstock.tools.verify.scope_and_input_topic import Asked, Done, ObjectAt, Scope, Want
+from penstock.tools.verify.repeats import Between, Repeat, Repeats, row_text
+from penstock.tools.verify.result_objects import Claims, ResultClaim
+from penstock.tools.verify.scope_and_input_topic import Done, InputPartition, ObjectAt, Scope, Want
 
 
 class Pointer(NamedTuple):
@@ -131,13 +131,13 @@ class AnnouncedAgain:
         return ObjectAt(partition, offset, index), numbers[3]
 
 
-class Answers:
+class OutputTopic:
     """Call `take` once with every record. After that, `undone` names the incomplete objects."""
 
     def __init__(
         self,
         scope: Scope,
-        asked: Mapping[int, Asked],
+        asked: Mapping[int, InputPartition],
         fields: Mapping[int, AskedFields],
         letters: Letters,
         findings: Findings,
@@ -154,8 +154,8 @@ class Answers:
         self._letters = letters
         self._findings = findings
         self._sequences: dict[tuple[int, str], Sequence] = {}
-        self._current: dict[int, Open] = {}
-        self._open: dict[ObjectAt, Open] = {}
+        self._current: dict[int, OpenObject] = {}
+        self._open: dict[ObjectAt, OpenObject] = {}
         self.done = Done(asked)
 
     def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
@@ -193,7 +193,7 @@ class Answers:
             return
         self._place(partition, offset, key, answer)
 
-    def _place(self, partition: int, offset: int, key: bytes | None, answer: Answer) -> None:
+    def _place(self, partition: int, offset: int, key: bytes | None, answer: AnswerRecord) -> None:
         """Judge a record that is not the common case: find its object and compare its fields."""
         self._current.pop(partition, None)
         try:
@@ -224,7 +224,7 @@ class Answers:
         self._note(partition, offset, key, answer, at, name, version, wants[at.object_index])
 
     def _compare_fields(
-        self, partition: int, offset: int, at: ObjectAt, answer: Answer, said: Fields
+        self, partition: int, offset: int, at: ObjectAt, answer: AnswerRecord, said: Fields
     ) -> None:
         less = answer.error is not None or answer.row is None
         wrong = self._fields[at.partition].wrong(at, said, less=less, row=answer.row)
@@ -234,7 +234,12 @@ class Answers:
             self._tell("wrong_field", partition, offset, f"{answer.id}: {answer.contradiction}")
 
     def _compare_with_first(
-        self, partition: int, offset: int, known: Open, answer: Answer, version: str | None
+        self,
+        partition: int,
+        offset: int,
+        known: OpenObject,
+        answer: AnswerRecord,
+        version: str | None,
     ) -> None:
         if known.is_unlike_first(answer, version):
             text = f"{answer.id} is of version {version} by {answer.model}, no first row is"
@@ -245,7 +250,7 @@ class Answers:
         partition: int,
         offset: int,
         key: bytes | None,
-        answer: Answer,
+        answer: AnswerRecord,
         at: ObjectAt,
         about: str,
         version: str | None,
@@ -265,7 +270,7 @@ class Answers:
         known = self._open.get(at)
         if answer.result is not None:
             said = answer.rows or 0, answer.result, answer.model
-            self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
+            self._claim(partition, offset, ResultClaim(at, about, want, *said, partition, offset))
             # If rows have records of their own and the object did not fail, the record of its last
             # row has ended the object already.
             if self._scope.of_rows and answer.error is None and answer.result.rows:
@@ -277,7 +282,7 @@ class Answers:
             known and (row in known.seen or (row == END and known.end is not None))
         ):
             ends = answer.last or answer.row is None
-            self._repeated(partition, offset, sequence, Again(at, row, ends))
+            self._repeated(partition, offset, sequence, Repeat(at, row, ends))
             return
         home = self._scope.partition_of(at.partition, key_of(answer.stream, key))
         in_order = home == partition and self._in_order(partition, offset, sequence, at, row)
@@ -286,14 +291,14 @@ class Answers:
             self._tell("foreign_partition", partition, offset, text)
         if known is None:
             prefix = answer.id[: answer.id.rindex("/") + 1]
-            known = Open(at, about, want, prefix, constant_of(answer), key, sequence)
+            known = OpenObject(at, about, want, prefix, constant_of(answer), key, sequence)
             self._open[at] = known
             self._compare_with_first(partition, offset, known, answer, version)
         self._add(partition, offset, known, answer)
         if in_order and known.end is None:
             self._current[partition] = known
 
-    def _claim(self, partition: int, offset: int, claim: Claim) -> None:
+    def _claim(self, partition: int, offset: int, claim: ResultClaim) -> None:
         is_first = self.claims.add(claim)
         if not is_first and self._scope.exactly_once and self._scope.of_rows:
             text = f"the result of object {claim.at.object_index} of offset {claim.at.offset}"
@@ -322,7 +327,7 @@ class Answers:
         sequence.top, sequence.row = place, row
         return True
 
-    def _repeated(self, partition: int, offset: int, sequence: Sequence, again: Again) -> None:
+    def _repeated(self, partition: int, offset: int, sequence: Sequence, again: Repeat) -> None:
         self.repeats.note(partition, again.at, again.row)
         if left_out := sequence.runs.go_on(again, self._between.left_out):
             text = f"a repeat goes on at {row_text(again.row)} and leaves out {left_out}"
@@ -332,7 +337,7 @@ class Answers:
             text = f"{row_text(again.row)} of object {at.object_index} of offset {at.offset}"
             self._tell("repeated", partition, offset, f"{text} came before")
 
-    def _add(self, partition: int, offset: int, known: Open, answer: Answer) -> None:
+    def _add(self, partition: int, offset: int, known: OpenObject, answer: AnswerRecord) -> None:
         row = answer.row
         if row is not None:
             self.rows += 1
@@ -362,15 +367,15 @@ class Answers:
             del self._open[known.at]
             self.done.add(known.at)
 
-    def _take_whole(self, known: Open, answer: Answer) -> None:
+    def _take_whole(self, known: OpenObject, answer: AnswerRecord) -> None:
         """Count all rows of a result as seen. They are checked when the result object is read."""
         for start, stop in known.want.rows.within(0, answer.rows or 0):
             known.seen.add(start, stop)
         self.rows += answer.result.rows if answer.result else 0
 
-    def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
-        """The objects without a complete answer, in order, each with its `Open`. If an object has
-        no answer at all, None takes the place of the `Open`.
+    def undone(self, partition: int) -> Iterator[tuple[ObjectAt, OpenObject | None]]:
+        """The objects without a complete answer, in order, each with its `OpenObject`. If an object
+        has no answer at all, None takes the place of the `OpenObject`.
         """
         return ((at, self._open.get(at)) for at in self.done.missing(partition))
 
@@ -397,5 +402,5 @@ class Answers:
         self._findings.tell(kind, self._scope.output_topic, partition, offset, text)
 
 
-def _has_no_result(answer: Answer) -> bool:
+def _has_no_result(answer: AnswerRecord) -> bool:
     return (answer.result or answer.error or answer.duplicate_of) is None

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
-from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
+from penstock.adapters.kafka.reader import OnRead, Reader, ReadingProgress, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.local_files import LocalObjects
 from penstock.core.routing.model_routes import Routes, place_of
@@ -32,10 +32,10 @@ from penstock.messages.prediction import Source
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.tools.verify.fields import AskedFields, Fields, asked_of
-from penstock.tools.verify.findings import Report, together
+from penstock.tools.verify.findings import VerifyReport, together
 from penstock.tools.verify.judge import Judge
 from penstock.tools.verify.records_and_open_objects import NOT_JSON, each_record, id_of
-from penstock.tools.verify.result_objects import AT_A_TIME, Claim, look
+from penstock.tools.verify.result_objects import AT_A_TIME, ResultClaim, look
 from penstock.tools.verify.scope_and_input_topic import (
     NOT_OURS,
     Message,
@@ -84,7 +84,7 @@ class LiveJudge:
         for record in records:
             self._judge.dead_letter(partition, record.offset, record.key, record.value)
 
-    def report(self) -> Report:
+    def report(self) -> VerifyReport:
         return self._judge.report()
 
 
@@ -215,10 +215,10 @@ class SeveralJudges:
         return judge
 
     @property
-    def claims(self) -> list[tuple[Judge, list[Claim]]]:
+    def claims(self) -> list[tuple[Judge, list[ResultClaim]]]:
         return [claim for one in (self._alone, *self._of.values()) for claim in one.claims]
 
-    def report(self) -> Report:
+    def report(self) -> VerifyReport:
         reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
         # All judges see the same messages, so messages are counted here. Several judges may see the
         # same stream, so the judges' counts of streams must not be summed. Only one judge sees a
@@ -249,7 +249,7 @@ async def verify(
     committed: bool = False,
     until: Until = "end",
     progress: OnRead = lambda _done, _total: None,
-) -> Report:
+) -> VerifyReport:
     """Judge the input topics. `until`: with "end", all records that the input topics hold now are
     judged; with "committed", only those before the group's committed offsets. `committed`: True if
     records of open and of aborted transactions on the output topics are left out. With exactly-once
@@ -270,7 +270,7 @@ async def verify(
 
 async def _of_input(
     cfg: config.Config, inputs: Reader, outputs: Reader, until: Until, progress: OnRead
-) -> Report:
+) -> VerifyReport:
     """Judge one input topic against the whole output topics, as if there were no other input topic.
     The input is read as workers read it: by default, this includes records of aborted transactions.
     """
@@ -281,7 +281,7 @@ async def _of_input(
     letters = await outputs.spans(cfg.output.dead_letter_topic)
     scope = _scope(cfg, asked, committed, until, len(answers))
     judge = _judge(cfg, replace(scope, topic_id=await inputs.topic_id(topic)))
-    reading = Progress(progress)
+    reading = ReadingProgress(progress)
     reading.expect(asked, answers, letters)
     await inputs.read(topic, asked, judge.reference, reading.passed)
     await outputs.read(cfg.output.topic, answers, each_record(judge.answer), reading.passed)
@@ -295,7 +295,7 @@ async def _of_input(
 
 
 async def _follow(
-    cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: Progress
+    cfg: config.Config, waiting: list[tuple[Judge, list[ResultClaim]]], reading: ReadingProgress
 ) -> None:
     """Read the result objects that the records name, and judge them. `AT_A_TIME` of them are read
     in parallel.

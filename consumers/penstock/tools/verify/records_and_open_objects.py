@@ -20,7 +20,7 @@ from penstock.tools.verify.repeats import Content, Runs
 from penstock.tools.verify.scope_and_input_topic import ObjectAt, Want
 
 
-class Answer(Struct, gc=False):
+class AnswerRecord(Struct, gc=False):
     """The judged fields of an output record. Fields that are the same in all records of an object
     are not decoded.
     """
@@ -75,7 +75,7 @@ class Answer(Struct, gc=False):
         )
 
 
-def constant_of(answer: Answer) -> Answer:
+def constant_of(answer: AnswerRecord) -> AnswerRecord:
     """A copy of the record without prediction, error and result. It has only the fields that are
     the same for all rows of an object.
     """
@@ -89,7 +89,7 @@ class _Named(Struct, gc=False):
 
 
 _decode_id = msgspec.json.Decoder(_Named).decode
-decode_answer = msgspec.json.Decoder(Answer).decode
+decode_answer = msgspec.json.Decoder(AnswerRecord).decode
 _decode_source = msgspec.json.Decoder(Source).decode
 _decode_object = msgspec.json.Decoder(ObjectId | None).decode
 _decode_time = msgspec.json.Decoder(EventTime | None).decode
@@ -125,7 +125,7 @@ def id_of(value: bytes) -> str:
         return ""
 
 
-def identify(answer: Answer) -> tuple[ObjectAt, Source] | str:
+def identify(answer: AnswerRecord) -> tuple[ObjectAt, Source] | str:
     """Returns the object that the record answers and the message that names it; or, if the record's
     id is wrong, a text that says what is wrong with it.
     """
@@ -154,7 +154,7 @@ class Sequence:
 
 
 @dataclass(slots=True, eq=False)
-class Open:
+class OpenObject:
     """An incomplete object. `limit`: the wanted rows have no gap before this row. `seen`: the rows
     that have a record. `end`: the object's number of rows; None until its last record has told it.
     """
@@ -163,7 +163,7 @@ class Open:
     about: str
     want: Want
     prefix: str
-    like: Answer
+    like: AnswerRecord
     key: bytes | None
     sequence: Sequence
     limit: int = 0
@@ -180,7 +180,7 @@ class Open:
         stop = self.seen.stops[-1] if self.seen and self.end is None else self.end or 0
         return self.want.rows.within(0, stop).minus(self.seen)
 
-    def is_unlike_first(self, answer: Answer, version: str | None) -> bool:
+    def is_unlike_first(self, answer: AnswerRecord, version: str | None) -> bool:
         """True if no record of the object's first row has the same version and model as this
         record. All rows of one run must have the same version and model. A record with an error may
         leave the version out.
@@ -205,7 +205,7 @@ class Open:
         return None
 
 
-def wrong_end(known: Open, answer: Answer) -> str | None:
+def wrong_end(known: OpenObject, answer: AnswerRecord) -> str | None:
     """What is wrong with the record that ends an object. None: nothing is wrong. The record's row
     must already be in `known.seen`.
     """

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.core.progress.ranges import END, Ranges
-from penstock.tools.verify.scope_and_input_topic import Asked, ObjectAt, Scope
+from penstock.tools.verify.scope_and_input_topic import InputPartition, ObjectAt, Scope
 
 # Numbers count as equal if they differ by no more than float32's rounding. In a batch of another
 # size the model adds numbers up in another order, so its answers may differ by that much. float32
@@ -125,7 +125,7 @@ def row_text(row: int) -> str:
     return "the marker" if row == END else f"row {row}"
 
 
-class Again(NamedTuple):
+class Repeat(NamedTuple):
     """A repeated record. `ends`: True if it is the last record of its object."""
 
     at: ObjectAt
@@ -133,7 +133,7 @@ class Again(NamedTuple):
     ends: bool
 
 
-LeftOut = Callable[[Again, Again], str | None]
+LeftOut = Callable[[Repeat, Repeat], str | None]
 
 
 class Runs:
@@ -145,8 +145,8 @@ class Runs:
     """
 
     def __init__(self) -> None:
-        self._last: Again | None = None
-        self._broken_off: deque[Again] = deque(maxlen=MAX_BROKEN_OFF)
+        self._last: Repeat | None = None
+        self._broken_off: deque[Repeat] = deque(maxlen=MAX_BROKEN_OFF)
 
     def break_off(self) -> None:
         """Interrupt the current run. Call this when a record comes that does not continue the
@@ -156,7 +156,7 @@ class Runs:
             self._broken_off.append(self._last)
             self._last = None
 
-    def go_on(self, again: Again, left_out: LeftOut) -> str | None:
+    def go_on(self, again: Repeat, left_out: LeftOut) -> str | None:
         """Add a repeat. If rows are left out before it, returns a text that names them. None: the
         repeat begins a new run, or follows the last repeat of the current run or of an interrupted
         one.
@@ -178,11 +178,11 @@ class Runs:
 class Between:
     """Finds the rows and objects that were asked for and lie between two repeats."""
 
-    def __init__(self, asked: Mapping[int, Asked], scope: Scope) -> None:
+    def __init__(self, asked: Mapping[int, InputPartition], scope: Scope) -> None:
         self._asked = asked
         self._scope = scope
 
-    def left_out(self, before: Again, again: Again) -> str | None:
+    def left_out(self, before: Repeat, again: Repeat) -> str | None:
         at, row = again.at, again.row
         rows = self._asked[at.partition].at(at.offset)[at.object_index].rows
         first = before.row + 1 if before.at == at else 0

@@ -37,7 +37,7 @@ NULL: Final = b"null"
 UNREADABLE: Final = (msgspec.MsgspecError, OSError, EOFError, ValueError, KeyError)
 
 
-class Claim(NamedTuple):
+class ResultClaim(NamedTuple):
     """What a record says about the result of an object, and where this record is."""
 
     at: ObjectAt
@@ -56,9 +56,9 @@ class Claims:
     """
 
     def __init__(self) -> None:
-        self.by_object: dict[ObjectAt, list[Claim]] = {}
+        self.by_object: dict[ObjectAt, list[ResultClaim]] = {}
 
-    def add(self, claim: Claim) -> bool:
+    def add(self, claim: ResultClaim) -> bool:
         """Note a claim. Returns True if it is the first claim about its object. If several claims
         are about the same result, only the newest is kept.
         """
@@ -71,7 +71,7 @@ class Claims:
 
 
 @dataclass(slots=True)
-class Found:
+class StoredContent:
     """The content of a stored result. `wrong`: the reason why its rows could not be read."""
 
     nbytes: int = 0
@@ -82,18 +82,18 @@ class Found:
     wrong: str | None = None
 
 
-async def look(objects: Objects, places: StoreChoice, url: str) -> Found | str:
+async def look(objects: Objects, places: StoreChoice, url: str) -> StoredContent | str:
     """Read a result object. Returns its content, or a text that says why it cannot be read."""
     with tempfile.TemporaryFile() as file:
         stored = await fetched(objects, places, url, file)
         if isinstance(stored, str):
             return stored
-        found = Found(stored.nbytes, stored.checksum)
+        found = StoredContent(stored.nbytes, stored.checksum)
         await asyncio.to_thread(_count, found, file, url)
         return found
 
 
-def _count(found: Found, file: IO[bytes], url: str) -> None:
+def _count(found: StoredContent, file: IO[bytes], url: str) -> None:
     found.seen = Ranges()
     last = -1
     try:
@@ -110,7 +110,9 @@ def _count(found: Found, file: IO[bytes], url: str) -> None:
         found.wrong = f"it cannot be read: {error}"
 
 
-def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Claim]:
+def wrong_with(
+    claims: list[ResultClaim], found: StoredContent | str
+) -> tuple[str | None, ResultClaim]:
     """Returns two things: a text that says how the stored result differs from the claims (None: it
     does not differ); and the claim of the record to blame. The numbers of a repeated answer may
     differ in their last digits, so it is enough if the stored result matches one of the claims.
@@ -151,7 +153,7 @@ class ResultRow(NamedTuple):
     columns: bytes = NULL
 
 
-class Stored(NamedTuple):
+class StoredResult(NamedTuple):
     """Size and checksum of a stored result object."""
 
     nbytes: int
@@ -165,7 +167,9 @@ class _Line(Struct, gc=False):
     columns: Raw = Raw(NULL)
 
 
-async def fetched(objects: Objects, places: StoreChoice, url: str, file: IO[bytes]) -> Stored | str:
+async def fetched(
+    objects: Objects, places: StoreChoice, url: str, file: IO[bytes]
+) -> StoredResult | str:
     """Write the result's bytes to the file, rewind the file, and return size and checksum. If the
     result cannot be read, for example because it is in no configured store, return a text that says
     why.
@@ -180,7 +184,7 @@ async def fetched(objects: Objects, places: StoreChoice, url: str, file: IO[byte
     except (Poison, SchemaError, Transient) as error:
         return str(error)
     file.seek(0)
-    return Stored(nbytes, f"sha256:{digest.hexdigest()}")
+    return StoredResult(nbytes, f"sha256:{digest.hexdigest()}")
 
 
 def _location_of(url: str, places: StoreChoice) -> Location:

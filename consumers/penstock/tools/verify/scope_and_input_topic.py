@@ -3,8 +3,8 @@ the objects and rows that each message of the input topic asks for, and which of
 completely answered.
 
 Rule: neighbouring messages that ask for the same objects and rows share one entry, so that a
-million plain references take the memory of one. `Asked` is filled completely before the first
-answer is judged.
+million plain references take the memory of one. `InputPartition` is filled completely before the
+first answer is judged.
 """
 
 from bisect import bisect_right
@@ -128,7 +128,7 @@ def wants(message: Message) -> Wants:
     )
 
 
-class Asked:
+class InputPartition:
     """What one input partition asks for, from offset `begin` up to `end`."""
 
     def __init__(self, begin: int, end: int) -> None:
@@ -184,7 +184,7 @@ class Done:
     message are complete, only the offset of the message is kept, in a range.
     """
 
-    def __init__(self, asked: Mapping[int, Asked]) -> None:
+    def __init__(self, asked: Mapping[int, InputPartition]) -> None:
         self._asked = asked
         self._messages = {partition: Ranges() for partition in asked}
         self._partly: dict[tuple[int, int], set[int]] = {}

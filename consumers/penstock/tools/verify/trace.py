@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from penstock import config
-from penstock.adapters.http.running_worker import Way, way_of
+from penstock.adapters.http.running_worker import ReportedWay, way_of
 from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
 from penstock.encodings.output_values import records_of
 from penstock.errors import usage
@@ -34,7 +34,7 @@ ANSWER = re.compile(
 NEAR = 400
 
 
-class Place(NamedTuple):
+class TracedRow(NamedTuple):
     """The row of the input that a record is about. If the record ends an object, `row` is
     infinite.
     """
@@ -44,25 +44,25 @@ class Place(NamedTuple):
     row: float
 
 
-def place_of(offset: int, object_index: int, row: str) -> Place:
-    return Place(offset, object_index, int(row) if row.isdecimal() else math.inf)
+def place_of(offset: int, object_index: int, row: str) -> TracedRow:
+    return TracedRow(offset, object_index, int(row) if row.isdecimal() else math.inf)
 
 
-class Told(NamedTuple):
+class TracedRows(NamedTuple):
     """The first and the last row that a record is about. `value`: the value that `search` returns
     if it finds this record.
     """
 
-    first: Place
-    last: Place
+    first: TracedRow
+    last: TracedRow
     value: Any
 
 
 Read = Callable[[int], Awaitable[Sequence[Any]]]
-Tell = Callable[[Any], Iterable[Told]]
+Tell = Callable[[Any], Iterable[TracedRows]]
 
 
-async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -> Any | None:
+async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: TracedRow) -> Any | None:
     """The `value` of the record about the wanted row; None: there is no such record. `read`: a
     function that gives some records from an offset on. `tell`: a function that says which rows a
     record is about; it gives no rows if the record belongs to another input partition.
@@ -85,7 +85,7 @@ async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -
     return None
 
 
-async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], int]:
+async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[TracedRows], int]:
     """Read on from `at` until `tell` gives rows. Returns two things: these rows; and the offset
     after the records that were read.
     """
@@ -99,7 +99,7 @@ async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], 
     return [], end
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record, with its place and the time at which Kafka got it."""
 
     where: str
@@ -108,9 +108,9 @@ class Found(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-def found_at(topic: str, record: Any) -> Found:
+def found_at(topic: str, record: Any) -> FoundRecord:
     where = f"{topic}/{record.partition}/{record.offset}"
-    return Found(where, record.timestamp, record.value or b"", record.headers or ())
+    return FoundRecord(where, record.timestamp, record.value or b"", record.headers or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Near:
     prober: Prober
     source: Source
 
-    async def find(self, topic: str, wanted: Place, tell: Tell) -> Found | None:
+    async def find(self, topic: str, wanted: TracedRow, tell: Tell) -> FoundRecord | None:
         """The record about this row. If there is none: the record that ends the object."""
         spans = await self.reader.spans(topic)
         partition = self.source.partition % len(spans)
@@ -137,15 +137,15 @@ class Near:
         return found_at(topic, record)._replace(value=value)
 
 
-def of_answer(source: Source, record: Any) -> Iterator[Told]:
+def of_answer(source: Source, record: Any) -> Iterator[TracedRows]:
     for value in records_of(record.value or b""):
         parts = ANSWER.fullmatch(id_of(value))
         if parts and (parts["topic"], int(parts["partition"])) == (source.topic, source.partition):
             place = place_of(int(parts["offset"]), int(parts["object"]), parts["row"])
-            yield Told(place, place, (record, value))
+            yield TracedRows(place, place, (record, value))
 
 
-def of_letter(source: Source, record: Any) -> Iterator[Told]:
+def of_letter(source: Source, record: Any) -> Iterator[TracedRows]:
     try:
         letter = decode_dead_letter(record.value or b"")
     except SchemaError:
@@ -154,9 +154,9 @@ def of_letter(source: Source, record: Any) -> Iterator[Told]:
     if (about.topic, about.partition) != (source.topic, source.partition):
         return
     begin, end = (letter.rows[0][0], letter.rows[-1][1]) if letter.rows else (0, None)
-    first = Place(about.offset, letter.object_index, begin)
+    first = TracedRow(about.offset, letter.object_index, begin)
     last = first._replace(row=math.inf if end is None else end - 1)
-    yield Told(first, last, (record, record.value))
+    yield TracedRows(first, last, (record, record.value))
 
 
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
@@ -172,10 +172,10 @@ class Frame(NamedTuple):
     member: str
     status: str
     id: str | None
-    answer: Found | None
+    answer: FoundRecord | None
 
 
-class Trace(NamedTuple):
+class AnswerTrace(NamedTuple):
     """`asked`: the input record that was answered. `scene`: the scene whose id was given, or the
     scene that was the input record. `next_offset`: the group's next offset in the input partition
     of `asked`. `trace_id`: the id of the trace that has the object's spans, if the answer names it.
@@ -184,17 +184,17 @@ class Trace(NamedTuple):
     """
 
     id: str
-    answer: Found | None
-    asked: Found | None
-    scene: Found | None
+    answer: FoundRecord | None
+    asked: FoundRecord | None
+    scene: FoundRecord | None
     frames: list[Frame]
-    letter: Found | None = None
+    letter: FoundRecord | None = None
     next_offset: int | None = None
     trace_id: str | None = None
-    way: Way | str | None = None
+    way: ReportedWay | str | None = None
 
 
-async def trace(cfg: config.Config, id: str) -> Trace:
+async def trace(cfg: config.Config, id: str) -> AnswerTrace:
     """Follow the answer or the scene with this id. Raises `Fatal` (exit 2) if the text is no id, or
     if no topic has the record.
     """
@@ -203,13 +203,13 @@ async def trace(cfg: config.Config, id: str) -> Trace:
             return await _answer(cfg, reader, id, found)
         if found := _SCENE.fullmatch(id):
             scene = await _scene(cfg, reader, id, int(found["time"]))
-            return Trace(id, None, None, scene, await _frames(cfg, reader, scene))
+            return AnswerTrace(id, None, None, scene, await _frames(cfg, reader, scene))
     raise usage(
         f"{id} is not an id: an answer's is topic/partition/offset/object/row, a scene's site/time"
     )
 
 
-async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[str]) -> Trace:
+async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[str]) -> AnswerTrace:
     source = Source(parts["topic"], int(parts["partition"]), int(parts["offset"]))
     wanted = place_of(source.offset, int(parts["object"]), parts["row"])
     async with reader.prober() as prober:
@@ -227,7 +227,7 @@ async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[s
             letter = await near.find(topic, wanted, partial(of_letter, source))
     committed = (await reader.committed(source.topic, [source.partition])).get(source.partition)
     scene = asked if _as_scene(asked.value) is not None else None
-    return Trace(
+    return AnswerTrace(
         id,
         answer,
         asked,
@@ -240,7 +240,7 @@ async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[s
     )
 
 
-async def _asked(reader: Reader, prober: Prober, source: Source) -> Found:
+async def _asked(reader: Reader, prober: Prober, source: Source) -> FoundRecord:
     topic, partition, offset = source.topic, source.partition, source.offset
     begin, end = (await reader.spans(topic)).get(partition, (0, 0))
     if begin <= offset < end:
@@ -255,20 +255,20 @@ def _may_be_elsewhere(cfg: config.Config) -> bool:
     return cfg.output.partitioning != "same" or cfg.output.order != "partition"
 
 
-async def _way(cfg: config.Config, id: str, answer: Found | None) -> Way | str | None:
+async def _way(cfg: config.Config, id: str, answer: FoundRecord | None) -> ReportedWay | str | None:
     if answer is None:
         return None
     model = decode_prediction(answer.value).model
     return await way_of(cfg.http, id, model, cfg.output.topic)
 
 
-def _trace_id(answer: Found | None) -> str | None:
+def _trace_id(answer: FoundRecord | None) -> str | None:
     text = in_headers(answer.headers) if answer is not None else None
     caller = read(text) if text else None
     return None if caller is None else f"{caller.trace_id:032x}"
 
 
-async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Found:
+async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> FoundRecord:
     """Look near the time that the scene shows. If the scene is not there, look on the whole topic:
     a scene made from a replay of old records was written much later than the time that it shows.
     """
@@ -280,7 +280,7 @@ async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Foun
     raise usage(f"{topic} has no scene {id}")
 
 
-async def _frames(cfg: config.Config, reader: Reader, found: Found) -> list[Frame]:
+async def _frames(cfg: config.Config, reader: Reader, found: FoundRecord) -> list[Frame]:
     scene = _as_scene(found.value)
     assert scene is not None
     topic = cfg.scenes.input_topic
@@ -295,9 +295,9 @@ async def _frames(cfg: config.Config, reader: Reader, found: Found) -> list[Fram
 
 async def _by_id(
     reader: Reader, topic: str, spans: Spans, ids: Collection[str]
-) -> dict[str, Found]:
+) -> dict[str, FoundRecord]:
     """For each of the ids that is found: the first record with this id."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundRecord] = {}
     async with aclosing(reader.records(topic, spans)) as records:
         async for record in records:
             for value in records_of(record.value or b""):

@@ -36,7 +36,7 @@ MOST_TIMES = 200_000
 BEHIND = 10_000
 
 
-class Wanted:
+class WatchFilter:
     """Tells which answers are shown: all, only those of some streams, or only those with an
     error.
     """
@@ -51,7 +51,7 @@ class Wanted:
         return not self._streams or any(one.match(answer.stream) for one in self._streams)
 
 
-class Answer(NamedTuple):
+class WatchedAnswer(NamedTuple):
     """A record of the output topic. `took_ms`: the time between two time stamps of Kafka, that of
     the input record and that of this record; None: unknown.
     """
@@ -77,8 +77,8 @@ class Answer(NamedTuple):
 
 
 async def watch(
-    cfg: config.Config, wanted: Wanted, since_ms: int | None, *, until_now: bool = False
-) -> AsyncGenerator[list[Answer]]:
+    cfg: config.Config, wanted: WatchFilter, since_ms: int | None, *, until_now: bool = False
+) -> AsyncGenerator[list[WatchedAnswer]]:
     """Yields lists of answers as they come. It begins with the answers that are written from now
     on, or from `since_ms` on. It never ends, unless with `until_now` after the present answers.
     """
@@ -160,7 +160,7 @@ class _Asked:
         return at_ms
 
 
-def _answers(bite: Bite, asked: _Asked) -> Iterator[Answer]:
+def _answers(bite: Bite, asked: _Asked) -> Iterator[WatchedAnswer]:
     for each in bite.records:
         where = f"{bite.topic}/{bite.partition}/{each.offset}"
         for value in records_of(each.value or b""):
@@ -170,4 +170,4 @@ def _answers(bite: Bite, asked: _Asked) -> Iterator[Answer]:
                 continue  # other programs may write to the topic
             at_ms = asked.at_ms(record.source)
             took_ms = None if at_ms is None else each.timestamp - at_ms
-            yield Answer(where, each.timestamp, took_ms, value, record)
+            yield WatchedAnswer(where, each.timestamp, took_ms, value, record)

@@ -32,7 +32,7 @@ from aiokafka.structs import OffsetAndMetadata
 from penstock.adapters.kafka.client import check_code
 from penstock.adapters.kafka.error_codes import BROKER, RECORD, about
 from penstock.adapters.kafka.group.membership import GroupMember
-from penstock.adapters.kafka.inside.refusals import Said, mended
+from penstock.adapters.kafka.inside.refusals import RefusedIndices, mended
 from penstock.adapters.kafka.inside.sending import STALE_S, sealed
 from penstock.adapters.kafka.requests import (
     AddingOffsets,
@@ -212,7 +212,7 @@ class TransactionalProducer:
                 count = queues[where].popleft().record_count()
                 self._sequences[where] = (self._sequences.get(where, 0) + count) % (1 << 31)
             elif about(code) is RECORD:
-                self._mend(where, queues[where], code, Said.of(code, rest))
+                self._mend(where, queues[where], code, RefusedIndices.of(code, rest))
             elif code == CONCURRENT:
                 pause_s = max(pause_s, CONCURRENT_S)
             elif about(code) is BROKER:
@@ -223,7 +223,7 @@ class TransactionalProducer:
         return pause_s
 
     def _mend(
-        self, where: TopicPartition, queue: deque[BatchBuilder], code: int, said: Said
+        self, where: TopicPartition, queue: deque[BatchBuilder], code: int, said: RefusedIndices
     ) -> None:
         """What is sent instead of a refused batch gets its sequence numbers, of which the broker
         took none.

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock import config
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, usage
-from penstock.ports import Source
+from penstock.ports import InputSource
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class GroupMember(NamedTuple):
             raise Fenced("this worker is not in the group at the moment")
 
 
-class MemberSource(Source, Protocol):
+class MemberSource(InputSource, Protocol):
     def member_of(self, topic: str) -> GroupMember:
         """This worker's present membership in the group that reads this topic."""
         ...

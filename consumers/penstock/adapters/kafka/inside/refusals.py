@@ -98,10 +98,10 @@ class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
             for partition, code, *rest in partitions:
                 where = TopicPartition(topic, partition)
                 if code and about(code) is RECORD and where in self._batches:
-                    self._refused(self._batches.pop(where), code, Said.of(code, rest))
+                    self._refused(self._batches.pop(where), code, RefusedIndices.of(code, rest))
         super().handle_response(response)
 
-    def _refused(self, batch: MessageBatch, code: int, said: "Said") -> None:
+    def _refused(self, batch: MessageBatch, code: int, said: "RefusedIndices") -> None:
         data = bytes(batch.get_data_buffer())
         made = mended(batch.tp.topic, batch._builder, data, code, said)
         if made is None:
@@ -120,14 +120,14 @@ class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
         self._to_reenqueue.extend(reversed(parts))
 
 
-class Said(NamedTuple):
+class RefusedIndices(NamedTuple):
     """A broker's words, and the indices of the records that it refused, if it names them."""
 
     words: str
     indices: list[int]
 
     @classmethod
-    def of(cls, code: int, rest: Sequence[Any]) -> "Said":
+    def of(cls, code: int, rest: Sequence[Any]) -> "RefusedIndices":
         """`rest`: the fields of the answer after its error code. The words are the last two since
         version 8 of the answer.
         """
@@ -137,7 +137,7 @@ class Said(NamedTuple):
 
 
 def mended(
-    topic: str, batch: BatchBuilder, data: bytes, code: int, said: Said
+    topic: str, batch: BatchBuilder, data: bytes, code: int, said: RefusedIndices
 ) -> list[BatchBuilder] | None:
     """The batches to send instead of `batch`, which was built as `data`. None: nothing can be
     mended.

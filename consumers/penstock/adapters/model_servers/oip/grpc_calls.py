@@ -35,7 +35,12 @@ from penstock.adapters.http.connections import (
     is_address,
 )
 from penstock.adapters.model_servers.exchange import Request
-from penstock.adapters.model_servers.http_calls import LOOK_S, MOST_REQUEST_BYTES, SizeLimit, Token
+from penstock.adapters.model_servers.http_calls import (
+    LOOK_S,
+    MOST_REQUEST_BYTES,
+    ModelToken,
+    SizeLimit,
+)
 from penstock.adapters.model_servers.oip.grpc_protocol import (
     CONTENTS,
     DENIED,
@@ -176,7 +181,7 @@ class GrpcWire:
         self._target, self._is_secure = _target_of(settings)
         self.url = URL(f"grpc://{self._target}")
         self._timeout_s = settings.timeout_ms / 1000
-        self._token = Token(settings)
+        self._token = ModelToken(settings)
         self._names = {"name": settings.name, "version": settings.version or ""}
         self._limit = SizeLimit(MOST_REQUEST_BYTES)
         host, _, port = self._target.rpartition(":")

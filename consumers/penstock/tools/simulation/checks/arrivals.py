@@ -28,7 +28,7 @@ from penstock.tools.simulation.scenario import INPUT, OUTPUT
 Object = tuple[Where, int, int]
 
 
-class Outcome:
+class ArrivedAnswers:
     """Call `add` with the records that reach the topic. At the end, `missing` gives the objects
     that are not answered. `repeated`: how many rows came again. `repeated_once`: how many rows came
     again although they came in transactions.
@@ -140,7 +140,7 @@ class Arrivals:
     """
 
     logs: Mapping[Where, PartitionLog]
-    outcome: Outcome
+    outcome: ArrivedAnswers
     results: MemoryResults
     history: History
     most_bytes: int | None

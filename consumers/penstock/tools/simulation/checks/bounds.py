@@ -13,7 +13,7 @@ from penstock.tools.simulation import announcements
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.checks.truth import PartitionLog
 from penstock.tools.simulation.deployments import Deployment
-from penstock.tools.simulation.worker import Worker
+from penstock.tools.simulation.worker import SimulatedWorker
 
 # Far more turns of the loop than any world needs at one instant. If time stands still for so many
 # turns, tasks wake each other without end.
@@ -43,7 +43,7 @@ class Bounds:
         self._history = history
         self._turns = 0
         self._now_s = 0.0
-        self._limits: dict[Worker, _Limits] = {}
+        self._limits: dict[SimulatedWorker, _Limits] = {}
 
     def turn(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -54,7 +54,7 @@ class Bounds:
         if self._turns > MOST_TURNS:
             self._history.broken("time stands still: tasks wake each other without end")
 
-    def check(self, worker: Worker, deployment: Deployment) -> None:
+    def check(self, worker: SimulatedWorker, deployment: Deployment) -> None:
         wiring = worker.pipeline.wiring
         limits = self._limits.get(worker)
         if limits is None:  # computed once: this method takes a sixth of a simulation's time
@@ -95,12 +95,12 @@ class Bounds:
             deployment.settings.buffer_bytes + (heads + 1) * deployment.terms.truths.step_bytes
         )
 
-    def _hold(self, worker: Worker, what: str, found: int, most: int) -> None:
+    def _hold(self, worker: SimulatedWorker, what: str, found: int, most: int) -> None:
         if found > most:
             self._history.broken(f"{worker.name} has {found} {what} in flight, the limit is {most}")
 
 
-def _limits(worker: Worker, deployment: Deployment) -> _Limits:
+def _limits(worker: SimulatedWorker, deployment: Deployment) -> _Limits:
     settings = deployment.settings
     return _Limits(
         # A record is admitted with all its objects as soon as there is room for one of them.

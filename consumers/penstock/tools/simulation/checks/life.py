@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.core.progress import cursor
-from penstock.core.progress.cursor import MAX_CHARS, Cursor, Progress
+from penstock.core.progress.cursor import MAX_CHARS, Cursor, PartitionProgress
 from penstock.ports import Commit, Where
 from penstock.tools.simulation.checks.history import History, Violation
 from penstock.tools.simulation.checks.truth import (
@@ -29,7 +29,7 @@ from penstock.tools.simulation.kafka.group import Watched
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LifeTerms:
     """`truths`: how a worker reads objects. All others: the worker's optional promises.
     `from_first_row`: True if rows are only in result objects, because these are always written from
     the first row on.
@@ -44,7 +44,7 @@ class Terms:
 
 
 class Inherited:
-    def __init__(self, log: PartitionLog, start: Commit, terms: Terms) -> None:
+    def __init__(self, log: PartitionLog, start: Commit, terms: LifeTerms) -> None:
         self._log = log
         self._terms = terms
         self._progress, _ = claimed(start)
@@ -133,7 +133,7 @@ class Inherited:
         return any(code in ends or log.may_fail(asked, code) for code in written)
 
 
-def claimed(commit: Commit) -> tuple[Progress, bool]:
+def claimed(commit: Commit) -> tuple[PartitionProgress, bool]:
     """Returns two things: the progress that a commit claims, and whether all of its metadata could
     be read.
     """
@@ -162,7 +162,7 @@ class Life(Watched):
         name: str,
         where: Where,
         start: Commit,
-        terms: Terms,
+        terms: LifeTerms,
         history: History,
     ) -> None:
         self.name = name
@@ -221,7 +221,7 @@ class Life(Watched):
         self._committed = commit.next_offset
         self._swept = self._log.index(commit.next_offset)
 
-    def _claimed(self, claims: Progress) -> Iterator[Number]:
+    def _claimed(self, claims: PartitionProgress) -> Iterator[Number]:
         """The objects that this commit claims as done and that the last commit did not claim."""
         log = self._log
         # A commit claims records before its offset only if the offset has moved. A life that began

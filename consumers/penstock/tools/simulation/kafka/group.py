@@ -26,7 +26,7 @@ STAYS = 0.5
 TRANSACTION_S = 30.0
 
 
-class Member(Protocol):
+class SimulatedMember(Protocol):
     """A member as the coordinator sees it."""
 
     @property
@@ -46,10 +46,12 @@ class Member(Protocol):
     def take_over(self, generation: int, partitions: Sequence[Where]) -> None: ...
 
 
-class Open:
+class SimulatedTransaction:
     """A transaction of a member. It is open until it is either decided or taken back."""
 
-    def __init__(self, member: Member, positions: Mapping[Where, Commit], began_s: float) -> None:
+    def __init__(
+        self, member: SimulatedMember, positions: Mapping[Where, Commit], began_s: float
+    ) -> None:
         self.member = member
         self.positions = positions
         self.began_s = began_s
@@ -79,34 +81,34 @@ class Group:
         self._topic = topic
         self._random = random
         self._history = history
-        self._members: dict[Member, None] = {}
-        self._owners: dict[Where, Member] = {}
+        self._members: dict[SimulatedMember, None] = {}
+        self._owners: dict[Where, SimulatedMember] = {}
         # Members whose last commit was refused.
-        self._fenced: set[Member] = set()
+        self._fenced: set[SimulatedMember] = set()
         # All open transactions. `_pending`: for each partition, the transactions that will move its
         # position, in the order in which their positions arrived. `_places`: for each partition,
         # the place in this order of the transaction or commit that moved the position last.
-        self._open: dict[Open, None] = {}
-        self._pending: dict[Where, list[Open]] = {}
+        self._open: dict[SimulatedTransaction, None] = {}
+        self._pending: dict[Where, list[SimulatedTransaction]] = {}
         self._places: dict[Where, int] = {}
         self._place = 0
         self._wanted = asyncio.Event()
-        self._handing: dict[Member, asyncio.Future[None]] = {}
+        self._handing: dict[SimulatedMember, asyncio.Future[None]] = {}
 
-    def __contains__(self, member: Member) -> bool:
+    def __contains__(self, member: SimulatedMember) -> bool:
         return member in self._members
 
     @property
     def partitions(self) -> Sequence[Where]:
         return self._only or self._topic.partitions
 
-    def join(self, member: Member) -> None:
+    def join(self, member: SimulatedMember) -> None:
         if member not in self._members:
             self._history.note("join", member.name)
             self._members[member] = None
         self._wanted.set()
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: SimulatedMember) -> None:
         """Remove the member, because it leaves by itself, or because its session is over."""
         if self._members.pop(member, member) is None:
             self._history.note("leave", member.name)
@@ -148,30 +150,32 @@ class Group:
         ended = [one for one in self._pending.get(where, ()) if one.is_decided]
         return ended[-1].positions[where] if ended else self.start(where)
 
-    def begin(self, member: Member, positions: Mapping[Where, Commit]) -> Open:
+    def begin(
+        self, member: SimulatedMember, positions: Mapping[Where, Commit]
+    ) -> SimulatedTransaction:
         loop = asyncio.get_running_loop()
-        opened = Open(member, positions, loop.time())
+        opened = SimulatedTransaction(member, positions, loop.time())
         self._open[opened] = None
         loop.call_later(TRANSACTION_S, self.take_back, opened)
         return opened
 
-    def stage(self, opened: Open, generation: int) -> bool:
+    def stage(self, opened: SimulatedTransaction, generation: int) -> bool:
         """The positions of the transaction arrive at the group. Returns False if the group has gone
         on without the member.
         """
         member = opened.member
-        if opened.is_taken_back or generation != self.generation or member not in self._members:
+        if opened.is_taken_back or not self.accepts(member, generation):
             self._history.note("fenced transaction", f"{member.name} {opened.positions}")
             self._fenced.add(member)
             return False
         self._fenced.discard(member)
         opened.place = self._place = self._place + 1
         for where in opened.positions:
-            assert self._owners[where] is member
+            self._check_owner(member, where)
             self._pending.setdefault(where, []).append(opened)
         return True
 
-    def decide(self, opened: Open, marked_in_s: float) -> bool:
+    def decide(self, opened: SimulatedTransaction, marked_in_s: float) -> bool:
         """Commit the transaction, unless it was taken back. The positions move after
         `marked_in_s`.
         """
@@ -181,14 +185,14 @@ class Group:
         asyncio.get_running_loop().call_later(marked_in_s, self._move_with, opened)
         return True
 
-    def _move_with(self, opened: Open) -> None:
+    def _move_with(self, opened: SimulatedTransaction) -> None:
         self._forget(opened)
         for where, position in opened.positions.items():
             if self._places.get(where, 0) < opened.place:
                 self._places[where] = opened.place
                 self.put(where, position)
 
-    def take_back(self, opened: Open) -> None:
+    def take_back(self, opened: SimulatedTransaction) -> None:
         if not opened.is_decided and opened in self._open:
             self._history.note("taken back", f"{opened.member.name} {opened.positions}")
             opened.is_taken_back = True
@@ -202,7 +206,7 @@ class Group:
         for opened in [one for one in self._open if one.began_s <= latest_s]:
             self.take_back(opened)
 
-    def _forget(self, opened: Open) -> None:
+    def _forget(self, opened: SimulatedTransaction) -> None:
         self._open.pop(opened, None)
         for waiting in self._pending.values():
             if opened in waiting:
@@ -218,9 +222,11 @@ class Group:
         is_moved = self._moved.get(where) == start and self._written.get(where) != start
         return Commit(start.next_offset) if is_moved else start
 
-    def commit(self, member: Member, generation: int, commits: Mapping[Where, Commit]) -> bool:
+    def commit(
+        self, member: SimulatedMember, generation: int, commits: Mapping[Where, Commit]
+    ) -> bool:
         """Accept a commit. Returns False if the group has gone on without this member."""
-        if generation != self.generation or member not in self._members:
+        if not self.accepts(member, generation):
             self._history.note("fenced", member.name)
             self._fenced.add(member)
             return False
@@ -229,13 +235,21 @@ class Group:
             return False
         self._fenced.discard(member)
         for where, commit in commits.items():
-            assert self._owners[where] is member
+            self._check_owner(member, where)
             self._history.note("commit", f"{member.name} {where} {commit}")
             self._places[where] = self._place = self._place + 1
             self.put(where, commit)
         return True
 
-    def owned(self, member: Member, where: Where) -> bool:
+    def accepts(self, member: SimulatedMember, generation: int) -> bool:
+        """False if the group has gone on without this member."""
+        return generation == self.generation and member in self._members
+
+    def _check_owner(self, member: SimulatedMember, where: Where) -> None:
+        if self._owners.get(where) is not member:
+            self._history.broken(f"{member.name} commits in {where}, which is not its own")
+
+    def owned(self, member: SimulatedMember, where: Where) -> bool:
         """True if this member was the last owner of the partition, and its last commit was
         accepted. The member may have left since.
         """
@@ -274,7 +288,7 @@ class Group:
             theirs = [where for where, owner in self._owners.items() if owner is member]
             member.take_over(self.generation, theirs)
 
-    def _owner(self, where: Where, members: Sequence[Member]) -> Member:
+    def _owner(self, where: Where, members: Sequence[SimulatedMember]) -> SimulatedMember:
         before = self._owners.get(where)
         if before is not None and before in members and self._random.random() < STAYS:
             return before

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.errors import Fenced, Transient
 from penstock.ports import Commit, Outgoing, Where
 from penstock.tools.simulation.checks.life import Life
-from penstock.tools.simulation.kafka.group import Group, Open
+from penstock.tools.simulation.kafka.group import Group, SimulatedTransaction
 from penstock.tools.simulation.kafka.source import SimulatedSource
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 
@@ -44,7 +44,7 @@ class SimulatedProducers:
     process: Process
     injector: FaultInjector
     is_slow: bool
-    _last: dict[int, Open] = field(default_factory=dict, init=False)
+    _last: dict[int, SimulatedTransaction] = field(default_factory=dict, init=False)
 
     def group(self, where: Where) -> str:
         return "group"
