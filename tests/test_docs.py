@@ -19,6 +19,7 @@ from penstock import config
 from penstock.commands.root import cli
 from penstock.config.all_sections import NAMED, SECTIONS, TABLES
 from penstock.config.marks import marks, nested
+from penstock.config.unknown_keys import keys_of
 from penstock.errors import ErrorCode
 from penstock.messages.codec import decode
 from penstock.messages.dead_letter import decode_dead_letter
@@ -123,10 +124,14 @@ def test_every_key_of_a_named_section_is_documented_with_its_default() -> None:
 
 
 def test_every_key_of_a_table_is_documented() -> None:
-    rows = table(section(DOCS / "configuration.md", "`models` and `routes`"))
+    rows = [
+        row
+        for title in ("`models` and `routes`", "`priorities`")
+        for row in table(section(DOCS / "configuration.md", title))
+    ]
     documented = {key for keys, *_ in rows for key in keys.replace("`", "").split(", ")}
     of_model = {key.name for key in msgspec.structs.fields(config.Model)} - {"name"}
-    keys = {key.name for kind in TABLES.values() for key in msgspec.structs.fields(kind)}
+    keys = {key for kind in TABLES.values() for key in keys_of(kind)}
     assert documented == keys - of_model | {"model"}
 
 

@@ -30,7 +30,6 @@ ALWAYS_THE_SAME = {
         "results.encoding", "results.of_objects", "results.only_whole",
     },
     "a line that stops by the share of its letters has tests/stages": {"lane.line.ratio"},
-    "no object of a world has so many rows": {"main.window.bulk_rows"},
     "longer than what a world goes through": {
         "times.broker_patience_s", "times.patience_s", "times.stall_s",
     },

@@ -9,18 +9,22 @@ import pytest
 
 from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload
+from penstock.core.window.priorities import ALL_BACKLOG as EVERY_STREAM
+from penstock.core.window.priorities import Priorities
 from penstock.core.window.window import REST
 from penstock.ports import Commit
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import SETTINGS, World, changed, csv, rows_and_sums, running, until
 
 either_guarantee = pytest.mark.parametrize("exactly_once", [False, True])
-ALL_BULK = changed(SETTINGS, window=replace(SETTINGS.main.window, bulk_rows=0))
+ALL_BACKLOG = changed(
+    SETTINGS, window=replace(SETTINGS.main.window, priorities=Priorities(EVERY_STREAM))
+)
 
 
 def bounded(begin: int, end: int, *, objects: int = 10, exactly_once: bool = False) -> World:
     """Objects of two rows, of which those from `begin` up to `end` are to be answered."""
-    world = World(settings=ALL_BULK, ends={0: end}, exactly_once=exactly_once)
+    world = World(settings=ALL_BACKLOG, ends={0: end}, exactly_once=exactly_once)
     for number in range(objects):
         world.announce(f"{number}.csv", csv(2, number))
     world.source.committed[0] = Commit(begin)
@@ -54,7 +58,7 @@ async def test_an_end_within_a_gap_is_reached(exactly_once: bool) -> None:
 
 @virtual_time
 async def test_a_partition_without_an_end_is_not_read() -> None:
-    world = World(partitions=2, settings=ALL_BULK, ends={0: 1})
+    world = World(partitions=2, settings=ALL_BACKLOG, ends={0: 1})
     world.announce("a.csv", csv(1))
     world.announce("b.csv", csv(1), partition=1)
     async with running(world):
@@ -115,7 +119,7 @@ async def test_a_stop_while_the_neighbour_is_behind_finishes_what_was_begun() ->
 
 @virtual_time
 async def test_beside_a_live_neighbour_one_batch_is_called_at_a_time_with_a_rest_after_it() -> None:
-    world = World(settings=ALL_BULK, ends={0: 1})
+    world = World(settings=ALL_BACKLOG, ends={0: 1})
     world.announce("a.csv", csv(640))
     calls: list[tuple[float, float]] = []
     took_s = 0.010

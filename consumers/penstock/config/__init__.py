@@ -8,7 +8,7 @@ plain values.
 from penstock.config.addresses_and_files import check_files
 from penstock.config.all_sections import Config
 from penstock.config.loading import Resolved, load, resolve
-from penstock.config.model_sections import Model, Protocol, Route, Shadow
+from penstock.config.model_sections import Model, Priority, Protocol, Route, Shadow
 from penstock.config.regions import kafka_of
 from penstock.config.secrets import MASK, shown_url, url_secrets
 from penstock.config.sections import (
@@ -37,6 +37,7 @@ __all__ = [
     "OAuth",
     "Objects",
     "Output",
+    "Priority",
     "Protocol",
     "Resolved",
     "Route",

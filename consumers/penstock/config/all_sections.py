@@ -10,7 +10,7 @@ import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
-from penstock.config.model_sections import Model, NamedModel, Route
+from penstock.config.model_sections import Model, NamedModel, Priority, Route
 from penstock.config.secrets import mask, secrets
 from penstock.config.sections import (
     Delivery,
@@ -53,6 +53,7 @@ class Config(Section, frozen=True):
     log: Log = field(default_factory=Log)
     models: list[NamedModel] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)
+    priorities: list[Priority] = field(default_factory=list)
     regions: dict[str, Region] = field(default_factory=dict)
 
     @property
@@ -158,7 +159,11 @@ NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
 # for every table.
 SHARING = frozenset({"regions"})
 # Arrays of tables, such as `[[models]]`. Environment variables cannot set the keys of such tables.
-TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}
+TABLES: dict[str, type[Section]] = {
+    "models": NamedModel,
+    "routes": Route,
+    "priorities": Priority,
+}
 SECTIONS: dict[str, type[Section]] = {
     name: kind
     for name, kind in get_type_hints(Config).items()

@@ -1,4 +1,5 @@
-"""The sections about models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them. Also
+"""The sections about models: `[model]`, its shadow, `[[models]]`, `[[routes]]` to them, and the
+`[[priorities]]` of streams. Also
 reads a model's name and version from the path of its URL.
 
 Rule: as in `sections`, the sections are values only. A URL means the same wherever a user writes
@@ -132,6 +133,14 @@ class Route(Section, frozen=True, kw_only=True):
     def names(self) -> tuple[str, ...]:
         """All models that may answer by this route."""
         return *self.models, *self.split
+
+
+class Priority(Section, frozen=True, kw_only=True):
+    """Decides which streams go before others. The first entry whose glob matches a stream holds."""
+
+    stream: str
+    weight: Annotated[int, Meta(ge=1, le=1_000)] = 1
+    class_: Literal["live", "backlog"] | None = field(default=None, name="class")
 
 
 _TORCHSERVE: Final = re.compile(r"/predictions/(?P<name>[^/]+)(/(?P<version>[^/]+))?/?")

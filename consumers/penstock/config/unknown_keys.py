@@ -101,4 +101,4 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 
 def keys_of(section: type[Struct]) -> tuple[str, ...]:
-    return section.__struct_fields__
+    return section.__struct_encode_fields__

@@ -20,6 +20,7 @@ from penstock.core.health.retry_and_failover import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_records import Labels, by_stream, same_partition
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
+from penstock.core.window.priorities import Priorities, Priority
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage
 from penstock.lane.lane import LaneLimits
@@ -241,7 +242,7 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
     target_ms = cfg.window.target_p99_ms
     return ModelTerms(
         rows=row_options(cfg),
-        window=_window_limits(cfg.window, is_single=form.single),
+        window=_window_limits(cfg, is_single=form.single),
         target_p99_s=target_ms / 1000 or None,
         callers=cfg.model.most_calls,
         begin_calls=cfg.model.begin_calls,
@@ -255,13 +256,16 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
     )
 
 
-def _window_limits(settings: config.Window, *, is_single: bool) -> WindowLimits:
+def _window_limits(cfg: config.Config, *, is_single: bool) -> WindowLimits:
+    settings = cfg.window
+    priorities = [(one.stream, Priority(one.weight, one.class_)) for one in cfg.priorities]
     return WindowLimits(
         max_rows=1 if is_single else settings.max_rows,
         max_bytes=settings.max_bytes,
         max_wait_s=settings.max_wait_ms / 1000,
         eager=settings.eager,
         fair=settings.fair,
+        priorities=Priorities(priorities) if priorities else None,
     )
 
 

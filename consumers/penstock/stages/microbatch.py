@@ -17,7 +17,7 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.window.apart_calls import ApartCalls
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.stream_costs import Prices
-from penstock.core.window.window import Batch, BulkPace, Window
+from penstock.core.window.window import BacklogPace, Batch, Window
 from penstock.lane.budget import ModelShare
 from penstock.ports import Clock
 from penstock.telemetry.metric_types import Used
@@ -65,7 +65,7 @@ class Microbatch:
         self._window = window
         self._share = share
         self._called_bytes = 0
-        self._bulk = BulkPace()
+        self._backlog = BacklogPace()
         self._calls = calls
         self._apart = ApartCalls()
         self._busy = 0
@@ -155,15 +155,18 @@ class Microbatch:
         self._look_soon()
 
     def object_read(self, ticket: Ticket) -> None:
-        """Note that this object was read to its end. If it was small and fresh, the rows far inside
-        huge objects (bulk) give way to such objects from now on.
+        """Note that this object was read to its end. If it was small and fresh, and no backlog
+        itself, backlog gives way to such objects from now on.
         """
+        priorities = self._window.limits.priorities
+        if priorities is not None and priorities.of(ticket.stream).kind == "backlog":
+            return
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
-        self._bulk.read(ticket.rows, age_s, self._clock.now())
+        self._backlog.read(ticket.rows, age_s, self._clock.now())
 
     def give_way(self, neighbour: Neighbour) -> None:
         """Note the state of the live group, whose rows go before those of this replay."""
-        self._window.bulk_from_s = self._bulk.beside(neighbour)
+        self._window.backlog_from_s = self._backlog.beside(neighbour)
         self._look_soon()
 
     def done(self, batch: Batch) -> None:
@@ -179,9 +182,9 @@ class Microbatch:
         if self._share is not None:
             self._called_bytes -= batch.cost_bytes
             self._look_soon()
-        if batch.has_bulk:
+        if batch.has_backlog:
             now_s = self._clock.now()
-            self._window.bulk_from_s = self._bulk.answered(now_s - batch.taken_s, now_s)
+            self._window.backlog_from_s = self._backlog.answered(now_s - batch.taken_s, now_s)
             self._look_soon()
 
     def _note_use(self) -> None:
@@ -255,8 +258,8 @@ class Microbatch:
             if self._share is not None:
                 batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
                 self._called_bytes += batch.cost_bytes
-            if batch.has_bulk:
-                self._window.bulk_from_s = self._bulk.taken(now_s)
+            if batch.has_backlog:
+                self._window.backlog_from_s = self._backlog.taken(now_s)
             self._callers.popleft().set_result(batch)
         self._set_timer()
         if self._crowd:

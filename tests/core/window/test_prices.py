@@ -2,11 +2,13 @@
 
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.window.priorities import ALL_BACKLOG, Priorities
 from penstock.core.window.stream_costs import EVEN, Prices
 from penstock.core.window.window import Batch, Window, WindowLimits
 from tests.core.builders import block, ticket
@@ -132,9 +134,9 @@ def test_new_prices_hold_for_the_rows_that_wait() -> None:
     assert by_stream(take(waiting, 0.6)) == {"dear": 2, "a": 5}
 
 
-@pytest.mark.parametrize("limits", [{"bulk_rows": 0}, {"fair": False}])
-def test_where_all_rows_are_bulk_or_none_are_fair_none_go_apart(limits: dict[str, int]) -> None:
-    waiting = Window(WindowLimits(100, 1_000_000, 0.01, **limits))  # type: ignore[arg-type]
+@pytest.mark.parametrize("limits", [{"priorities": Priorities(ALL_BACKLOG)}, {"fair": False}])
+def test_where_all_rows_are_backlog_or_none_are_fair_none_go_apart(limits: dict[str, Any]) -> None:
+    waiting = Window(WindowLimits(100, 1_000_000, 0.01, **limits))
     waiting.reprice(apart(dear=10))
     for name in ("a", "dear"):
         waiting.add(block(ticket(name), 2), 0.0)

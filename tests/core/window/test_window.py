@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.rows.blocks import Block
-from penstock.core.window.window import BULK_ROWS, Batch, Window, WindowLimits
+from penstock.core.window.priorities import Priorities, Priority
+from penstock.core.window.window import BACKLOG_ROWS, Batch, Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
 from tests.support.partitions import P0, P1, where
 
@@ -196,48 +197,48 @@ def test_every_row_leaves_once_and_each_stream_in_order(
 def huge(rows: int) -> tuple[Window, Block]:
     """A window in which so many rows from deep inside an object wait since 0.0."""
     of = ticket("huge")
-    of.next_row = BULK_ROWS
+    of.next_row = BACKLOG_ROWS
     waiting = window(rows=100, wait_s=0.01)
     deep = block(of, rows)
     waiting.add(deep, 0.0)
     return waiting, deep
 
 
-def test_bulk_leaves_like_any_row_when_nothing_holds_it() -> None:
+def test_backlog_leaves_like_any_row_when_nothing_holds_it() -> None:
     waiting, _ = huge(250)
-    assert take(waiting, 0.0).has_bulk
+    assert take(waiting, 0.0).has_backlog
     assert waiting.rows == 150
 
 
-def test_held_bulk_stays_and_small_streams_go_alone() -> None:
+def test_held_backlog_stays_and_small_streams_go_alone() -> None:
     waiting, _ = huge(250)
-    waiting.bulk_from_s = 5.0
+    waiting.backlog_from_s = 5.0
     assert (waiting.reason(1.0), waiting.deadline_s()) == (None, 5.0)
     waiting.add(block(ticket("small"), 8), 1.0)
     assert waiting.deadline_s() == pytest.approx(1.01)
     batch = take(waiting, 1.01)
-    assert (by_stream(batch), batch.reason, batch.has_bulk) == ({"small": 8}, "deadline", False)
+    assert (by_stream(batch), batch.reason, batch.has_backlog) == ({"small": 8}, "deadline", False)
 
 
-def test_when_the_rest_is_over_bulk_and_small_share_a_batch() -> None:
+def test_when_the_rest_is_over_backlog_and_small_share_a_batch() -> None:
     waiting, _ = huge(250)
-    waiting.bulk_from_s = 5.0
+    waiting.backlog_from_s = 5.0
     waiting.add(block(ticket("small"), 8), 4.999)
     batch = take(waiting, 5.0)
     assert by_stream(batch) == {"small": 8, "huge": 92}
 
 
-def test_less_than_a_batch_of_bulk_waits_for_its_deadline_too() -> None:
+def test_less_than_a_batch_of_backlog_waits_for_its_deadline_too() -> None:
     waiting, _ = huge(50)
-    waiting.bulk_from_s = 0.005
+    waiting.backlog_from_s = 0.005
     assert waiting.deadline_s() == pytest.approx(0.01)
     assert waiting.take(0.005) is None
     assert take(waiting, 0.01).rows == 50
 
 
-def test_a_drain_holds_no_bulk() -> None:
+def test_a_drain_holds_no_backlog() -> None:
     waiting, _ = huge(50)
-    waiting.bulk_from_s = math.inf
+    waiting.backlog_from_s = math.inf
     assert waiting.deadline_s() is None
     waiting.draining = True
     assert take(waiting, 0.0).rows == 50
@@ -245,28 +246,79 @@ def test_a_drain_holds_no_bulk() -> None:
 
 def test_rows_cut_from_a_block_that_begins_early_are_accounted_with_it() -> None:
     of = ticket("huge")
-    of.next_row = BULK_ROWS - 10
+    of.next_row = BACKLOG_ROWS - 10
     waiting = window(rows=100)
     waiting.add(block(of, 250), 0.0)
-    waiting.bulk_from_s = math.inf
+    waiting.backlog_from_s = math.inf
     assert [take(waiting, 1.0).rows for _ in range(3)] == [100, 100, 50]
     assert (waiting.rows, waiting.deadline_s()) == (0, None)
 
 
-def test_without_fairness_nothing_is_bulk() -> None:
+def test_without_fairness_nothing_is_backlog() -> None:
     of = ticket("huge")
-    of.next_row = BULK_ROWS
+    of.next_row = BACKLOG_ROWS
     plain = window(rows=100, fair=False)
-    plain.bulk_from_s = math.inf
+    plain.backlog_from_s = math.inf
     plain.add(block(of, 100), 0.0)
     assert take(plain, 0.0).rows == 100
 
 
-def test_the_beginning_of_the_next_object_passes_the_held_bulk_of_its_own_stream() -> None:
+def test_the_beginning_of_the_next_object_passes_the_held_backlog_of_its_own_stream() -> None:
     waiting, deep = huge(250)
-    waiting.bulk_from_s = math.inf
+    waiting.backlog_from_s = math.inf
     following = ticket(deep.ticket.stream)
     waiting.add(block(following, 5), 1.0)
     batch = take(waiting, 2.0)
     assert [(one.ticket, one.rows) for one in batch.blocks] == [(following, 5)]
     assert waiting.rows_of(following.stream) == 250
+
+
+def prioritised(*entries: tuple[str, Priority], rows: int = 100) -> Window:
+    return Window(WindowLimits(rows, 1_000_000, 0.01, priorities=Priorities(entries)))
+
+
+def test_only_rows_far_inside_an_object_are_backlog() -> None:
+    of = ticket("huge")
+    waiting = window()
+    first = block(of, BACKLOG_ROWS)
+    deep = block(of, 1)
+    waiting.add(first, 0.0)
+    waiting.add(deep, 0.0)
+    assert (first.is_backlog, deep.is_backlog) == (False, True)
+
+
+def test_a_stream_whose_class_is_backlog_yields_with_its_first_row_and_a_live_one_never() -> None:
+    waiting = prioritised(("archive/*", Priority(kind="backlog")), ("cam/*", Priority(kind="live")))
+    waiting.backlog_from_s = math.inf
+    of = ticket("cam/1")
+    of.next_row = BACKLOG_ROWS
+    waiting.add(block(of, 30), 0.0)
+    waiting.add(block(ticket("archive/1"), 30), 0.0)
+    assert by_stream(take(waiting, 0.01)) == {"cam/1": 30}
+    assert waiting.take(1.0) is None
+    waiting.backlog_from_s = 0.0
+    assert by_stream(take(waiting, 1.0)) == {"archive/1": 30}
+
+
+def test_a_weight_is_a_streams_share_where_not_all_rows_fit() -> None:
+    waiting = prioritised(("emergency/*", Priority(weight=8)), ("*", Priority()), rows=10)
+    for name in ("emergency/1", "a", "b"):
+        waiting.add(block(ticket(name), 4_000), 0.0)
+    rows: Counter[str] = Counter()
+    for _ in range(100):
+        rows += by_stream(take(waiting, 0.0))
+    assert rows == {"emergency/1": 800, "a": 100, "b": 100}
+
+
+def test_by_its_weight_a_streams_rows_are_in_the_next_batch_however_many_others_wait() -> None:
+    waiting = prioritised(("emergency/*", Priority(weight=8)))
+    for number in range(20):
+        waiting.add(block(ticket(f"s{number}"), 50), 0.0)
+    waiting.add(block(ticket("emergency/1"), 20), 0.0)
+    assert by_stream(take(waiting, 0.0))["emergency/1"] == 20
+
+
+def test_the_first_entry_that_matches_a_stream_holds() -> None:
+    priorities = Priorities([("a/*", Priority(weight=3)), ("*", Priority(kind="backlog"))])
+    assert [priorities.of(stream).weight for stream in ("a/b", "b", "a/b")] == [3, 1, 3]
+    assert Priorities([]).of("a") == Priority()

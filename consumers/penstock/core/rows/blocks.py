@@ -154,7 +154,7 @@ class Block:
         "cost_bytes",
         "errors",
         "first_row",
-        "is_bulk",
+        "is_backlog",
         "kept",
         "member",
         "next",
@@ -195,7 +195,7 @@ class Block:
         self.asked: ModelRequest | None = None
         self.cost_bytes = 0
         self.waiting = False
-        self.is_bulk = False
+        self.is_backlog = False
         self.kept: Kept | None = None
         self.next: Block | None = None
 
@@ -230,7 +230,7 @@ class Block:
         rest.arrived_s = self.arrived_s
         rest.called_s, rest.answered_s = self.called_s, self.answered_s
         rest.asked = self.asked
-        rest.waiting, rest.is_bulk = self.waiting, self.is_bulk
+        rest.waiting, rest.is_backlog = self.waiting, self.is_backlog
         # The charge is divided by rows. There is one more block now, and each block has a cost of
         # its own.
         rest.cost_bytes = self.cost_bytes * rest.rows // self.rows

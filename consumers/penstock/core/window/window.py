@@ -4,8 +4,8 @@ Rule: a batch closes for the first of five reasons: rows, bytes, the deadline of
 idle call slot (`eager`), drain. The deadline counts from the row's own arrival, never from the
 batch before. If a stream has no more rows than an equal share of a batch, all of its rows are
 taken; the other streams take turns (deficit round robin), so one huge object cannot fill every
-batch. All rows of a batch have one shape, and shapes take turns as well. Bulk, the rows far inside
-a huge object, stays until `bulk_from_s`.
+batch. All rows of a batch have one shape, and shapes take turns as well. A backlog, the rows far
+inside a huge object, stays until `backlog_from_s`.
 
 `max_rows` are rows that cost the model the usual. A row that costs it more counts as many of them
 (`Prices`), so turns are turns of the model's time. Rows that would make a call several times as
@@ -13,12 +13,13 @@ long go apart, in batches of their own, which stay until `apart_from_s`. If both
 are due, the streams apart and all others together take turns, each by the time that it had for each
 of its streams.
 
-Bulk is also all rows of a replay. Huge objects give way to small live objects, and a replay gives
-way to the live group. While fresh small objects arrive, here or for the live group beside a replay,
-only one batch of bulk is with the model at a time. After this batch, bulk pauses for a multiple of
-the time that the batch took. So bulk takes a fixed share of one call slot on any machine, and small
-objects find the model mostly free. Without fresh small objects bulk makes no pause, because a group
-that is late anyway needs throughput. A replay stands still while the live group is late.
+A backlog is also what streams send whose priority says so, and all that a replay reads. Huge
+objects give way to small live objects, and a replay gives way to the live group. While fresh small
+objects arrive, here or for the live group beside a replay, only one batch of backlog is with the
+model at a time. After this batch, backlog pauses for a multiple of the time that the batch took. So
+it takes a fixed share of one call slot on any machine, and small objects find the model mostly
+free. Without fresh small objects it makes no pause, because a group that is late anyway needs
+throughput. A replay stands still while the live group is late.
 """
 
 import math
@@ -31,25 +32,21 @@ from typing import Final, Literal, NamedTuple
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Shape
+from penstock.core.window.priorities import Priorities
 from penstock.core.window.stream_costs import EVEN, Prices
 
-# The rows of an object from this number on are bulk. 8,192 rows are more than a second of any
+# The rows of an object from this number on are backlog. 8,192 rows are more than a second of any
 # sensor's rows, and a twentieth of a second of this worker's throughput.
-BULK_ROWS = 8_192
+BACKLOG_ROWS = 8_192
 # How long after a small object the next one is still expected: two ticks of a stream at 20 Hz.
 EXPECT_S = 0.1
 # An object that is read later than this after its announcement belongs to a backlog, not to a live
 # stream.
 FRESH_S = 1.0
-# How long bulk pauses after a batch, as a multiple of the time that the batch's call took.
+# How long backlog pauses after a batch, as a multiple of the time that the batch's call took.
 REST = 3.0
 # The upper limit of this pause, for slow servers with long calls.
 MOST_REST_S = 0.1
-
-
-def is_bulk(first_row: int, begin: int = BULK_ROWS) -> bool:
-    """Is the row with this number bulk? In each object the rows from `begin` on are bulk."""
-    return first_row >= begin
 
 
 # Why a batch was closed.
@@ -73,17 +70,17 @@ class Batch:
     beside: int = 0
 
     @property
-    def has_bulk(self) -> bool:
-        return any(block.is_bulk for block in self.blocks)
+    def has_backlog(self) -> bool:
+        return any(block.is_backlog for block in self.blocks)
 
 
 class Filling:
     """A batch while the window puts it together."""
 
-    def __init__(self, max_rows: int, max_bytes: int, shape: Shape, *, takes_bulk: bool) -> None:
+    def __init__(self, max_rows: int, max_bytes: int, shape: Shape, *, takes_backlog: bool) -> None:
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._shape = shape
-        self._takes_bulk = takes_bulk
+        self._takes_backlog = takes_backlog
         self._bytes = 0
         self.rows = 0
         self.usual_rows = 0
@@ -99,7 +96,7 @@ class Filling:
         assert payload is not None
         if payload.shape != self._shape or self.is_full:
             return 0
-        if block.is_bulk and not self._takes_bulk:
+        if block.is_backlog and not self._takes_backlog:
             return 0
         fitting = (self._max_rows - self.usual_rows) // price
         rows = min(block.rows, max_rows, max(fitting, 0 if self.blocks else 1))
@@ -118,30 +115,31 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """`bulk_rows`: from this row on, the rows of an object are bulk."""
+    """`priorities`: None: no stream goes before another."""
 
     max_rows: int
     max_bytes: int
     max_wait_s: float
     eager: bool = False
     fair: bool = True
-    bulk_rows: int = BULK_ROWS
+    priorities: Priorities | None = None
 
 
 _arrival: Final = attrgetter("arrived_s")
-# A stream, and whether these rows of it are bulk: bulk may be held back while other rows of the
+# A stream, and whether these rows of it are backlog, which may be held back while other rows of the
 # stream leave.
 _Key = tuple[str, bool]
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting blocks of one stream: either its bulk, or all others. `price`: as how many rows
-    each of its rows counts. `deficit`: how many usual rows the queue may still give in its present
-    turn.
+    """The waiting blocks of one stream: either its backlog, or all others. `price`: as how many
+    rows each of its rows counts. `weight`: how many times the usual share it has. `deficit`: how
+    many usual rows the queue may still give in its present turn.
     """
 
     price: int
+    weight: int
     blocks: deque[Block] = field(default_factory=deque)
     rows: int = 0
     deficit: int = 0
@@ -179,18 +177,18 @@ class _Due(NamedTuple):
 
 class Window:
     """`add` blocks. When `reason` returns a reason, a batch is due: `take` it. `limits`,
-    `bulk_from_s` and `apart_from_s` may be replaced at any time.
+    `backlog_from_s` and `apart_from_s` may be replaced at any time.
     """
 
     def __init__(self, limits: WindowLimits) -> None:
         self.limits = limits
-        self.bulk_from_s = self.apart_from_s = 0.0
+        self.backlog_from_s = self.apart_from_s = 0.0
         self.draining = False
         self._prices = EVEN
         self._queues: dict[_Key, _Queue] = {}
         self._queues_apart: dict[_Key, _Queue] = {}
         self._plain = _Waiting()
-        self._bulk = _Waiting()
+        self._backlog = _Waiting()
         self._apart = _Waiting()
         self._turns = Turns()
         self._last_shape: Shape | None = None
@@ -200,18 +198,18 @@ class Window:
 
     @property
     def rows(self) -> int:
-        return self._plain.rows + self._bulk.rows + self._apart.rows
+        return self._plain.rows + self._backlog.rows + self._apart.rows
 
     @property
     def _nbytes(self) -> int:
-        return self._plain.nbytes + self._bulk.nbytes + self._apart.nbytes
+        return self._plain.nbytes + self._backlog.nbytes + self._apart.nbytes
 
     @property
     def cost_bytes(self) -> int:
         """About how many bytes of the budget the waiting rows take."""
         return sum(
             kind.nbytes + kind.rows * ROW_COST_BYTES + len(kind.arrivals) * BLOCK_COST_BYTES
-            for kind in (self._plain, self._bulk, self._apart)
+            for kind in (self._plain, self._backlog, self._apart)
         )
 
     @property
@@ -224,8 +222,8 @@ class Window:
         queue, so the rows of all streams count.
         """
         name = stream if self.limits.fair else ""
-        plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
-        rows = (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
+        plain, backlog = self._queues.get((name, False)), self._queues.get((name, True))
+        rows = (plain.rows if plain else 0) + (backlog.rows if backlog else 0)
         apart = self._queues_apart.get((name, False)) if self._queues_apart else None
         return rows + apart.rows if apart else rows
 
@@ -236,30 +234,35 @@ class Window:
 
     def reprice(self, prices: Prices) -> None:
         """From now on the rows of each stream count by these prices. In a window that is not fair,
-        all rows count the same; where all rows are bulk, none go apart.
+        all rows count the same; where all rows are backlog, none go apart.
         """
         if not self.limits.fair:
             return
-        self._prices = prices if self.limits.bulk_rows else Prices(prices.rows)
+        priorities = self.limits.priorities
+        is_all_backlog = priorities is not None and priorities.is_all_backlog
+        self._prices = Prices(prices.rows) if is_all_backlog else prices
         self.discard(lambda _: False)
 
     def add(self, block: Block, now_s: float) -> None:
         assert block.payload is not None
         block.arrived_s, block.waiting = now_s, True
         queues, kind, stream = self._queues, self._plain, ""
-        block.is_bulk, price = False, 1
+        block.is_backlog, price, weight = False, 1, 1
         if self.limits.fair:
-            stream = block.ticket.stream
+            stream, is_backlog = block.ticket.stream, block.first_row >= BACKLOG_ROWS
+            if self.limits.priorities is not None:
+                weight, wanted = self.limits.priorities.of(stream)
+                is_backlog = is_backlog if wanted is None else wanted == "backlog"
             if self._prices.rows:
                 price = self._prices.rows.get(stream, 1)
             if stream in self._prices.apart:
                 queues, kind = self._queues_apart, self._apart
-            elif is_bulk(block.first_row, self.limits.bulk_rows):
-                block.is_bulk, kind = True, self._bulk
-        key = (stream, block.is_bulk)
+            elif is_backlog:
+                block.is_backlog, kind = True, self._backlog
+        key = (stream, block.is_backlog)
         queue = queues.get(key)
         if queue is None:
-            queue = queues[key] = _Queue(price)
+            queue = queues[key] = _Queue(price, weight)
         queue.blocks.append(block)
         queue.rows += block.rows
         kind.arrivals.append(block)
@@ -274,8 +277,8 @@ class Window:
         deadline_s = math.inf
         if self._plain.rows:
             deadline_s = self._plain.oldest().arrived_s + self.limits.max_wait_s
-        if self._bulk.rows:
-            deadline_s = min(deadline_s, self._deadline_s(self._bulk, self.bulk_from_s))
+        if self._backlog.rows:
+            deadline_s = min(deadline_s, self._deadline_s(self._backlog, self.backlog_from_s))
         if self._apart.rows:
             deadline_s = min(deadline_s, self._deadline_s(self._apart, self.apart_from_s))
         return deadline_s if deadline_s < math.inf else None
@@ -330,7 +333,7 @@ class Window:
             filling = self._take_shared(due.oldest, now_s)
         for block in filling.blocks:
             assert block.payload is not None
-            kind = self._apart if is_apart else self._bulk if block.is_bulk else self._plain
+            kind = self._kind(block, is_apart=is_apart)
             kind.nbytes -= block.payload.nbytes
             kind.rows -= block.rows
             kind.usual_rows -= block.rows * self._price(block)
@@ -340,21 +343,24 @@ class Window:
         return Batch(filling.blocks, filling.rows, due.reason, now_s, is_apart=is_apart)
 
     def _take_shared(self, oldest: Block, now_s: float) -> Filling:
-        takes_bulk, streams = not self._holds_bulk(now_s), len(self._queues)
-        shape = self._shape(oldest, now_s, takes_bulk=takes_bulk)
-        filling = Filling(self.limits.max_rows, self.limits.max_bytes, shape, takes_bulk=takes_bulk)
+        limits, takes_backlog = self.limits, not self._holds_backlog(now_s)
+        shape = self._shape(oldest, now_s, takes_backlog=takes_backlog)
+        filling = Filling(limits.max_rows, limits.max_bytes, shape, takes_backlog=takes_backlog)
+        shares = len(self._queues)
+        if limits.priorities is not None:
+            shares = sum([queue.weight for queue in self._queues.values()])
         # With this limit the small streams together never have more than `max_rows` rows.
-        share = self.limits.max_rows // streams
+        share = limits.max_rows // shares
         # A row that is more than a share by itself goes first if it is the oldest. Otherwise the
         # small streams could always leave too little room for it.
         if self._price(oldest) > max(1, share):
-            self._move(self._queues, (oldest.ticket.stream, oldest.is_bulk), filling, 1)
+            self._move(self._queues, (oldest.ticket.stream, oldest.is_backlog), filling, 1)
         # The small streams go first: all their rows are in this batch, however many rows the large
         # streams have.
         self._take_small(filling, share)
         self._take_turns(filling)
         if self._apart.rows:
-            self._turns.took_shared(filling.usual_rows, streams)
+            self._turns.took_shared(filling.usual_rows, shares)
         return filling
 
     def _take_apart(self) -> Filling:
@@ -368,12 +374,12 @@ class Window:
             min(most, self.limits.max_rows),
             self.limits.max_bytes,
             queues[order[0]].blocks[0].shape,
-            takes_bulk=False,
+            takes_backlog=False,
         )
         for key in order:
-            price = queues[key].price
+            queue = queues[key]
             if moved := self._move(queues, key, filling, self.limits.max_rows):
-                self._turns.took_apart(key, moved * price)
+                self._turns.took_apart(key, moved * queue.price / queue.weight)
             if filling.is_full:
                 break
         return filling
@@ -384,27 +390,30 @@ class Window:
 
     def discard(self, is_dead: Callable[[Block], bool]) -> None:
         """Drop the dead blocks, whose generation is over."""
-        waiting = [*self._plain.arrivals, *self._bulk.arrivals, *self._apart.arrivals]
+        waiting = [*self._plain.arrivals, *self._backlog.arrivals, *self._apart.arrivals]
         kept = [block for block in waiting if block.waiting and not is_dead(block)]
         self._queues.clear()
         self._queues_apart.clear()
-        self._plain, self._bulk, self._apart = _Waiting(), _Waiting(), _Waiting()
+        self._plain, self._backlog, self._apart = _Waiting(), _Waiting(), _Waiting()
         # The blocks keep their own times of arrival, so that no deadline moves.
         for block in sorted(kept, key=_arrival):
             self.add(block, block.arrived_s)
 
+    def _kind(self, block: Block, *, is_apart: bool) -> _Waiting:
+        return self._apart if is_apart else self._backlog if block.is_backlog else self._plain
+
     def _free(self, now_s: float) -> Sequence[_Waiting]:
         """The groups that share batches, and have waiting blocks that may leave now."""
         free = [self._plain] if self._plain.rows else []
-        if self._bulk.rows and not self._holds_bulk(now_s):
-            free.append(self._bulk)
+        if self._backlog.rows and not self._holds_backlog(now_s):
+            free.append(self._backlog)
         return free
 
-    def _holds_bulk(self, now_s: float) -> bool:
-        """A drain does not hold back bulk, because the drain's time is limited."""
-        return now_s < self.bulk_from_s and not self.draining
+    def _holds_backlog(self, now_s: float) -> bool:
+        """A drain does not hold back backlog, because the drain's time is limited."""
+        return now_s < self.backlog_from_s and not self.draining
 
-    def _shape(self, oldest: Block, now_s: float, *, takes_bulk: bool) -> Shape:
+    def _shape(self, oldest: Block, now_s: float, *, takes_backlog: bool) -> Shape:
         """The next batch usually has the shape of the oldest row. If the last batch had this shape
         as well, another shape that is due goes first; otherwise rows of the other shape would wait
         for all older rows of the first shape.
@@ -420,7 +429,7 @@ class Window:
                 for block in fronts
                 if block.arrived_s <= due_s
                 and block.shape != shape
-                and (takes_bulk or not block.is_bulk)
+                and (takes_backlog or not block.is_backlog)
             ]
             if others:
                 shape = min(others, key=_arrival).shape
@@ -428,9 +437,14 @@ class Window:
         return shape
 
     def _take_small(self, filling: Filling, share: int) -> None:
-        """Move all rows of the streams that have no more than an equal share of the batch."""
+        """Move all rows of the streams that have no more than their share of the batch. `share`:
+        of a stream of weight 1.
+        """
         queues = self._queues
-        for key in [key for key, queue in queues.items() if queue.rows * queue.price <= share]:
+        small = [
+            key for key, queue in queues.items() if queue.rows * queue.price <= share * queue.weight
+        ]
+        for key in small:
             self._move(queues, key, filling, self.limits.max_rows)
 
     def _take_turns(self, filling: Filling) -> None:
@@ -443,11 +457,11 @@ class Window:
         while self._queues and not filling.is_full and skipped < len(self._queues):
             key, queue = next(iter(self._queues.items()))
             if queue.deficit < queue.price:
-                queue.deficit += turn
+                queue.deficit += turn * queue.weight
             moved = self._move(self._queues, key, filling, queue.deficit // queue.price)
             queue.deficit -= moved * queue.price
             # A stream may have nothing for this batch, because the block at its front has another
-            # shape, or is bulk that must pause. When no stream has rows for this batch, the batch
+            # shape, or is backlog that must pause. When no stream has rows for this batch, it
             # leaves as it is.
             skipped = 0 if moved else skipped + 1
             if key in self._queues and (queue.deficit < queue.price or not moved):
@@ -471,7 +485,9 @@ class Window:
                 # The cut block may still be the oldest one, whose deadline is the deadline of the
                 # window. So `rest` takes its position among the arrivals.
                 is_apart = queues is self._queues_apart
-                kind = self._apart if is_apart else self._bulk if rest.is_bulk else self._plain
+                kind = (
+                    self._apart if is_apart else self._backlog if rest.is_backlog else self._plain
+                )
                 kind.arrivals[kind.arrivals.index(block)] = rest
             filling.add(block, queue.price)
             moved += rows
@@ -500,11 +516,11 @@ class Turns:
     def is_first_apart(self, apart: Mapping[_Key, _Queue]) -> bool:
         return min(map(self._of, apart)) < max(self._now, self._shared)
 
-    def took_shared(self, usual_rows: int, streams: int) -> None:
+    def took_shared(self, usual_rows: int, shares: int) -> None:
         self._now = max(self._now, self._shared)
-        self._shared = self._now + usual_rows / streams
+        self._shared = self._now + usual_rows / shares
 
-    def took_apart(self, key: _Key, usual_rows: int) -> None:
+    def took_apart(self, key: _Key, usual_rows: float) -> None:
         begin = self._of(key)
         # Those that were not served since count from now as well.
         self._next = {one: next_ for one, next_ in self._next.items() if next_ > begin}
@@ -518,9 +534,9 @@ def _oldest(kinds: Sequence[_Waiting]) -> Block:
     return min([kind.oldest() for kind in kinds], key=_arrival)
 
 
-class BulkPace:
+class BacklogPace:
     """Call each method when its event happens. `beside`, `taken` and `answered` return the time
-    before which no bulk may leave.
+    before which no backlog may leave.
     """
 
     def __init__(self) -> None:
@@ -534,15 +550,15 @@ class BulkPace:
 
     def read(self, rows: int, age_s: float, now_s: float) -> None:
         """An object of `rows` rows was read, `age_s` after it was announced."""
-        if not is_bulk(rows) and age_s <= FRESH_S:
+        if rows < BACKLOG_ROWS and age_s <= FRESH_S:
             self._expected_until_s = now_s + EXPECT_S
 
     def taken(self, now_s: float) -> float:
-        """A batch with bulk goes to the model."""
+        """A batch with backlog goes to the model."""
         return math.inf if self._has_live(now_s) else 0.0
 
     def answered(self, took_s: float, now_s: float) -> float:
-        """The batch with bulk was answered after `took_s`."""
+        """The batch with backlog was answered after `took_s`."""
         if self._neighbour == "behind":
             return math.inf
         return now_s + min(MOST_REST_S, REST * took_s) if self._has_live(now_s) else 0.0

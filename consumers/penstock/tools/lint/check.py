@@ -45,7 +45,11 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
     yield from _topics(cfg)
     yield from _windows(cfg)
     yield from _unreachable(cfg.routes)
-    yield from _unmatched(cfg.routes, streams)
+    yield from _unmatched("routes", [one.stream for one in cfg.routes], streams)
+    yield from _unmatched("priorities", [one.stream for one in cfg.priorities], streams)
+    if cfg.priorities and not cfg.window.fair:
+        said = "[[priorities]] need a fair window; set window.fair to true, or leave them out"
+        yield ("window", "fair"), said
     yield from _results(cfg)
     yield from _delivery(cfg)
     yield from _help(cfg)
@@ -131,9 +135,8 @@ def _is_wider(glob: str | None, narrower: str | None) -> bool:
     return narrower.startswith(glob[:-1])
 
 
-def _unmatched(routes: Sequence[config.Route], streams: Sequence[str]) -> Iterator[Said]:
-    for number, route in enumerate(routes, 1):
-        glob = route.stream
+def _unmatched(table: str, globs: Sequence[str | None], streams: Sequence[str]) -> Iterator[Said]:
+    for number, glob in enumerate(globs, 1):
         if not streams or glob is None:
             continue
         if not any(
@@ -141,7 +144,7 @@ def _unmatched(routes: Sequence[config.Route], streams: Sequence[str]) -> Iterat
         ):
             said = f"no stream matches {glob!r}; they are called like {streams[0]!r}"
             how = "correct the glob, or name them by kafka.stream_from"
-            yield ("routes", number, "stream"), f"{said}: {how}"
+            yield (table, number, "stream"), f"{said}: {how}"
 
 
 def _results(cfg: config.Config) -> Iterator[Said]:

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from penstock import config
 from penstock.core.routing.model_routes import Routes
+from penstock.core.window.priorities import ALL_BACKLOG, Priorities
 from penstock.errors import usage
 from penstock.library.model_and_shard import with_model
 from penstock.pipeline.settings import ModelTerms, Settings
@@ -96,15 +97,15 @@ class Plan:
         return self.cfg.kafka.group
 
     def settings(self, settings: Settings) -> Settings:
-        """Change the settings for the worker that replays: all rows count as bulk, and only the
+        """Change the settings for the worker that replays: all rows are backlog, and only the
         chosen streams are read.
         """
         only = self.options.model is not None
         return replace(
             settings,
             labels=replace(settings.labels, model=self.model),
-            main=_all_bulk(settings.main),
-            models={name: _all_bulk(terms) for name, terms in settings.models.items()},
+            main=_all_backlog(settings.main),
+            models={name: _all_backlog(terms) for name, terms in settings.models.items()},
             routes=Routes([self.model], (), overrule=True) if only else settings.routes,
             intake=replace(settings.intake, streams=self.options.streams or None),
         )
@@ -213,7 +214,7 @@ def _fewer(store: T) -> T:
 
 def _fair(window: config.Window) -> config.Window:
     """A fair window without a latency target. It must be fair, because only in a fair window can
-    rows count as bulk. It must have no target, because bulk calls wait deliberately, and from these
+    rows be backlog. It must have no target, because backlog waits deliberately, and from these
     waits the window would learn a wrong pace.
     """
     return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
@@ -223,5 +224,5 @@ def _half(model: config.Model) -> int:
     return max(1, (model.begin_calls or model.most_calls) // 2)
 
 
-def _all_bulk(terms: ModelTerms) -> ModelTerms:
-    return replace(terms, window=replace(terms.window, bulk_rows=0))
+def _all_backlog(terms: ModelTerms) -> ModelTerms:
+    return replace(terms, window=replace(terms.window, priorities=Priorities(ALL_BACKLOG)))

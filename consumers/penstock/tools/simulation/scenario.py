@@ -10,6 +10,7 @@ from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.routing.store_choice import DEFAULT
+from penstock.core.window.priorities import Priorities, Priority
 from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
@@ -49,6 +50,8 @@ _ROWS = (
     RowOptions(form="bytes", format="text"),
 )
 
+_PRIORITIES = (("s1", Priority(weight=8)), ("s[23]", Priority(kind="backlog")))
+
 
 def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     pick = random.choice
@@ -64,6 +67,9 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
     )
     target_p99_s = pick((None, None, 0.05))
     fetchers, callers = pick((1, 3, 8)), pick((1, 2, 4))
+    # Drawn without the random source, so that the other settings stay as they are.
+    if (fetchers + callers) % 3 == 0:
+        window = replace(window, priorities=Priorities(_PRIORITIES))
     # In half of the worlds the best numbers are learned.
     is_learned = pick((False, True))
     made = Settings(
