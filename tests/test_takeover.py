@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from penstock.core.order.line_stop import LineLimits
-from penstock.core.progress.cursor import StopMark, without_stop
+from penstock.core.progress.cursor import PartitionProgress, Position
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, Transient, Unreachable
@@ -300,8 +300,11 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
     with pytest.raises(Fatal, match="every line is stopped"):
         await world.pipeline().run()
     assert len(world.records()) == len(world.dead_letters()) == 3
-    mark = StopMark((0,), LineLimits(0.0, 3).digest)
-    assert without_stop(world.source.committed[0].metadata) == ("", mark)
+    commit = world.source.committed[0]
+    stopped_at, limits = (commit.next_offset,), LineLimits(0.0, 3).digest
+    assert Position.of(commit) == Position(
+        PartitionProgress(commit.next_offset), stopped_at, limits
+    )
     with pytest.raises(Fatal, match="it failed here before"):
         await world.pipeline().run()
     assert len(world.records()) == 3

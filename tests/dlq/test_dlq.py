@@ -15,7 +15,7 @@ from penstock import config
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.commands.root import cli
-from penstock.core.progress.cursor import StopMark, with_stop
+from penstock.core.progress.cursor import PartitionProgress, Position
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import Source
@@ -86,7 +86,8 @@ def file(
             ) as consumer:
                 where = TopicPartition(cfg.kafka.input_topic, 2)
                 consumer.assign([where])
-                mark = OffsetAndMetadata(stopped_at - 2, with_stop("", StopMark((2,), "0000")))
+                position = Position(PartitionProgress(stopped_at - 2), (stopped_at,), "0000")
+                mark = OffsetAndMetadata(*position.commit)
                 await consumer.commit({where: mark})
 
     asyncio.run(work())

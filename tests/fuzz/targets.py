@@ -170,13 +170,13 @@ def _message(data: bytes) -> None:
 def _cursor(data: bytes) -> None:
     """The first byte is the offset that the metadata is committed with."""
     next_offset, text = (data[0] if data else 0), data[1:].decode("latin-1")
-    metadata, _ = cursor.without_stop(text)
-    progress, _ = cursor.decode(metadata, next_offset)
-    again, is_whole = cursor.decode(cursor.encode(progress), next_offset)
-    assert is_whole
-    assert (again.stop, again.rows) == (progress.stop, progress.rows)
-    assert list(again.completed) == list(progress.completed)
-    assert {offset: list(ranges) for offset, ranges in again.objects.items()} == {
+    position = cursor.Position.of(cursor.Commit(next_offset, text))
+    again = cursor.Position.of(position.commit)
+    progress, of_again = position.progress, again.progress
+    assert again.is_whole
+    assert (of_again.stop, of_again.rows) == (progress.stop, progress.rows)
+    assert list(of_again.completed) == list(progress.completed)
+    assert {offset: list(ranges) for offset, ranges in of_again.objects.items()} == {
         offset: list(ranges) for offset, ranges in progress.objects.items()
     }
 

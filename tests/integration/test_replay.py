@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from penstock.core.progress.cursor import decode
+from penstock.core.progress.cursor import Position
 from tests.support.job import Job
 from tests.support.loads import Load, first_of_each, places_of
 from tests.support.model_proxy import ModelProxy
@@ -189,7 +189,7 @@ async def has_committed(job: Job, to: str) -> dict[int, int]:
     group = f"{job.topics.input}.replay.{to}"
     rows = dict.fromkeys(job.load.ends, 0)
     for number, commit in (await job.broker.positions(group, job.topics.input)).items():
-        progress, _ = decode(commit.metadata, commit.next_offset)
+        progress = Position.of(commit).progress
         rows[number] = sum(cursor.row for cursor in progress.rows.values()) + sum(
             len(archive.rows)
             for archive in job.load.archives

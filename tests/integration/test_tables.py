@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.core.progress.cursor import START, decode
+from penstock.core.progress.cursor import START, Position
 from penstock.ports import Commit
 from tests.support.model_proxy import ModelProxy
 from tests.support.reference_model import Rows, numpy_answers, random_rows
@@ -106,7 +106,7 @@ async def test_after_a_kill_only_the_row_groups_that_are_left_are_fetched(
 
         async def committed() -> bool:
             position = (await broker.positions(topics.input, topics.input)).get(0, Commit(0))
-            progress, _ = decode(position.metadata, position.next_offset)
+            progress = Position.of(position).progress
             return progress.rows.get((0, 0), START).row >= GROUP_ROWS
 
         await until(committed, lambda: "a cursor in the middle of the object")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.core.order.line_stop import LineLimits, Word, encode_words, stream_digest
-from penstock.core.progress.cursor import StopMark, with_stop, without_stop
+from penstock.core.progress.cursor import PartitionProgress, Position
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, Fatal
@@ -17,6 +17,8 @@ from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 THREE = LineLimits(0.0, 3)
+# Where a line of `THREE` stops whose first three objects failed.
+AT_THREE = Position(PartitionProgress(3), (3,), THREE.digest).commit
 BAD = 1_000.0
 
 
@@ -108,7 +110,7 @@ async def test_once_it_passed_the_object_the_stop_is_forgotten() -> None:
     world = World().with_settings(line=THREE)
     announce_missing(world, 8)
     await stopped(world)
-    assert world.source.committed[0] == Commit(3, with_stop("", StopMark((0,), THREE.digest)))
+    assert world.source.committed[0] == AT_THREE
     world.objects.put("b", "bad-3.csv", csv(1))
     await stopped(world)
     assert offsets(world) == [0, 1, 2, 3, 4, 5, 6]
@@ -149,12 +151,7 @@ async def test_other_partitions_go_on_and_what_the_line_held_is_given_back(
             await until(lambda: world.next_offset(1) == 10)
             assert pipeline.wiring.budget.spent_bytes == 0
             assert pipeline.stopped[0].offset == 3
-            await until(
-                lambda: (
-                    world.source.committed[0]
-                    == Commit(3, with_stop("", StopMark((0,), THREE.digest)))
-                )
-            )
+            await until(lambda: world.source.committed[0] == AT_THREE)
     assert offsets(world) == [0, 1, 2]
     # Threads of earlier tests may log, too.
     ours = [record for record in caplog.records if record.name.startswith("penstock")]
@@ -172,7 +169,7 @@ async def test_a_stopped_partition_is_handed_back_at_once_and_its_owner_goes_on_
         began_s = world.clock.now()
         await world.source.revoke([0])
         assert world.clock.now() == began_s
-        assert world.source.committed[0] == Commit(3, with_stop("", StopMark((0,), THREE.digest)))
+        assert world.source.committed[0] == AT_THREE
         for number in (3, 4):
             world.objects.put("b", f"bad-{number}.csv", csv(1))
         await world.source.assign([0])
@@ -180,7 +177,7 @@ async def test_a_stopped_partition_is_handed_back_at_once_and_its_owner_goes_on_
         assert pipeline.stopped == []
 
 
-async def stuck_behind(world: World) -> tuple[int, str]:
+async def stuck_behind(world: World) -> Commit:
     """With order per stream: run until stream `bad` stopped while the first object of another still
     waits for the model, and is away for good. The commit after that.
     """
@@ -202,8 +199,9 @@ async def test_ordered_by_stream_it_is_known_which_record_stopped_the_line() -> 
     world = World(partitions=2)
     world.announce("slow.csv", csv(1), stream="slow")
     announce_missing(world, 6)
-    next_offset, metadata = await stuck_behind(world)
-    assert (next_offset, without_stop(metadata)[1]) == (0, StopMark((4,), THREE.digest))
+    commit = await stuck_behind(world)
+    position = Position.of(commit)
+    assert (commit.next_offset, position.stopped_at, position.limits) == (0, (4,), THREE.digest)
     async with running(world) as pipeline:
         await until(lambda: len(pipeline.stopped) == 1)
         assert "offset 4, object 0: it failed here before" in str(pipeline.stopped[0])

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from penstock.core.order.line_stop import LineLimits
-from penstock.core.progress.cursor import MAX_CHARS, StopMark, decode, with_stop
+from penstock.core.progress.cursor import MAX_CHARS, decode
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Transient
@@ -382,8 +382,8 @@ async def test_a_line_that_stops_beyond_the_head_stands_still_there_after_a_rest
         async with running(world) as pipeline:
             await until(lambda: len(pipeline.stopped) == 1)
             assert "offset 3, object 0" in str(pipeline.stopped[0])
-        mark = StopMark((3,), LineLimits(0.0, 2).digest)
-        assert world.source.committed[0] == (0, with_stop("p1:0;0.0.;1.2;;", mark))
+        limits = LineLimits(0.0, 2).digest
+        assert world.source.committed[0] == (0, f"p1:0;0.0.;1.2;;!3.{limits}")
     assert offsets(world) == [1, 2]
     assert len(world.dead_letters()) == 2
 

@@ -9,10 +9,10 @@ from collections.abc import Collection
 
 from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop, Passing
 from penstock.core.order.releases import Release
-from penstock.core.progress.cursor import Cursor
-from penstock.core.progress.ledger import Ledger, read, written
+from penstock.core.progress.cursor import Commit, Cursor, Position
+from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.log_keys import of_place
-from penstock.ports import Commit, Where
+from penstock.ports import Where
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Account:
         self, where: Where, start: Commit, limits: LineLimits, passing: Collection[Passing]
     ) -> None:
         self.committed = start
-        begin = read(start.next_offset, start.metadata, limits.digest)
+        begin = Position.of(start)
         if not begin.is_whole:
             log.warning(
                 "%s: not all of the commit's metadata could be read (%.40r); rows that "
@@ -36,7 +36,7 @@ class Account:
                 extra=of_place(where, start.next_offset),
             )
         self.ledger = Ledger(begin.progress)
-        self.letters = LetterAccount(limits, begin.stopped_at, passing)
+        self.letters = LetterAccount(limits, begin.stopped_under(limits.digest), passing)
         self.stops: dict[str, LineStop] = {}
 
     @property
@@ -44,10 +44,9 @@ class Account:
         """The position to commit now. It says which record is next, and what is delivered of that
         record and beyond it.
         """
-        progress = self.ledger.progress
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops.values())
-        metadata = written(progress, stopped_at, self.letters.limits.digest)
-        return Commit(progress.next_offset, metadata)
+        limits = self.letters.limits.digest
+        return Position(self.ledger.progress, tuple(stopped_at), limits).commit
 
     def was_left_at(self, start: Commit) -> bool:
         """The group says at which position the partition begins. May the lane go on there?

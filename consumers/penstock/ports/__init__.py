@@ -5,6 +5,7 @@ has one contract suite in `tests/adapters/`, and all its adapters pass that suit
 and the errors of `penstock.errors` cross a port.
 """
 
+from penstock.core.progress.cursor import Commit
 from penstock.core.rows.origin import Record, Where
 from penstock.ports.adapters import (
     Adapters,
@@ -41,7 +42,6 @@ from penstock.ports.sink import (
 )
 from penstock.ports.source import (
     UNDECIDED,
-    Commit,
     Followed,
     InputSource,
     Neighbours,

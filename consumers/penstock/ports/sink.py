@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from penstock.core.progress.cursor import Commit
 from penstock.core.rows.origin import Where
-from penstock.ports.source import Commit
 
 Headers = list[tuple[str, bytes]]
 # `Sink.fits` is asked before a record has its headers, so it leaves this room for them: enough for

@@ -6,21 +6,12 @@ topics.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from penstock.core.health.other_groups import RegionState
 from penstock.core.order.line_stop import Word
+from penstock.core.progress.cursor import Commit
 from penstock.core.rows.origin import Record, Where
-
-
-class Commit(NamedTuple):
-    """A position. `next_offset`: the offset of the next record to read. `metadata`: at most 4,000
-    characters of ASCII.
-    """
-
-    next_offset: int
-    metadata: str = ""
-
 
 # `assigned` gets this value instead of a position if an open transaction of another member may
 # still move the position. `rewind` tells the position once that transaction has ended.

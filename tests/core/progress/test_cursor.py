@@ -7,13 +7,10 @@ from penstock.core.progress.cursor import (
     MAX_NUMBER,
     Cursor,
     PartitionProgress,
-    StopMark,
     decode,
     digest,
     encode,
     most_chars,
-    with_stop,
-    without_stop,
 )
 from penstock.core.progress.ranges import Ranges
 from penstock.core.rows.rejections import Rejection
@@ -185,25 +182,6 @@ def test_a_cursor_is_bound_to_the_objects_name_and_version() -> None:
     assert digest("b/k", "v1") != digest("b/k", "v2")
     assert digest("b/k", "v1") != digest("b/l", "v1")
     assert digest("b/k", None) == ""
-
-
-@given(progresses(), st.integers(0, 1 << 60))
-def test_the_mark_of_a_stop_comes_off_as_it_was_put_on(
-    progress: PartitionProgress, beyond: int
-) -> None:
-    text, mark = encode(progress), StopMark((beyond,), "12ab")
-    assert without_stop(with_stop(text, mark)) == (text, mark)
-    assert without_stop(text) == (text, None)
-    assert len(with_stop("", StopMark((MAX_NUMBER,), "12ab"))) <= most_chars(
-        1, runs=0, objects=0, rows=0
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["", "nonsense!0.12ab", "p1:!", "p1:!0", "p1:!0.12AB", "p1:!-1.12ab"]
-)
-def test_metadata_without_a_mark_stays_as_it_is(text: str) -> None:
-    assert without_stop(text) == (text, None)
 
 
 def test_an_object_that_breaks_off_before_the_rows_it_said_last_time_counts_them() -> None:

@@ -20,7 +20,7 @@ from penstock.adapters.kafka.client import connection, opened, within
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import positions, text_of
 from penstock.adapters.kafka.topics import no_topic, topic_ids
-from penstock.core.progress.cursor import without_stop
+from penstock.core.progress.cursor import Position
 from penstock.errors import Unreachable
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Where
@@ -129,9 +129,9 @@ class Reader:
         stream: the offsets at which its streams have stopped.
         """
         return {
-            partition: [commit.next_offset + beyond for beyond in mark.beyond]
+            partition: list(stopped_at)
             for partition, commit in (await self.committed(topic, partitions)).items()
-            if (mark := without_stop(commit.metadata)[1]) is not None
+            if (stopped_at := Position.of(commit).stopped_at)
         }
 
     async def spans(self, topic: str) -> Spans:

@@ -1,10 +1,11 @@
-"""The metadata of a commit: which rows are already delivered of the record at the committed
-offset, and of later records.
+"""What a commit says: the record to read next and, in its metadata, which rows of this record and
+of later ones are delivered already, and where lines stopped.
 
-Rule: the metadata only saves work. It is valid only together with the offset with which it was
-committed, and its rows are valid only for the same version of their object. A part that cannot be
-read is ignored, and its work is repeated; a text that was cut off claims less than was delivered,
-never more. The metadata is ASCII of at most 4,000 characters, because the broker takes 4,096.
+Rule: whoever looks at a commit reads it in the same way (`Position.of`). The metadata only saves
+work. It is valid only together with the offset with which it was committed, and its rows are valid
+only for the same version of their object. A part that cannot be read is ignored, and its work is
+repeated; a text that was cut off claims less than was delivered, never more. The metadata is ASCII
+of at most 4,000 characters, because the broker takes 4,096.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ _INDEX_CHARS = 9
 _ROW_CHARS = 16
 
 _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGITS}}})?")
-_STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
+_STOPS = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
 # Completed records as bits: one for each offset from the next record on. If every second record is
@@ -58,15 +59,6 @@ class Cursor(NamedTuple):
 
 
 START = Cursor(0, "")
-
-
-class StopMark(NamedTuple):
-    """Where lines stopped. `beyond`: how far each stop is from the next record's offset; `limits`:
-    the digest of the limits under which the lines stopped.
-    """
-
-    beyond: tuple[int, ...]
-    limits: str
 
 
 @dataclass(slots=True)
@@ -93,7 +85,7 @@ class PartitionProgress:
 
 
 def encode(progress: PartitionProgress) -> str:
-    """The metadata to commit; empty when nothing at or beyond the next record is delivered."""
+    """The metadata, without stops; empty when nothing at or beyond the next record is delivered."""
     base = progress.next_offset
     objects = progress.objects.get(base)
     index = objects.stops[0] if objects and not objects.starts[0] else 0
@@ -275,20 +267,54 @@ def _read_bits(text: str, progress: PartitionProgress) -> bool | None:
     return True
 
 
-def with_stop(metadata: str, mark: StopMark) -> str:
-    """The metadata with the mark appended."""
-    beyond = ",".join(f"{one:x}" for one in mark.beyond[:STOPS])
-    return f"{metadata or PREFIX}!{beyond}.{mark.limits}"
+class Commit(NamedTuple):
+    """A position. `next_offset`: the offset of the next record to read. `metadata`: at most 4,000
+    characters of ASCII.
+    """
+
+    next_offset: int
+    metadata: str = ""
 
 
-def without_stop(metadata: str) -> tuple[str, StopMark | None]:
-    """Returns two things: the metadata as it was before `with_stop`, and the mark."""
-    found = _STOP.fullmatch(metadata)
-    if found is None:
-        return metadata, None
-    return "" if found[1] == PREFIX else found[1], StopMark(
-        tuple(int(one, 16) for one in found[2].split(",")), found[3]
-    )
+class Position(NamedTuple):
+    """What a commit says. `stopped_at`: the records at which lines stopped. `limits`: the digest of
+    the limits under which they stopped; empty if no line stopped. `is_whole`: all of the metadata
+    could be read.
+    """
+
+    progress: PartitionProgress
+    stopped_at: tuple[int, ...] = ()
+    limits: str = ""
+    is_whole: bool = True
+
+    @classmethod
+    def of(cls, commit: Commit) -> "Position":
+        next_offset, metadata = commit
+        found = _STOPS.fullmatch(metadata)
+        if found is None:
+            progress, is_whole = decode(metadata, next_offset)
+            return cls(progress, is_whole=is_whole)
+        text, beyond, limits = found.groups()
+        progress, is_whole = decode("" if text == PREFIX else text, next_offset)
+        stopped_at = tuple(next_offset + int(one, 16) for one in beyond.split(","))
+        return cls(progress, stopped_at, limits, is_whole)
+
+    @property
+    def commit(self) -> Commit:
+        """The commit that says this. It has room for a few stops only, and for none before the next
+        record.
+        """
+        next_offset, metadata = self.progress.next_offset, encode(self.progress)
+        if ahead := sorted(at - next_offset for at in self.stopped_at if at >= next_offset):
+            beyond = ",".join(f"{one:x}" for one in ahead[:STOPS])
+            metadata = f"{metadata or PREFIX}!{beyond}.{self.limits}"
+        return Commit(next_offset, metadata)
+
+    def stopped_under(self, limits: str) -> frozenset[int]:
+        """The stops, if the lines stopped under these limits. Under other limits a line may go on,
+        so its dead letters are counted from zero.
+        """
+        return frozenset(self.stopped_at if self.limits == limits else ())
 
 
 def digest(name: str, version: str | None, row_rules: str = "") -> str:

@@ -5,26 +5,19 @@ offsets have gaps. `next_offset` moves only when every object of a record is del
 are delivered beyond `next_offset` are kept as ranges of offsets. A range may include offsets for
 which no record exists, and records that name no object. Every position that the ledger gives out is
 a `next_offset`: the record to read next. The next assignment knows only the content of a commit
-(`written`, `read`); if a part of that content cannot be read, the rows of that part are repeated,
-never left out.
+(cursor.py); if a part of that content cannot be read, the rows of that part are repeated, never
+left out.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from penstock.core.progress.cursor import (
     MAX_CHARS,
     START,
     Cursor,
     PartitionProgress,
-    StopMark,
-    decode,
-    encode,
     most_chars,
     most_chars_of_one,
-    with_stop,
-    without_stop,
 )
 from penstock.core.progress.ranges import Ranges
 
@@ -181,32 +174,3 @@ class Ledger:
 
     def _span(self, stop: int) -> int:
         return max(stop, self._completed.stop, self._inherited_stop) - self.next_offset
-
-
-class Position(NamedTuple):
-    """What a commit says. `stopped_at`: the records at which a former assignment's lines stopped
-    under the present limits. `is_whole`: all of the metadata could be read.
-    """
-
-    progress: PartitionProgress
-    stopped_at: frozenset[int]
-    is_whole: bool
-
-
-def written(progress: PartitionProgress, stopped_at: Collection[int], limits: str) -> str:
-    """The metadata for a commit of `progress.next_offset`. `limits`: the digest of the limits at
-    which lines stop.
-    """
-    metadata = encode(progress)
-    ahead = sorted(at - progress.next_offset for at in stopped_at if at >= progress.next_offset)
-    return with_stop(metadata, StopMark(tuple(ahead), limits)) if ahead else metadata
-
-
-def read(next_offset: int, metadata: str, limits: str) -> Position:
-    """Read the commit at which an assignment begins."""
-    metadata, mark = without_stop(metadata)
-    progress, is_whole = decode(metadata, next_offset)
-    # Under other limits the line may go on, so its dead letters are counted from zero.
-    is_ours = mark is not None and mark.limits == limits
-    beyond = mark.beyond if mark is not None and is_ours else ()
-    return Position(progress, frozenset(next_offset + one for one in beyond), is_whole)

@@ -22,7 +22,7 @@ from msgspec import Struct
 from penstock import config
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import Reader, offsets, open_reader
-from penstock.core.progress.cursor import decode, without_stop
+from penstock.core.progress.cursor import Position
 from penstock.errors import usage
 from penstock.messages.command_json import Progress, StoppedLine
 from penstock.messages.dead_letter import decode_dead_letter
@@ -319,15 +319,14 @@ class _Looking:
         found = 0
         for part, commit in self._positions.items():
             span = self._spans[part]
-            beyond, _ = decode(without_stop(commit.metadata)[0], commit.next_offset)
-            ahead = beyond.completed.within(commit.next_offset, span.end)
+            progress = Position.of(commit).progress
+            ahead = progress.completed.within(commit.next_offset, span.end)
             found += span.done(commit.next_offset) + sum(stop - start for start, stop in ahead)
         return found
 
     def _stopped(self) -> list[StoppedLine]:
         return [
-            StoppedLine(part.topic, part.partition, commit.next_offset + beyond)
+            StoppedLine(*part, offset)
             for part, commit in sorted(self._positions.items())
-            if (mark := without_stop(commit.metadata)[1]) is not None
-            for beyond in mark.beyond
+            for offset in Position.of(commit).stopped_at
         ]

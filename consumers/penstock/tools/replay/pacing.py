@@ -19,7 +19,7 @@ from typing import NamedTuple
 from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.core.health.other_groups import GroupState, KeepingUp
-from penstock.core.progress.cursor import without_stop
+from penstock.core.progress.cursor import Position
 from penstock.errors import Fatal, PenstockError, Transient
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Clock, Commit, Where
@@ -167,15 +167,13 @@ class Watch:
         committed = {
             part: commit.next_offset
             for part, commit in live.items()
-            if without_stop(commit.metadata)[1] is None
+            if not Position.of(commit).stopped_at
         }
         self.look.live = self._keeping_up.look(self._clock.now(), ends, committed)
 
     def _took(self, ours: Mapping[Where, Commit]) -> None:
         self.reached = {part: commit.next_offset for part, commit in ours.items()}
-        self._marked = {
-            part for part, commit in ours.items() if without_stop(commit.metadata)[1] is not None
-        }
+        self._marked = {part for part, commit in ours.items() if Position.of(commit).stopped_at}
         self.look.done = sum(
             self._spans[part].done(offset) for part, offset in self.reached.items()
         )

@@ -8,7 +8,7 @@ meanwhile.
 import asyncio
 from random import Random
 
-from penstock.core.progress.cursor import without_stop
+from penstock.core.progress.cursor import Position
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.tools.simulation.checks.history import Violation
 from penstock.tools.simulation.kafka.group import SESSION_S
@@ -122,7 +122,7 @@ class WorkerFleet:
             # commit. Other partitions need no mark, because their next owner finds by itself that
             # the line must stop.
             return all(
-                without_stop(world.group.decided(where).metadata)[1] is not None
+                Position.of(world.group.decided(where)).stopped_at
                 for where in world.topic.partitions
                 if world.group.owned(worker.source, where)
             )

@@ -9,7 +9,7 @@ number of open objects, gaps, rejections and repeats, but not with the number of
 
 from collections.abc import Mapping
 
-from penstock.core.progress.cursor import START, PartitionProgress, decode, without_stop
+from penstock.core.progress.cursor import START, PartitionProgress, Position
 from penstock.core.progress.ranges import END
 from penstock.messages.codec import SchemaError
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
@@ -266,7 +266,7 @@ def _progress(commit: Commit | None) -> PartitionProgress:
     """
     if commit is None:
         return PartitionProgress(0)
-    return decode(without_stop(commit.metadata)[0], commit.next_offset)[0]
+    return Position.of(commit).progress
 
 
 def _what_is_lost(at: ObjectAt, known: OpenObject | None) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.core.progress import cursor
-from penstock.core.progress.cursor import MAX_CHARS, Cursor, PartitionProgress
+from penstock.core.progress.cursor import MAX_CHARS, Cursor, PartitionProgress, Position
 from penstock.ports import Commit, Where
 from penstock.tools.simulation.checks.history import History, Violation
 from penstock.tools.simulation.checks.truth import (
@@ -47,7 +47,7 @@ class Inherited:
     def __init__(self, log: PartitionLog, start: Commit, terms: LifeTerms) -> None:
         self._log = log
         self._terms = terms
-        self._progress, _ = claimed(start)
+        self._progress = Position.of(start).progress
 
     def is_done(self, number: Number) -> bool:
         """True if the commit says that all of this object was delivered."""
@@ -133,14 +133,6 @@ class Inherited:
         return any(code in ends or log.may_fail(asked, code) for code in written)
 
 
-def claimed(commit: Commit) -> tuple[PartitionProgress, bool]:
-    """Returns two things: the progress that a commit claims, and whether all of its metadata could
-    be read.
-    """
-    metadata, _ = cursor.without_stop(commit.metadata)
-    return cursor.decode(metadata, commit.next_offset)
-
-
 class Reached(NamedTuple):
     """How far an object is published: all rows before `row`. `ended`: True if the object's last
     record is published. `failed`: True if this last record is an error.
@@ -204,19 +196,19 @@ class Life(Watched):
         """Check a commit. Everything that it claims must be delivered; its offset must not be
         before the last commit; and each cursor must be bound to the version that was read.
         """
-        claims, is_whole = claimed(commit)
-        if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
+        claim = Position.of(commit)
+        if not claim.is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
             raise self.broken(f"the metadata {commit.metadata!r} cannot be read")
         most = max(self._log.end, self._committed)  # a life may start beyond the end
         if not self._committed <= commit.next_offset <= most:
             raise self.broken(f"{commit} is committed after {self._committed}")
-        for number in self._claimed(claims):
+        for number in self._claimed(claim.progress):
             if not self._is_done(number):
                 raise self.broken(
                     f"{commit} is committed, not acknowledged is {self._log.account(number)}"
                 )
             self._check_letters(commit, number)
-        for (offset, place), reached in claims.rows.items():
+        for (offset, place), reached in claim.progress.rows.items():
             self._check_rows(commit, self._at_place(offset, place), reached)
         self._committed = commit.next_offset
         self._swept = self._log.index(commit.next_offset)
