@@ -20,7 +20,7 @@ from rich.text import Text
 
 from penstock import config
 from penstock.adapters.kafka.reader import offsets, open_reader
-from penstock.core.comparing.comparison import AgreementShare, CallTimes, Comparison, Tally
+from penstock.core.comparing.comparison import AgreementShare, ComparedTimes, Comparison, Tally
 from penstock.messages.reference import SchemaError
 from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
 from penstock.terminal_text import agreement, folded, utc, worst_streams
@@ -177,7 +177,7 @@ def _model(said: Said) -> ModelId:
     return ModelId(said.model, said.model_version)
 
 
-def _quantiles(took: CallTimes) -> dict[str, float | None]:
+def _quantiles(took: ComparedTimes) -> dict[str, float | None]:
     def ms(share: float) -> float | None:
         found_s = took.quantile_s(share)
         return None if found_s is None else round(found_s * 1000, 2)

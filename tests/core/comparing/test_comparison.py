@@ -6,7 +6,7 @@ from penstock.core.comparing.comparison import (
     OTHERS,
     Agreement,
     AgreementShare,
-    CallTimes,
+    ComparedTimes,
     Comparison,
     Tally,
 )
@@ -115,7 +115,7 @@ def test_the_worst_stream_is_the_one_that_is_surely_bad() -> None:
 
 
 def test_a_quantile_is_at_most_twelve_percent_too_high_even_in_a_sum() -> None:
-    one, other = CallTimes(), CallTimes()
+    one, other = ComparedTimes(), ComparedTimes()
     for number in range(1, 1001):
         (one if number % 2 else other).add(number / 1000)
     one.merge(other.counts)
@@ -125,7 +125,7 @@ def test_a_quantile_is_at_most_twelve_percent_too_high_even_in_a_sum() -> None:
 
 
 def test_a_time_of_zero_counts_in_the_first_class_and_no_times_have_no_quantile() -> None:
-    took = CallTimes()
+    took = ComparedTimes()
     assert took.quantile_s(0.5) is None
     took.add(0.0)
     assert took.quantile_s(0.5) == pytest.approx(1e-4)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.adapters.kafka.client import CHECK_RIGHTS, by_code, no_answer, not_now
-from penstock.adapters.kafka.error_codes import RIGHTS, UNKNOWN_ERROR, About, about
+from penstock.adapters.kafka.error_codes import RIGHTS, UNKNOWN_ERROR, RefusedUnit, about
 from penstock.adapters.kafka.group.membership import LASTING, refusal
 from penstock.errors import EXIT_UNREACHABLE, Fatal, PenstockError, usage
 
@@ -77,7 +77,7 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
     return by_code(what, error.code(), said) if _is_of_broker(error) else not_now(what, said)
 
 
-def _is_of_broker(error: KafkaError, unit: About | None = None) -> bool:
+def _is_of_broker(error: KafkaError, unit: RefusedUnit | None = None) -> bool:
     """Did the broker send this error? librdkafka's own errors have lower numbers."""
     code = error.code()
     return code >= UNKNOWN_ERROR and unit in (None, about(code))

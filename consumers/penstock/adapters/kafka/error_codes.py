@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from aiokafka import errors as kafka_errors
 
 
-class About(Enum):
+class RefusedUnit(Enum):
     """RECORD: the content of one record or batch; without it, the others are taken. TOPIC: the
     topic, as it is set up. RIGHTS: our credentials and ACLs. US: this member, producer or request.
     BROKER: the brokers, which may take the same request later.
@@ -25,7 +25,7 @@ class About(Enum):
     BROKER = "broker"
 
 
-RECORD, TOPIC, RIGHTS, US, BROKER = About
+RECORD, TOPIC, RIGHTS, US, BROKER = RefusedUnit
 
 UNKNOWN_ERROR: Final = -1
 INVALID_COMMIT_OFFSET_SIZE: Final = 28
@@ -35,7 +35,7 @@ TRANSACTION_ABORTABLE: Final = 120
 
 class Code(NamedTuple):
     name: str
-    about: About
+    about: RefusedUnit
 
 
 CODES: Final = {
@@ -190,7 +190,7 @@ MENDS: Final = {
 }
 
 
-def about(code: int) -> About:
+def about(code: int) -> RefusedUnit:
     """A code that is newer than the table may be anything. So it is waited for, like an error that
     the broker does not know itself.
     """

@@ -166,7 +166,7 @@ class Tally:
         return sorted(wrong, key=lambda one: (one[1].interval()[1], one[0]))[:most]
 
 
-class CallTimes:
+class ComparedTimes:
     """How many calls took how long. Class k holds times up to 0.1 ms * 10^(k/20)."""
 
     def __init__(self) -> None:
@@ -197,8 +197,8 @@ class Comparison:
     """
 
     tally: Tally = field(default_factory=Tally)
-    live_took: CallTimes = field(default_factory=CallTimes)
-    shadow_took: CallTimes = field(default_factory=CallTimes)
+    live_took: ComparedTimes = field(default_factory=ComparedTimes)
+    shadow_took: ComparedTimes = field(default_factory=ComparedTimes)
     dropped: int = 0
     unanswered: int = 0
     unsent: int = 0

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.adapters.kafka.identity.tokens import LONGEST_PAUSE_S, Token, Tokens
+from penstock.adapters.kafka.identity.tokens import LONGEST_PAUSE_S, BrokerTokens, Token
 from penstock.errors import Transient
 
 LIFE_S = 100.0
@@ -19,7 +19,7 @@ class Provider:
         self.now_s = 1_000.0
         self.asked = 0
         self.is_away = False
-        self.tokens = Tokens(self.fetch, lambda: self.now_s)
+        self.tokens = BrokerTokens(self.fetch, lambda: self.now_s)
 
     def fetch(self) -> Token:
         self.asked += 1
@@ -77,7 +77,7 @@ def test_a_provider_that_hangs_holds_up_nobody_while_the_old_token_serves() -> N
             go.wait()
         return Token(text, now_s, now_s + LIFE_S)
 
-    tokens = Tokens(fetch, lambda: now_s)
+    tokens = BrokerTokens(fetch, lambda: now_s)
     assert tokens.current().text == "old"
     now_s = 0.85 * LIFE_S
     assert tokens.current().text == "old"
@@ -89,10 +89,10 @@ def test_what_a_library_raises_is_told_like_any_other_failure() -> None:
     def fetch() -> Token:
         raise ValueError("of a library")
 
-    tokens = Tokens(fetch, lambda: 0.0)
+    tokens = BrokerTokens(fetch, lambda: 0.0)
     with pytest.raises(Transient, match="of a library"):
         tokens.current()
-    ended = Tokens(lambda: Token("t", -10.0, -5.0), lambda: 0.0)
+    ended = BrokerTokens(lambda: Token("t", -10.0, -5.0), lambda: 0.0)
     with pytest.raises(Transient, match="ended already"):
         ended.current()
 
@@ -103,7 +103,7 @@ def test_a_token_that_ended_on_its_way_was_not_refused() -> None:
     def fetch() -> Token:
         return Token(next(texts), now_s, now_s + LIFE_S)
 
-    tokens = Tokens(fetch, lambda: now_s)
+    tokens = BrokerTokens(fetch, lambda: now_s)
     assert tokens.current().text == "a"
     now_s = 0.95 * LIFE_S
     assert not tokens.forget("a")
@@ -123,7 +123,7 @@ def test_threads_that_want_a_token_at_once_ask_once() -> None:
         go.wait()
         return Token("t", 0.0, LIFE_S)
 
-    tokens = Tokens(fetch, lambda: 0.0)
+    tokens = BrokerTokens(fetch, lambda: 0.0)
     ask: Callable[[], Token] = tokens.current
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(ask) for _ in range(4)]

@@ -20,7 +20,7 @@ from aiokafka.helpers import create_ssl_context
 from penstock import config
 from penstock.adapters.kafka.identity.kerberos import check_kerberos
 from penstock.adapters.kafka.identity.providers import fetcher
-from penstock.adapters.kafka.identity.tokens import Token, Tokens
+from penstock.adapters.kafka.identity.tokens import BrokerTokens, Token
 from penstock.errors import Fatal, PenstockError, usage
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         self._read_at: tuple[float, ...] = ()
         self._waiting: set[asyncio.Future[None]] = set()
         if self.mechanism == "OAUTHBEARER":
-            self._tokens = Tokens(fetcher(kafka))
+            self._tokens = BrokerTokens(fetcher(kafka))
         elif self.mechanism == "GSSAPI":
             check_kerberos(kafka)
         elif self.mechanism is not None:

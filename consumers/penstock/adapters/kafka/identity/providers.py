@@ -1,8 +1,8 @@
 """Asks a provider for a token: an OpenID Connect server, AWS, Azure, Google, or a file.
 
-Rule: what is fetched here may block, because `Tokens` calls it in a thread. A provider that does
-not answer, or answers with 429 or 5xx, is `Transient`. One that knows us and refuses is `Fatal`,
-with its own words.
+Rule: what is fetched here may block, because `BrokerTokens` calls it in a thread. A provider that
+does not answer, or answers with 429 or 5xx, is `Transient`. One that knows us and refuses is
+`Fatal`, with its own words.
 """
 
 import asyncio

@@ -55,7 +55,7 @@ class Token(NamedTuple):
         return self.ends_s - self.begun_s
 
 
-class Tokens:
+class BrokerTokens:
     """`fetch`: asks the provider, and may block. Raises `Transient` or `Fatal`."""
 
     def __init__(self, fetch: Callable[[], Token], now_s: Callable[[], float] = time.time) -> None:
