@@ -5,6 +5,7 @@ Rule: nothing on that page is written by hand; a test compares it with `page()`.
 belongs on it is a command's docstring or an option's `help`, so that `--help` says it, too.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +53,11 @@ def _section(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
     usage = " ".join([name, *(each.make_metavar(context) for each in arguments)])
-    rows = [_row(*record) for record in _records(command, context)]
-    table = ["", "| option | meaning |", "|---|---|", *rows] if rows else []
+    usages = [f"`{usage}`", ""] if arguments else []
+    options = [line for record in _records(command, context) for line in _option(*record)]
     text = textwrap.wrap(" ".join((command.help or "").split()), _WIDTH)
     title = name.removeprefix("penstock ")
-    return "\n".join([f"## {title}", "", f"`{usage}`", "", *text, *table, ""])
+    return "\n".join([f"## {title}", "", *usages, *text, *(["", *options] if options else []), ""])
 
 
 def _records(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
@@ -67,10 +68,16 @@ def _records(command: click.Command, context: click.Context) -> Iterator[tuple[s
             yield record
 
 
-def _row(option: str, text: str) -> str:
+def _option(option: str, text: str) -> list[str]:
     option = option.replace("INTEGER RANGE", "N").replace("FLOAT RANGE", "N")
     text = text.replace("  [", " [").replace("|", "/")
-    return f"| `{option.replace('|', '/')}` | {text} |"
+    line = f"`{option.replace('|', '/')}`{'' if text.startswith('[') else ':'} {text}"
+    # The option stays on one line: it is read as code.
+    words = re.sub("`[^`]+`", lambda code: code[0].replace(" ", "\0"), line)
+    wrapped = textwrap.wrap(
+        words, _WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+    )
+    return [each.replace("\0", " ") for each in wrapped]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 import importlib
 import re
+import textwrap
 from collections.abc import Sequence
 from itertools import chain, groupby
 from pathlib import Path
@@ -32,12 +33,15 @@ def table() -> str:
     """One line for each writer; what is tried only by `scripts/test long` is in italics."""
     lines = []
     for family, modules in FAMILIES.items():
-        lines += ["", f"## {family}", "", "| tried with | as |", "|---|---|"]
+        lines += ["", f"## {family}", ""]
         for writer, tried in groupby(cells(modules), lambda cell: cell.writer):
             options = "; ".join(
                 f"*{cell.option}*" if cell.is_long else cell.option for cell in tried
             )
-            lines.append(f"| {writer} | {options} |".replace("\\|", "|"))
+            text = f"**{writer}**: {options}".replace("\\|", "|")
+            lines += textwrap.wrap(
+                text, 120, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+            )
     return "\n".join([*lines, "", ""])
 
 
