@@ -1,8 +1,7 @@
-"""Writes log lines: as text for people on a terminal, as JSON for programs everywhere else.
+"""Writes log lines: as text on a terminal, as JSON everywhere else.
 
-Rule: code that makes a message keeps secrets out of it. Texts of libraries and servers may still
-have secrets, so every printed error also goes through `redacted`. A message of a client library is
-logged once a minute, however often it comes.
+Rule: texts of libraries and servers may have secrets, so every printed error goes through
+`redacted`. A message of a client library is logged once a minute, however often it comes.
 """
 
 import json

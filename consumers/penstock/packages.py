@@ -1,8 +1,7 @@
-"""Loads what other packages add to ours: the plug-ins of users, and the libraries of our extras.
+"""Loads what other packages add to ours: users' plug-ins, and the libraries of our extras.
 
-Rule: if a plug-in cannot be loaded, it is not skipped: the start fails, and the error names the
-plug-in and the reason. A plug-in is loaded once in each process. If the library of an extra is
-missing, the error says how to install it.
+Rule: a plug-in that cannot be loaded fails the start, by name and reason. A missing extra's error
+says how to install it.
 """
 
 import json

@@ -1,10 +1,8 @@
-"""Turns a batch into a request to a model. A request is one body, with the headers that describe
-it.
+"""Turns a batch into a request to a model: one body, with its headers.
 
-Rule: rows are joined in bulk, never touched one by one. Each form of request declares the form of
-rows that it takes, and the start checks that the objects' format can make rows of this form. A new
-form of request is added by one line in `_OURS`, or by an entry point `penstock.requests` of a
-user's package. Everything here is pure.
+Rule: rows are joined in bulk, never touched one by one. Each form declares the form of rows that it
+takes, which the start compares with the objects' format. A new form is a line in `_OURS`, or an
+entry point `penstock.requests`.
 """
 
 import re

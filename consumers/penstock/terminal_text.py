@@ -1,8 +1,7 @@
-"""Makes what a terminal shows: texts, times, how far two models agree, tables, and progress bars.
+"""What a terminal shows: texts, times, tables, progress bars.
 
-Rule: texts come from outside, so characters that would control a terminal are printed as escapes
-(`escaped`). A bar is shown in a notebook, or on standard error if this is a terminal. This file is
-light to import, because every log line passes through it.
+Rule: characters that would control a terminal are printed as escapes (`escaped`). Light to import,
+because every log line passes through it.
 """
 
 import re

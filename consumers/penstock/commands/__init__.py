@@ -1,4 +1,3 @@
-"""The commands. Each file is named for the commands in it. A command parses its options, calls one
-function, and prints the result. That function is in another package, which is imported only when
-the command runs.
+"""The commands: each parses its options, calls one function of another package, which is imported
+only when the command runs, and prints.
 """

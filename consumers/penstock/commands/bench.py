@@ -1,7 +1,7 @@
 """`penstock bench`: throughput, streams under a latency bound, the cost of a replay, and a case of
 others.
 
-Rule: each option of a bench is named after the field of the bench's plan that it sets.
+Rule: each option is named after the field of the bench's plan that it sets.
 """
 
 from functools import wraps

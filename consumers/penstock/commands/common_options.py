@@ -1,9 +1,8 @@
-"""What commands share: the common options and the types of their values, loading the configuration,
-a progress bar, and running asynchronous work.
+"""What commands share: options and the types of their values, loading, progress, running
+asynchronous work.
 
-Rule: `penstock --help` imports this file, so it loads no more than `click`; what a command's work
-needs is imported where it is used. Progress is shown only on a terminal, and on standard error,
-because standard output is for results.
+Rule: `penstock --help` imports this file, so it loads no more than `click`. Progress is shown only
+on a terminal, and on standard error, because standard output is for results.
 """
 
 import re

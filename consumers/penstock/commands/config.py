@@ -1,6 +1,6 @@
 """`penstock config`: the values in force, each with its place; with `--init`, a first file.
 
-Rule: `--init` never overwrites a file, and `lint` finds nothing wrong in the file that it writes.
+Rule: `--init` never overwrites a file, and `lint` finds nothing wrong in what it writes.
 """
 
 import sys

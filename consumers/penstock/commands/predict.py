@@ -1,8 +1,7 @@
 """`penstock predict`: answers the rows of objects without Kafka.
 
-Rule: a file of results is complete or not written at all. Of each record, only the fields that are
-counted are decoded. If no row was read at all, the exit code tells why: it is one of the codes of a
-failed start.
+Rule: a file of results is complete or not written at all. If no row was read at all, the exit code
+is one of a failed start.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The `penstock` command itself: takes the arguments, runs a command, and returns the exit code.
+"""The `penstock` command itself: runs a command, and returns the exit code.
 
-Rule: an error is printed in one to three lines for people. Its traceback is printed only with
-`--debug`, or if the exception is unexpected.
+Rule: an error is one to three lines for people; its traceback is printed only with `--debug`, or if
+it is unexpected.
 """
 
 import io

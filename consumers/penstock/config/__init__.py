@@ -1,8 +1,7 @@
 """The configuration: a TOML file, overridden by `PENSTOCK_SECTION__KEY` variables.
 
-Rule: every key is declared in a section; an unknown key is an error. Only `settings/`, the commands
-and the adapters read the configuration. An adapter reads only its own section. All other code gets
-plain values.
+Rule: every key is declared in a section. Only `settings/`, the commands and the adapters (their own
+section) read it; all other code gets plain values.
 """
 
 from penstock.config.addresses_and_files import check_files

@@ -1,9 +1,6 @@
-"""Refuses two kinds of wrong settings before a worker needs them: malformed addresses, and names of
-files that cannot be read.
+"""Refuses malformed addresses, and names of files that cannot be read, before a worker needs them.
 
-Rule: only the form of an address is checked here. The start and the doctor ask whether a service
-answers there. A file must exist and be readable; the adapter that uses it checks its content.
-`config.load` checks all addresses. Files are checked only by the commands `config`, `doctor` and
+Rule: only the form of an address is checked. Files are checked only by `config`, `doctor` and
 `run`, because other commands must not fail for a file that they never open.
 """
 

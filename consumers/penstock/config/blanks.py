@@ -1,10 +1,9 @@
 """Blanks and line breaks in texts of the configuration, which come from files and shells.
 
-Rule: at the ends of a text they are trimmed. Inside, a line break or another control character is
-refused, and so is a blank in the host of an address. In secrets, patterns, templates and names of
-columns each blank counts, so only line breaks are trimmed. Options of other libraries and JSON stay
-as they are. The variables of AWS's clients cannot be trimmed here, because these clients read them
-by themselves; so they are refused.
+Rule: at the ends of a text they are trimmed. Inside, a control character is refused, and so is a
+blank in the host of an address. In secrets, patterns, templates and names of columns each blank
+counts, so only line breaks are trimmed. Options of other libraries and JSON stay as they are. The
+variables of AWS's clients, which these read by themselves, cannot be trimmed, so they are refused.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Makes a `Config` from a TOML file and `PENSTOCK_SECTION__KEY` variables.
 
-Rule: a variable overrides the file. An unknown key is an error, and the error names the nearest
-valid key. Every error names the place where the value was written.
+Rule: a variable overrides the file. Every error names the place where the value was written, and
+the nearest valid key.
 """
 
 import os

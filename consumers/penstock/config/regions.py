@@ -1,9 +1,6 @@
-"""Applies `[regions.NAME]` to the other sections, and so makes the configuration for the workers of
-that region.
-
-Rule: all regions share one configuration, and `region` selects the part for these workers: the
-region's topics, read by a group of its own; and the region's model servers, followed by those of
-the regions that it falls back on.
+"""Applies `[regions.NAME]` to the other sections, which gives the configuration of that region's
+workers: its topics, read by a group of its own, and its model servers before those that it falls
+back on.
 """
 
 from msgspec.structs import replace

@@ -1,7 +1,7 @@
 """Finds the values that may never be printed: secrets, and the credentials in addresses.
 
-Rule: a key of ours is secret if it is marked so. The value of another library's option is secret
-unless the option's name is known to be harmless; this holds for nested options, too.
+Rule: a key of ours is secret if it is marked so; another library's option unless its name is known
+to be harmless, nested ones, too.
 """
 
 import re

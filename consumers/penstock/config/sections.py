@@ -1,8 +1,4 @@
-"""The sections and their keys, with their defaults and the reasons for the numbers.
-
-Rule: sections are values only. `settings/` translates them into what the parts of a worker need.
-The sections about models are in `model_sections`.
-"""
+"""The sections and their keys, with their defaults and the reasons for the numbers; values only."""
 
 from typing import Annotated, Literal
 

@@ -1,7 +1,7 @@
 """The text of a first configuration file, made from four answers.
 
-Rule: a worker can run with the file as it is written. Each line of the file says why a user would
-change it. A key that no answer sets is written as a comment, with its default.
+Rule: a worker can run with it as it is. Each line says why a user would change it; a key that no
+answer sets is a comment.
 """
 
 import json

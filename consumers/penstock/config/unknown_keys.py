@@ -1,8 +1,4 @@
-"""Finds tables and keys that no section declares, and names the nearest valid ones.
-
-Rule: not only the first, but every unknown key of a file is found. Each is reported with its path
-in the file.
-"""
+"""Finds every table and key that no section declares, and names the nearest valid ones."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,9 +1,8 @@
-"""Reads the environment's part of the configuration. Variables `PENSTOCK_SECTION__KEY` become TOML
-values; if a section has a name, the variable is `PENSTOCK_STORES__NAME__KEY`.
+"""Reads the environment's part of the configuration, `PENSTOCK_SECTION__KEY`,
+`PENSTOCK_STORES__NAME__KEY`.
 
-Rule: a `PENSTOCK_` variable sets a key, or is listed in `OWN`; any other is an error, which names
-the nearest key. If a text looks like a value of a kind that its key does not take, the text is
-refused.
+Rule: a `PENSTOCK_` variable sets a key, or is listed in `OWN`; any other is an error. A text that
+looks like a value of a kind that its key does not take is refused.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Encodes answers: as the bytes of a result object, in lines or in columns, or as Arrow blocks."""
+"""Encodes answers: as the bytes of a result object, in lines or columns, or as Arrow blocks."""

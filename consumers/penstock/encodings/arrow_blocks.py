@@ -1,12 +1,9 @@
 """Answers as Arrow blocks: each Kafka record is an Arrow IPC stream with several rows of an object.
 
-Rule: a block has all fields that the records of its rows would have. Fields that are the same for
-all rows stand only once, in the metadata of the schema (`BlockHead`). The columns `row` and
-`prediction` are always there. Any other column is there only if a row has a value in it. A block is
-never larger than the topic accepts. If a block of a single row is too large, it gets an error
-instead of the answer. If it is still too large, the attributes are left out, and then the object's
-name. `records` turns a block into the records of its rows. Owner: the publish stage. Source: Arrow
-Columnar Format, "IPC Streaming Format".
+Rule: a block has all fields that the records of its rows would have; common ones stand once, in the
+schema's metadata (`BlockHead`), and a column but `row` and `prediction` is there only if a row has
+a value in it. A block is never larger than the topic accepts: one of a single row that is too large
+gets an error instead of the answer, then loses the attributes, then the object's name.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

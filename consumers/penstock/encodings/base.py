@@ -1,8 +1,8 @@
 """The interface of all formats of result objects.
 
-Rule: the bytes depend on the rows alone, and not on how many rows were added at a time, so that an
-object that is written again has the same bytes. For this reason, compressed data is cut at fixed
-places. Memory is bounded by a step, not by the object.
+Rule: the bytes depend on the rows alone, not on how many were added at a time, so that an object
+written again has the same bytes; so compressed data is cut at fixed places. Memory is bounded by a
+step.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,9 @@
-"""Encodes answers as columns: as Arrow batches, which Arrow blocks use, too, and as result objects
-in Parquet.
+"""Encodes answers as columns: Arrow batches, which Arrow blocks use, too, and result objects in
+Parquet.
 
-Rule: the columns are the same for every object and every model. `prediction` is JSON text, so that
-no row can contradict the types of an earlier one. Typed columns come beside these columns, if they
-are asked for (`typed_columns`). Of a Parquet file at most one row group is in memory, and its rows
-and bytes are limited. Of the earlier groups only the entries for the footer stay in memory. Where a
-group ends depends on its rows alone, and not on how many rows were added at a time.
+Rule: the columns are the same for every object and model. `prediction` is JSON text, so that no row
+can contradict the types of an earlier one; typed columns come beside (`typed_columns`). At most one
+row group is in memory, bounded in rows and bytes; where it ends depends on its rows alone.
 """
 
 import io

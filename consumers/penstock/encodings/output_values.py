@@ -1,8 +1,6 @@
-"""Reads the records in a value of the output topic, whatever the form of the value.
+"""Reads the records in a value of the output topic: a single one, a JSON array, or an Arrow block.
 
-Rule: three forms give the same records: a single record in a value, a JSON array of records, and an
-Arrow block. A value that cannot be read is returned as it is, so that the caller reports it. Owner:
-the commands that read answers (verify, trace, watch, replay).
+Rule: a value that cannot be read is returned as it is, so that the caller reports it.
 """
 
 from collections.abc import Sequence

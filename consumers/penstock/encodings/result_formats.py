@@ -1,11 +1,8 @@
-"""The formats of result objects, found by their names: JSON lines, gzipped JSON lines, CSV, and
-Parquet.
+"""The formats of result objects by their names: JSON lines, gzipped JSON lines, CSV, and Parquet.
 
-Rule: a line of JSON is the record's JSON without the fields that are constant for the object. A
-line of CSV has the same columns for every object and every model: `prediction` is JSON in one cell.
-Lines are joined in bulk; if they are packed with gzip, they are cut into steps of one size. Parquet
-is in the module `columns`, which loads pyarrow and is therefore imported only if Parquet is asked
-for.
+Rule: a line of JSON is the record's JSON without what is constant for the object; CSV has the same
+columns for every object and model. Lines are joined in bulk; gzip cuts them into steps of one size.
+`columns` loads pyarrow, so it is imported only for Parquet.
 """
 
 import zlib

@@ -1,10 +1,9 @@
 """Typed columns of a Parquet result: the fields of flat answers, and the kept columns.
 
 Rule: the rows of the first row group decide the columns and their types, because a file has one
-schema and is written while answers come. A row whose answer does not fit keeps it as JSON text in
-the column `prediction` (kept columns: in `columns`), so no answer is bent to a type, and none makes
-the file unreadable. An answer can be made again from its columns: the metadata of the schema tells
-which null means a field that is null, and which one a field that is missing.
+schema and is written while answers come. What does not fit stays JSON text in `prediction` (kept
+columns: in `columns`), so no answer is bent to a type. An answer can be made again from its
+columns: the metadata tells which null is a field that is null, and which a missing one.
 """
 
 from collections import Counter

@@ -1,12 +1,11 @@
-"""Handles a service that does not answer: logs its outage, and lets a starting worker wait for it.
+"""A service that does not answer: logs its outage, and lets a starting worker wait for it.
 
-Rule: all tasks that ask one service share one `Outage`, and tell it after each request whether the
-service answered. The outage is logged once when it begins, and once when it ends. If `patience_s`
-is given, an outage that lasts longer than this ends the process.
+Rule: all tasks that ask one service share one `Outage`, and tell it after each request whether it
+answered. An outage that lasts longer than `patience_s` ends the process.
 
-A starting worker takes no partitions before the store and the model have answered, because the
-worker that has these partitions now may be able to work. During the start the patience is
-`limits.start_ms`, and an error that waiting cannot cure ends the start at once.
+A starting worker takes no partitions before store and model have answered, because the present
+owner may be able to work. Then the patience is `limits.start_ms`, and an error that waiting cannot
+cure ends the start at once.
 """
 
 import asyncio

@@ -1,11 +1,9 @@
 """Guards: an unexpected exception ends only the work on its object, row or batch, not the worker.
 
-Rule: an unexpected exception may come from a library, a plug-in or a fault of our own. If it leaves
-a guarded block, it becomes `Unforeseen`, with the error code of the guarded place (such as the
-decoder). The stage then tries the work once more, without other work, and rejects it if that fails.
-Two kinds of exceptions end the process: those in work that belongs to no object (such as the
-ledger, the order or a commit), because that work is not guarded; and `MemoryError`, which no guard
-catches.
+Rule: if an exception of a library, a plug-in or a fault of our own leaves a guarded block, it
+becomes `Unforeseen`, with the error code of the place. The stage tries the work once more, alone,
+and rejects it if that fails. Work that belongs to no object (ledger, order, commits) is not
+guarded, and `MemoryError` is never caught.
 """
 
 import logging

@@ -1,3 +1,1 @@
-"""`predict` for Python programs: runs the worker's pipeline without Kafka, and gives the results as
-tables.
-"""
+"""`predict` for Python programs: the worker's pipeline without Kafka; results as tables."""

@@ -1,10 +1,8 @@
-"""Finds out what a call of the library has chosen: the settings; the model that answers; and, if
-several processes divide the objects among them, this process's share.
+"""What a call of the library has chosen: settings, model, and this process's share of the objects.
 
 Rule: the caller's arguments override the environment, which overrides the file. A URL of a model
-means the same in Python, for `penstock predict` and for `penstock replay`. The option `--shard`
-names the share, or says that the variables of the scheduler name it. The processes do not talk to
-each other.
+means the same in Python, for `penstock predict` and for `penstock replay`. Processes that share
+objects do not talk to each other.
 """
 
 import os

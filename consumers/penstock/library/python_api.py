@@ -1,13 +1,11 @@
-"""The functions that Python programs call: `predict` and `predict_sync`. Also makes tables from
-their results.
+"""What Python programs call: `predict` and `predict_sync`; tables of their results.
 
 Rule: `predict_sync` runs `predict` in a thread with an event loop of its own, because the caller's
-thread may have a running loop already. In a table each record is a row, in order. If predictions
-are objects, each field becomes a column `prediction.NAME`. A kept column of the input has its own
-name, or `columns.NAME` if the table has another column of that name.
+thread may have a running loop already. If predictions are objects, each field becomes a column
+`prediction.NAME`; a kept column has its own name, or `columns.NAME` if that is taken.
 
-A call tells its errors once, at its end, by a line of the log. If the first objects all lack a
-column that `keep` names, the name is wrong, and the call ends.
+A call tells its errors once, at its end. If the first objects all lack a column that `keep` names,
+the name is wrong, and the call ends.
 """
 
 import asyncio

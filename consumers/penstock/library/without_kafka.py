@@ -1,7 +1,7 @@
 """Answers the rows of objects by the worker's own pipeline, without Kafka.
 
-Rule: the rows of all objects are answered in order, each once; the last rows are answered even if
-they do not fill a batch. If the caller stops iterating, the pipeline stops.
+Rule: rows are answered in order, each once, the last ones although they fill no batch. If the
+caller stops iterating, the pipeline stops.
 """
 
 import asyncio

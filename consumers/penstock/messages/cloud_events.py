@@ -1,11 +1,11 @@
-"""Reads the announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and reads
+"""Reads the announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and
 CloudEvents.
 
-Rule: like the announcements of S3, these are recognised by their structure alone. Only an event
-that says that bytes were written makes a reference; of the others that are known the kind is given,
-and an unknown one is an error. Names of objects are taken literally, except in Azure's URLs,
-which are percent-encoded. A CloudEvent in binary mode has a part of its content in Kafka's headers,
-and so have some Pub/Sub messages; `structured` first puts the parts into one value.
+Rule: recognised by their structure alone. Only an event that says that bytes were written makes a
+reference; of other known ones the kind is given, and an unknown one is an error. Names are taken
+literally, except in Azure's URLs, which are percent-encoded. A CloudEvent in binary mode has a part
+of its content in Kafka's headers, and so have some Pub/Sub messages; `structured` first puts the
+parts into one value.
 
 Sources: Google, "Pub/Sub notifications for Cloud Storage"; Microsoft, "Azure Blob Storage as an
 Event Grid source"; Cloudflare, "R2 event notifications"; Backblaze, "Event Notifications Reference

@@ -1,8 +1,7 @@
 """Decodes and encodes the values of the input topic.
 
-Rule: the form of a value is recognised by its structure alone, never by a header, and `decode`
-raises only `SchemaError`. A value in one of our own forms is decoded once, with types. A value
-without any field of these forms is tried as a notification.
+Rule: the form is recognised by structure alone, and `decode` raises only `SchemaError`. A value
+without any field of our own forms is tried as a notification.
 """
 
 import re

@@ -1,8 +1,5 @@
-"""The JSON that commands print: how much of its work a group or a replay has done, and how a
-replay's answers differ.
-
-`penstock progress --json` prints a `Progress`; `penstock replay --json` prints a `Replayed`. Rule:
-fields are only added.
+"""The JSON that `penstock progress --json` (`Progress`) and `penstock replay --json` (`Replayed`)
+print. Fields are only added.
 """
 
 from typing import Annotated, Any

@@ -1,8 +1,7 @@
-"""The values of the dead-letter topic. They say what could not be answered, and where it lies.
+"""The values of the dead-letter topic: what could not be answered, and where it lies.
 
-Rule: `reference` can be published to the input topic as it is, and asks for exactly the failed
-rows. The bytes of a message are kept only if no reference could be read from the message. Owner:
-the publish stage.
+Rule: `reference` can be published as it is, and asks for exactly the failed rows. The bytes of a
+message are kept only if no reference could be read from it.
 """
 
 from base64 import b64encode

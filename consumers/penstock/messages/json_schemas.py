@@ -1,6 +1,5 @@
-"""`python -m penstock.messages.json_schemas`: writes the JSON Schemas from the types.
-
-Rule: the files are never edited by hand; a test compares them with the types.
+"""`python -m penstock.messages.json_schemas`: writes the JSON Schemas from the types; they are
+never edited by hand.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,9 @@
-"""Reads the announcements of object stores: S3's `Records` and EventBridge's events, which may be
-wrapped by SNS or SQS. Announcements of other clouds are recognised here, and `cloud_events` reads
-them.
+"""Reads the announcements of object stores: S3's `Records` and EventBridge's events, perhaps
+wrapped by SNS or SQS; those of other clouds by `cloud_events`.
 
-Rule: an announcement is recognised by its structure alone. Only an event that says that bytes were
-written makes a reference. Of the other events of a store the kind is given, so that it is counted;
-an event that is none of a store's is an error. Senders of `Records` (AWS, MinIO, Ceph) form-encode
-the keys; EventBridge does not.
+Rule: recognised by structure alone. Only an event that says that bytes were written makes a
+reference; of a store's others the kind is given, to be counted; an event that is none of a store's
+is an error. Senders of `Records` (AWS, MinIO, Ceph) form-encode the keys; EventBridge does not.
 
 Sources: AWS, "Supported event types for SQS, SNS and Lambda", "EventBridge event message structure"
 and "CloudTrail log events for S3"; MinIO, `internal/event/name.go`; Ceph, "Bucket notifications".

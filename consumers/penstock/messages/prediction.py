@@ -1,9 +1,8 @@
-"""The values of the output topic: Structs for programs that read them, and the frame that writes
-records in bulk.
+"""The values of the output topic: Structs for readers, and the frame that writes records in bulk.
 
-Rule: fields that are the same for a whole object are encoded once; for each row only its number and
-its answer are inserted. The order of the fields is part of the contract. In an Arrow block, a row's
-record is split: some fields are in the head of the block, all others are in columns.
+Rule: what is the same for an object is encoded once; for each row only its number and answer are
+inserted. The order of the fields is part of the contract. In an Arrow block some fields are in its
+head, all others in columns.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
 """The values of the input topic: a reference to an object, or a few rows inline.
 
-Rule: an instance is always valid. An attempt to build a wrong one, from JSON or in code, raises
-`SchemaError`, whose text says what to mend. The messages of the other topics raise `SchemaError`,
-too.
+Rule: an instance is always valid: to build a wrong one, from JSON or in code, raises `SchemaError`,
+whose text says what to mend.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""The values of the scene topic and of its late topic: Structs for programs that read them, and
-functions that write them.
+"""The values of the scene topic and of its late topic.
 
-Rule: answers are JSON text and are inserted as they came; the same decision always gives the same
+Rule: answers are JSON text and inserted as they came; the same decision always gives the same
 bytes.
 """
 

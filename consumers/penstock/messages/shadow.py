@@ -1,7 +1,6 @@
 """The shadow topic's values: rows on which two models disagree, and summaries of all compared rows.
 
-Rule: the counts of a comparison are sums over its summaries. Summaries with the same `id` are
-repeats, and count once. Disagreements are examples, some of which may be missing.
+Rule: counts are sums over summaries; those with one `id` count once. Disagreements are examples.
 """
 
 from collections.abc import Callable

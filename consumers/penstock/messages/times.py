@@ -1,8 +1,8 @@
-"""Reads times as senders write them: the `event_time` of messages, and the columns of `rows.time`.
+"""Reads times as senders write them: `event_time`, and the columns of `rows.time`.
 
-Rule: a value has one meaning, or it is no time. The size of a number tells its unit. Digits that
-are a date are this date, unless they may as well be a number of a unit. A text without a zone is in
-UTC. docs/messages.md shows the rule as a table. On outputs a number is always epoch milliseconds.
+Rule: a value has one meaning, or it is no time. The size of a number tells its unit; digits that
+are a date are this date, unless they may as well be a number of a unit (the table in
+docs/messages.md). On outputs a number is always epoch milliseconds.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Reads and writes W3C's `traceparent`, which tells the trace that a message belongs to.
+"""Reads and writes W3C's `traceparent`.
 
-Rule: a malformed header counts as absent, as the specification demands. The record with the header
-is never refused because of it. The SDK's reader is not used, because it takes 7 µs for each
-message. Sources: W3C "Trace Context", section 3.2; CloudEvents, "Distributed Tracing" extension.
+Rule: a malformed header counts as absent; its record is never refused. The SDK's reader takes 7 µs
+a message, so it is not used. Sources: W3C "Trace Context", section 3.2; CloudEvents, "Distributed
+Tracing" extension.
 """
 
 from collections.abc import Iterable

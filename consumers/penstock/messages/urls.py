@@ -1,8 +1,7 @@
-"""Splits an object's URL into its parts: the kind of store, the bucket, and the key.
+"""Splits an object's URL into the kind of store, the bucket, and the key.
 
-Rule: all schemes for one kind of store mean the same. The text after `bucket/` is the key, and is
-taken literally, because keys may hold `?`, `#` and `%`. Only keys in `https` URLs are
-percent-encoded.
+Rule: the text after `bucket/` is the key, taken literally, because keys may hold `?`, `#` and `%`.
+Only keys in `https` URLs are percent-encoded.
 """
 
 import re

@@ -1,3 +1,3 @@
-"""What operators use: a worker's page and status, the checks of the topics, the comparison of a
-shadow with the live model, and the supervisor of several workers.
+"""What operators use: page and status, checks of the topics, comparison of a shadow, the supervisor
+of several workers.
 """

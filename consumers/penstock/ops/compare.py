@@ -1,10 +1,8 @@
-"""`penstock compare`: reads the shadow topic, and shows in tables how far a shadow agrees with the
-live model.
+"""`penstock compare`: how far a shadow agrees with the live model, from the shadow topic.
 
-Rule: all counts come from summary records, and each summary counts once. Disagreement records only
-give examples, because some of them may be missing. Summaries that differ in a model's version or in
-the tolerance are never added up: there is one comparison for each combination of versions and
-tolerance. Memory grows with the number of streams and comparisons, not with rows.
+Rule: counts come from summary records alone, each once; disagreement records are only examples,
+because some may be missing. Summaries of different versions or tolerances are never added up.
+Memory grows with streams and comparisons, not with rows.
 """
 
 from collections import deque

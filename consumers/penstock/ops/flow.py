@@ -1,11 +1,8 @@
-"""Computes how a worker's work flows: its rates, how busy each part of the worker is, and what
-limits it.
+"""How a worker's work flows: rates, how busy each part is, and what limits it.
 
-Rule: the counters are noted once a second, which takes some tens of microseconds. All other figures
-are computed when a page asks for them, and at most once a second.
-
-The price of an hour is divided by the shares of the model's time, so the streams' money adds up to
-what is paid, whether the model was busy or not.
+Rule: counters are noted once a second; all else is computed when a page asks, at most once a
+second. The price of an hour is divided by the shares of the model's time, so the streams' money
+adds up to what is paid, whether the model was busy or not.
 """
 
 import os

@@ -1,10 +1,9 @@
 """The HTTP server of all our pages, and which requests it refuses.
 
-Rule: this module is light to import, because a supervisor imports little else. By DNS rebinding, a
-foreign page can make a browser ask our address under the foreign host name and read the answers. So
-a request is refused if its Host is not a name of ours. A numeric address is accepted, because
-rebinding needs a name, and probes of Kubernetes use numbers; if we listen on loopback, only those
-of loopback are.
+Rule: light to import, because a supervisor imports little else. By DNS rebinding a foreign page can
+make a browser ask our address under the foreign name and read the answers, so a Host that is no
+name of ours is refused. Numeric addresses are accepted, because rebinding needs a name and probes
+of Kubernetes use numbers; if we listen on loopback, only those of loopback.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """What a supervisor's page shows, joined from the answers of its members' own pages.
 
-Rule: every request is passed to all members' own pages, and no answer is kept. `/readyz` says that
-the supervisor's workers are ready if all members run and reach the model, and if at least one of
-them has partitions. One is enough: there may be more members than partitions, and then some members
-wait in reserve.
+Rule: every request is passed to all members, and no answer is kept. `/readyz` holds if all run and
+reach the model, and one has partitions: there may be more members than partitions.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""In the background, asks Kafka where the input ends, and asks every model and every store whether
-it answers. The pages show the last answers and their age, so no page waits for a service.
+"""Asks in the background where the input ends, and whether every model and store answers; pages
+show the last answers with their age.
 
-Rule: every question has a deadline, and is followed by a pause, however often the pages are asked.
-A service that leaves its requests and a question without an answer for some seconds is told to its
-outage, whatever the client does with the requests.
+Rule: every question has a deadline and a pause behind it, however often pages are asked. A service
+that leaves requests and a question unanswered for some seconds is told to its outage, whatever the
+client does with the requests.
 """
 
 import asyncio

@@ -1,11 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
-Rule: the status changes nothing and asks no service. It shows the last answers of Kafka and of the
-models, which `ServiceAnswers` keeps. A field of an answer is null until the first answer. Texts
-from outside stay JSON strings.
-
-A cause is logged when it begins and when it is over, unless an event of its own tells it better;
-one that comes and goes has one line a minute.
+Rule: it changes nothing and asks no service; a field is null until the first answer. A cause is
+logged when it begins and ends, unless an event of its own tells it better; one that comes and goes
+has one line a minute.
 """
 
 import asyncio

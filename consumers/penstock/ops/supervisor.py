@@ -1,9 +1,8 @@
 """Starts, watches and ends several workers of the group on one machine.
 
-Rule: if a member exits with an error, all members end, and the supervisor exits with the same code.
-If a signal or somebody else ends a member, a successor takes its place with the same listening
-socket: a spare at once, a new process after a pause, before which the group is told that the place
-is free. A process that has done its job has no successor. No member outlives the supervisor: the
+Rule: if a member exits with an error, all end, with the same code. If a signal ends one, a
+successor takes its place with the same listening socket: a spare at once, a new process after a
+pause, before which the group is told that the place is free. No member outlives the supervisor: the
 system closes the pipe between them. A terminal's signals reach only the supervisor.
 """
 

@@ -1,8 +1,4 @@
-"""The table that `penstock top` prints.
-
-Rule: the table shows the `/api/status` of one worker, or of all members that share a page, and
-computes nothing.
-"""
+"""The table that `penstock top` prints, from the status alone."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

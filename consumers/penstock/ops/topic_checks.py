@@ -1,9 +1,7 @@
-"""Checks that the topics exist, and that they fit the configuration and each other.
+"""Checks that the topics exist, and fit the configuration and each other.
 
-Rule: the worker checks before it reads the first record, and `penstock doctor` checks the same. A
-topic that does not fit is a wrong setting and raises `Fatal`. While the worker runs, it looks again
-and again whether the topics are still there. Kafka's clients would not tell: they wait for a
-deleted topic without end, and at best say that the broker does not answer.
+Rule: a topic that does not fit is a wrong setting and raises `Fatal`. A running worker looks again
+and again, because Kafka's clients wait for a deleted topic without end.
 """
 
 import asyncio

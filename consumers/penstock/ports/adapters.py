@@ -1,11 +1,8 @@
-"""The small ports: the model, spans, the clock. Also `Adapters`, which holds all adapters of one
-pipeline.
+"""The small ports: the model, spans, the clock; and `Adapters`, which holds all of one pipeline.
 
-Rule: a pipeline has one adapter for each port, chosen where the pipeline is made. A model gives one
-answer for each row, in order, or an error that says whether the rows, the server or the settings
-are at fault. A span is complete when it is handed over. Handing a span over never waits: if the
-receiver is away or slow, spans are lost, but never rows. All parts of the pipeline ask the clock
-for the time, never the system.
+Rule: a model gives one answer for each row, in order, or an error that says whether rows, server or
+settings are at fault. Handing a span over never waits; spans may be lost, rows never. All parts ask
+the clock for the time, never the system.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

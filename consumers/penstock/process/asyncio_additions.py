@@ -1,9 +1,7 @@
-"""What our code needs beyond asyncio: a stop after a block, work beside a block, several works at a
-time, work in a thread, and a limited number of places.
+"""What our code needs beyond asyncio.
 
-Rule: if a block fails, its own error is raised and an error of the stop is dropped. If the block
-ends without an error, an error of the stop is raised. If work beside a block fails, the block fails
-with it.
+Rule: if a block fails, its own error is raised and one of the stop dropped; else one of the stop is
+raised. If work beside a block fails, the block fails with it.
 """
 
 import asyncio

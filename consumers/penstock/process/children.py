@@ -1,7 +1,5 @@
-"""Child processes that never outlive us.
-
-Rule: each child has a session of its own. So a terminal's signals reach only us, and we end the
-children in our own order.
+"""Child processes that never outlive us, each in a session of its own, so that a terminal's signals
+reach only us.
 """
 
 import asyncio

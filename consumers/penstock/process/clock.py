@@ -1,5 +1,5 @@
-"""The clocks of a process. The monotonic clock is for durations, and the event loop's timers use
-it. The system's clock is for time stamps.
+"""The clocks of a process: the monotonic one for durations and the event loop's timers, the
+system's for time stamps.
 """
 
 import time

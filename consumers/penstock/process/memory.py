@@ -1,9 +1,8 @@
 """The memory of our own processes: one heap of glibc, no pandas, large pages; hidden from other
-processes of the same user, because credentials are in it.
+processes of the user, because credentials are in it.
 
-Rule: only a process that is wholly ours (such as a worker or a decoder) uses this, at its start. A
-program that uses our library may need pandas, a debugger or a core dump, and so may a process with
-users' plug-ins.
+Rule: only for a process that is wholly ours, at its start: a program that uses our library may need
+pandas, a debugger or a core dump.
 """
 
 import ctypes

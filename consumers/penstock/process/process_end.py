@@ -1,11 +1,10 @@
 """How a process of ours ends: by its exit code, by a signal while it starts, or with its parent.
 
-Rule: a process exits as Python does, unless a loaded library could abort it during such an exit. If
-a process is to end with its parent, its standard input is a pipe of the parent. The system closes
-the pipe when the parent dies, for whatever reason. The process then ends at once, without a drain:
-another worker repeats the rows that this one had not committed. This module imports nothing that
-takes time, because `penstock` needs it before all else. Signals while an event loop runs are in
-signals.py.
+Rule: a process exits as Python does, unless a loaded library could abort it meanwhile. A process
+that is to end with its parent has a pipe of the parent as standard input, which the system closes
+when the parent dies, for whatever reason; it then ends at once, without a drain. This module
+imports nothing that takes time, because `penstock` needs it before all else. Signals while an event
+loop runs: signals.py.
 """
 
 import json

@@ -1,7 +1,5 @@
-"""SIGTERM and SIGINT while an event loop runs: they end a service, or drain a worker.
-
-Rule: after a signal, work in progress may end in its own time, but the process always ends. Before
-a loop runs, `leave_when_asked` handles the signals.
+"""SIGTERM and SIGINT while an event loop runs: they end a service, or drain a worker; the process
+always ends.
 """
 
 import asyncio

@@ -1,12 +1,10 @@
 """The changelog: the states of sites, and which worker may write them.
 
-Rule: a worker that takes over a partition first writes a claim record; the offset of that record is
-the claim's number. Each state is written with the claim of its worker. As long as only one worker
-writes, the offsets of its records are consecutive. A gap means that another worker has written the
-records in the gap. If one of these records is a claim, the partition belongs to that worker now. A
-state whose claim is older than the last claim is void. When a site ends, an "ended" state is
-written with the claim, and then a tombstone. A tombstone has no value and so no claim: without an
-"ended" state before it, it is void, too.
+Rule: a worker that takes over a partition first writes a claim record, whose offset is the claim's
+number; each state carries its worker's claim. While only one worker writes, the offsets of its
+records are consecutive: a claim in a gap means that the partition belongs to another now. A state
+whose claim is older than the last one is void. A site's end is an "ended" state with the claim,
+then a tombstone; a tombstone without it is void, too.
 """
 
 import logging

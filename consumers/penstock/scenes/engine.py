@@ -1,11 +1,8 @@
-"""A scenes worker on our own Kafka adapters. One loop re-keys predictions, and another loop decides
-about scenes. Each loop reads one topic, hands its records over in batches, and commits a batch when
-the results of the batch are delivered.
+"""A scenes worker on our own Kafka adapters: one loop re-keys predictions, another decides about
+scenes.
 
-Rule: the engine holds the parts that both loops share, and runs the loops from start to stop. A
-loop hands batches over and commits them in order. Records of an assignment that is over are
-dropped; the next assignment reads them again. A failure ends the process; work that is not
-committed is then done again.
+Rule: a loop hands batches over in order and commits one when its results are delivered. Records of
+an assignment that is over are dropped; the next one reads them again. A failure ends the process.
 """
 
 import asyncio

@@ -1,14 +1,13 @@
-"""A scenes worker on Faust. One agent re-keys predictions, and another agent decides about scenes.
+"""A scenes worker on Faust: one agent re-keys predictions, another decides about scenes.
 
 Rule: Faust acknowledges an event when an agent has passed it, even if the agent failed or was
 cancelled. The agents here turn this off: they acknowledge a batch when its results are delivered,
-and a failure before the delivery ends the process. Faust's tables cannot tell which worker may
-write, so the ledger reads its changelog itself.
+and a failure before ends the process. Faust's tables cannot tell which worker may write, so the
+ledger reads its changelog itself.
 
-Faust creates no topic, opens no port and keeps no file. Its transport is changed in four places: an
-idempotent producer, because repeats are recognised by position; fetches of at most 20 ms, because
-one partition would wait for another; the choice of open and aborted transactions; and records whose
-time the topic does not take are sent again, as our own producers do.
+Faust's transport is changed in four places: an idempotent producer, because repeats are recognised
+by position; fetches of at most 20 ms, because one partition would wait for another; the choice of
+open and aborted transactions; and records whose time the topic does not take are sent again.
 """
 
 import asyncio

@@ -1,6 +1,4 @@
-"""`penstock verify --scenes`: judges scenes from the topics alone. Is every prediction in exactly
-one place? Are scenes in order? Do repeats of a scene have the same content? Is each scene as
-complete as it says?
+"""`penstock verify --scenes`: judges scenes from the topics alone.
 
 Rule: no worker is asked. Repeats with the same bytes are allowed, and counted. The time until a
 scene was published is measured but not judged, because a worker may have been down.

@@ -1,11 +1,9 @@
-"""Handles the sites of a worker's partitions: it decides, writes the decisions down, and publishes
+"""Handles the sites of a worker's partitions: decides, writes the decisions down, and publishes
 them, in this order.
 
-Rule: a decision is written to the changelog before it is published, and the records that led to the
-decision are committed after both. Therefore a crash at any point repeats the same bytes. If the
-changelog shows that another worker has taken over a partition (`ClaimedPartitions`), decisions for
-this partition are not published. A batch is written down only after all earlier batches are
-published.
+Rule: records are committed after both, so a crash at any point repeats the same bytes. If the
+changelog shows that another worker has a partition now (`ClaimedPartitions`), nothing of it is
+published. A batch is written down only after all earlier ones are published.
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""The interfaces by which the ledger reaches Kafka.
-
-Rule: our own engine sends records through `KeyedWriter`, and the Faust engine sends them through
-Faust's producer. Both engines read the changelog through `KafkaChangelog`.
-"""
+"""The interfaces by which the ledger reaches Kafka, of our own engine or of Faust."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol

@@ -1,8 +1,8 @@
 """Encodes a site's state and its decided scenes as records that their topics accept.
 
-Rule: the same decision always gives the same bytes. If a record would be too large, answers are
-left out of it, and the record says so. In a state, the scene with the most bytes of answers is the
-first to lose its answers. Members, ids and decisions are never left out.
+Rule: the same decision always gives the same bytes. Of a record too large answers are left out, of
+a state first those of the scene with the most bytes, and the record says so; members, ids and
+decisions never.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Translates `[scenes]` into the rules of the core and the names of the topics.
-
-Rule: settings that contradict each other are refused here.
-"""
+"""Translates `[scenes]`; settings that contradict each other are refused here."""
 
 import re
 from typing import Final, NamedTuple, cast

@@ -1,7 +1,4 @@
-"""Makes the parts that both engines have in common: topic names, re-keying and ledger.
-
-Rule: both engines get these parts from here, so the engines differ only in how they reach Kafka.
-"""
+"""What both engines have in common, so that they differ only in how they reach Kafka."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,10 +1,7 @@
-"""Figures of sites for people: each site's last scenes, the skew of each member, and the
-completeness over time.
+"""Figures of sites for people: last scenes, each member's skew, completeness over time.
 
-Rule: the figures are computed from decided scenes, and no decision depends on them. They cost time
-once per scene, and not per prediction. Their memory is bounded, and is freed with the site. A line
-is logged when a member is evicted, or when many predictions are in no scene, and another when this
-is over.
+Rule: no decision depends on them. They cost time per scene, not per prediction; their memory is
+bounded, and freed with the site.
 """
 
 import logging

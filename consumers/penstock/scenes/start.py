@@ -1,8 +1,4 @@
-"""`penstock scenes`: checks the topics, then runs the engine. `penstock topics create` uses this
-module, too, to create the topics of scenes.
-
-Rule: if a topic is missing or does not fit, the error says how to mend it.
-"""
+"""`penstock scenes`: checks the topics, then runs the engine; also creates the topics of scenes."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -1,9 +1,8 @@
-"""Translates the configuration of the input: what is read, from where, and how it becomes rows.
+"""Translates what is read, from where, and how it becomes rows: `[kafka]`, `[stores]`, `[regions]`,
+`[rows]`, `[limits]`.
 
-Rule: `[kafka]`, `[stores]` and `[regions]` say what is read and from where; `[rows]` and `[limits]`
-say how objects become rows. Where several keys of a section depend on each other, this module
-decides what they mean together, and refuses combinations that cannot work. Owner: `settings`, for a
-worker and for each model; the bench, for an object of its own.
+Rule: where keys depend on each other, this module decides what they mean together, and refuses
+combinations that cannot work.
 """
 
 import re

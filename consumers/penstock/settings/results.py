@@ -1,7 +1,6 @@
 """Translates `[output]`: how answers are written, as result objects and as records of many rows.
 
-Rule: a template that could give two results one name is refused at the start. Owner: `settings`,
-for a worker; the library call, for the results that its caller asks for.
+Rule: a template that could give two results one name is refused at the start.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
-"""Translates `[[models]]` and `[[routes]]`: which model answers which objects.
+"""Translates `[[models]]` and `[[routes]]`, for the worker and for the judge.
 
-Rule: a route to a model that is not configured is refused at the start. Owners: the worker and the
-judge, which both need the routes.
+Rule: a route to a model that is not configured is refused at the start.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,9 +1,8 @@
 """Translates the configuration into the settings of a whole pipeline, either of a worker or of a
 call.
 
-Rule: lane, stages, services and formats get plain values, with times in seconds, and never see the
-configuration. This module decides what one setting means together with another. Owner: the worker
-or the library call, which start a pipeline.
+Rule: plain values, times in seconds; here it is decided what one setting means together with
+another.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Where the time of delivered objects went.
 
-Rule: rows are counted with each delivered release; the times of an object are measured once, when
-its last release is delivered.
+Rule: rows are counted with each release; an object's times once, with its last one.
 """
 
 from collections.abc import Mapping, Sequence

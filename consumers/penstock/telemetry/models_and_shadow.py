@@ -1,8 +1,7 @@
-"""Metrics of the calls to each of several models, and metrics of a shadow model.
+"""Metrics of the calls to each of several models, and of a shadow.
 
-Rule: the stage that calls a model need not know whether there are other models. If there are, a
-call to a model is counted twice: for that model, and for all models together. For a shadow, two
-things are counted: its calls, and what became of the rows that were meant for it.
+Rule: the stage that calls a model need not know of others: a call is counted for that model and for
+all together.
 """
 
 from typing import Protocol

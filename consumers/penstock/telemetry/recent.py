@@ -1,8 +1,8 @@
-"""What a worker remembers of the last minutes: rates and latencies, their history, and the way of
-each of the last objects. The memory for this does not grow.
+"""What a worker remembers of the last minutes: rates and latencies, their history, the way of each
+of the last objects. Memory does not grow.
 
-Rule: time is cut into windows of ten seconds. To add a delivery takes a few steps of arithmetic;
-latencies are sorted once per window, and when figures are asked for. A latency is known to 2.5 %.
+Rule: to add a delivery takes a few steps of arithmetic; latencies are sorted once per window of ten
+seconds, and when figures are asked for. A latency is known to 2.5 %.
 """
 
 from array import array

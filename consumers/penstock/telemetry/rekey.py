@@ -1,4 +1,4 @@
-"""The counts of the rekeyer. They are shown by `penstock rekey`, and by a worker that rekeys."""
+"""The counts of the rekeyer."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

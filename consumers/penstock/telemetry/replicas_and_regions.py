@@ -1,8 +1,6 @@
-"""Metrics of the replicas that gave objects and answers. A worker in a region also has metrics of
-the regions that gave objects, and of the regions that it helps.
+"""Metrics of the replicas that gave objects and answers, and of regions.
 
-Rule: each read is counted once, and so is each change from one replica to another. A region's bytes
-are the sum of its stores' bytes, and are computed when the metrics are read.
+Rule: a region's bytes are the sum of its stores' bytes, computed when the metrics are read.
 """
 
 import time

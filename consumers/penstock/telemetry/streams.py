@@ -1,9 +1,8 @@
-"""For each stream, what was delivered and rejected lately. There may be any number of streams.
+"""For each of any number of streams, what was delivered and rejected lately.
 
-Rule: to add an object costs less than a microsecond; which streams are shown is decided only when a
-page asks. At most `SHOWN` streams are shown one by one, those in most trouble first; all others are
-summed. If there are more than `MOST_STREAMS` streams, or their names are longer than
-`MOST_NAME_CHARS`, those that were silent longest are forgotten.
+Rule: to add an object costs less than a microsecond; which streams are shown, those in most
+trouble, is decided only when a page asks. Above `MOST_STREAMS` streams, or `MOST_NAME_CHARS` of
+names, those silent longest are forgotten.
 """
 
 from collections import Counter, OrderedDict

@@ -1,11 +1,7 @@
-"""The metrics of every worker.
+"""The metrics of every worker; each counts all models, stores and partitions together.
 
-Rule: each metric here counts all models, stores and partitions of the worker together. Further
-metrics are made if there are several models, a shadow, or regions (`of_models`, `of_shadow`,
-`in_region`).
-
-Of a counter by stream only the largest are shown one by one, and no series ever falls. The gauges
-of the status are set whenever metrics are read; a figure that is not known is not shown.
+Rule: of a counter by stream only the largest are shown one by one, and no series ever falls. A
+figure that is not known is not shown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

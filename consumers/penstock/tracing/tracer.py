@@ -1,10 +1,9 @@
 """Decides which objects are traced, and sends their spans when they are delivered.
 
-Rule: an object that is not sampled costs only the decision, about a microsecond. The trace id
-decides, so all workers and other services with the same ratio choose the same traces; an error or a
-long time can choose later, in limited number. An object's times are those that the metrics count,
-on its last rows. A step that did not happen, or took almost no time, has no span. Names are those
-of OpenTelemetry's conventions for messaging where there are any, else `penstock.*`.
+Rule: an object that is not sampled costs about a microsecond. The trace id decides, so all services
+with the same ratio choose the same; an error or a long time can choose later, in limited number. A
+step that took almost no time has no span. Names are OpenTelemetry's conventions for messaging where
+there are any, else `penstock.*`.
 """
 
 import math

@@ -1,8 +1,7 @@
-"""`penstock run --dry-run`: shows what a worker would publish for the next messages.
+"""`penstock run --dry-run`: what a worker would publish for the next messages.
 
-Rule: the pipeline is the worker's own, but its records are read without joining the group, and its
-sink only shows what it gets. So no worker notices the dry run, and nothing is written: no record,
-no commit, no result object, no span.
+Rule: the worker's own pipeline, but read without joining the group, and into a sink that only
+shows: nothing is written, no record, commit, result object or span.
 """
 
 import asyncio

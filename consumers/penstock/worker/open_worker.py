@@ -1,9 +1,8 @@
 """Opens a worker from its configuration: clients, decoders, settings, and the pipeline that uses
 them.
 
-Rule: nothing about rows is decided here; adapters are picked, and topics and services are checked
-against the configuration. A replay, a dry run and a job run the same pipeline as a variant: they
-change its source, sink or settings, never a stage. All that the block opened is closed at its end.
+Rule: adapters are picked, topics and services checked; nothing about rows is decided. A replay, a
+dry run and a job change source, sink or settings of the same pipeline, never a stage.
 """
 
 import asyncio

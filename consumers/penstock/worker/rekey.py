@@ -1,8 +1,6 @@
 """Opens a rekeyer from its configuration: beside a worker, or alone.
 
-Rule: adapters are picked here, and topics are checked. All rekeyers that write one topic are one
-group, however many groups of workers read that topic. All other settings are those of the workers.
-All that the block opened is closed at its end.
+Rule: all rekeyers that write one topic are one group, however many groups of workers read it.
 """
 
 import asyncio

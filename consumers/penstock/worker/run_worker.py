@@ -1,7 +1,5 @@
-"""`penstock run`: one worker, from its start to the drain that a signal asks for.
-
-Rule: a stop drains the worker; a reload (SIGHUP) takes new routes and nothing else. open_worker.py
-opens and closes the worker's clients.
+"""`penstock run`: one worker, from its start to the drain that a signal asks for. A reload (SIGHUP)
+takes new routes and nothing else.
 """
 
 import asyncio

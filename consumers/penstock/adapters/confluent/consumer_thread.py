@@ -1,9 +1,8 @@
-"""Two classes: `Handle` holds librdkafka's consumer and its membership of the group; `CallThread`
-is the thread on which all calls to the consumer are made.
+"""`Handle` holds librdkafka's consumer and its membership; `CallThread` is the thread on which all
+calls to the consumer are made.
 
-Rule: confluent-kafka lets one thread at a time use a consumer. The event loop awaits the answers
-and never blocks on the thread. If the group refuses the consumer, `join` makes a new one. Owner:
-the source.
+Rule: confluent-kafka lets one thread at a time use a consumer; the event loop never blocks on it.
+If the group refuses the consumer, `join` makes a new one.
 """
 
 import asyncio

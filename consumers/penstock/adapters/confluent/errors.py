@@ -1,7 +1,7 @@
 """Translates librdkafka's errors into ours.
 
-Rule: every error that confluent-kafka raises becomes one of ours here. librdkafka retries by itself
-where a retry can help; the errors that it reports meanwhile are only logged.
+Rule: librdkafka retries by itself where that can help; the errors that it reports meanwhile are
+only logged.
 """
 
 import logging

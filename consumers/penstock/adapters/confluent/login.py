@@ -2,9 +2,8 @@
 
 Rule: what is renewed on disk counts for the connections that follow. librdkafka reads a password
 and a certificate only when a client is made, and keeps a token that a broker refused until it is
-old. So a password that was written anew is handed over. For another certificate, or another token,
-the source makes a new client, but only when the present one is refused: a new client costs a
-rebalance.
+old. So a new password is handed over; for another certificate or token the source makes a new
+client, but only when the present one is refused, because that costs a rebalance.
 """
 
 import time

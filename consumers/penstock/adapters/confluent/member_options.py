@@ -1,8 +1,8 @@
-"""Makes the options of librdkafka's consumer, chooses the topics that it reads, and decodes the
-membership that librdkafka reports.
+"""The options of librdkafka's consumer, the topics that it reads, and the membership that it
+reports.
 
-Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
-resets are off. The session and the name of the assignor are the same as with aiokafka.
+Rule: our code decides where to read and what to commit, so automatic commits and resets are off.
+Session and assignor are the same as with aiokafka.
 """
 
 import re

@@ -1,13 +1,11 @@
 """The callbacks by which librdkafka assigns and revokes this member's partitions.
 
-Rule: librdkafka makes these calls from inside a read, on the thread of the reads, and waits for the
-callback to return. So the callback keeps the thread while the event loop suspends or begins lanes.
-Commits that come in this time are made by the thread within the callback.
+Rule: librdkafka calls from inside a read, on its thread, and waits. So the callback keeps the
+thread while the event loop suspends or begins lanes, and makes the commits of this time.
 
-With the protocol `classic` the group takes all partitions and gives some of them back. So all are
-suspended, and then those that do not come back are revoked. With `consumer` the group takes only
-the partitions that move. These are suspended and then revoked at once, so that no member waits for
-a drain.
+With the protocol `classic` the group takes all partitions and gives some back: all are suspended,
+then those that do not come back revoked. With `consumer` it takes only those that move; they are
+suspended and revoked at once, so that no member waits for a drain.
 """
 
 import asyncio

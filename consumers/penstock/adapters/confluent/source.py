@@ -1,8 +1,7 @@
 """Reads the input topics by confluent-kafka (librdkafka), as one member of the consumer group.
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
-`revoked` has returned. The consumer has a thread of its own. The thread waits for records; in a
-rebalance it waits for the event loop.
+`revoked` has returned.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """Reads one HTTP/1.1 answer while its bytes arrive.
 
-1. The usual answer is a plain 200 that comes whole in one piece, with its length. It is taken apart
-here, by lines, because llhttp would call a function for each of its fifteen fields.
+1. The usual answer, a plain 200 that comes whole in one piece, with its length, is taken apart
+here, because llhttp would call a function for each of its fifteen fields.
 2. Every other answer is parsed by the library llhttp.
 
-Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. The reader
-holds no more bytes than the caller's bounds allow. It does no input or output itself.
+Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. No more
+bytes are held than the caller's bounds allow.
 """
 
 import re

@@ -1,8 +1,6 @@
-"""Decides which authorities a TLS client trusts, and recognises the errors by which libraries
-report a certificate that they do not trust.
+"""Which authorities a TLS client trusts, and the errors of libraries about a certificate.
 
-Rule: if a certificate is not trusted, the error is `Fatal`, because a setting must be corrected and
-waiting cannot help.
+Rule: a certificate that is not trusted is `Fatal`: waiting cannot help.
 """
 
 import functools

@@ -1,16 +1,15 @@
-"""Our own HTTP/1.1 connections on asyncio's transport. Each carries one request at a time, and
-stays open for the next request. They save CPU: a POST and its answer cost a third of what they cost
-with a general client.
+"""Our own HTTP/1.1 connections on asyncio's transport, one request at a time. A POST and its answer
+cost a third of the CPU that they cost with a general client.
 
 Rule: a connection is used again only after an answer that was read whole. Every request ends: with
-its answer, at its deadline, or with the end of the connection. The requests to a host are spread:
-over all addresses of its name, and, because one address may be a balancer that chooses a server for
-each connection, over more connections than there are requests at a time. No connection lives for
-long, so that a server which joins gets its share.
+its answer, at its deadline, or with the end of the connection. Requests are spread over all
+addresses of a name, and, because one may be a balancer that chooses a server for each connection,
+over more connections than there are requests at a time; none lives for long, so that a server which
+joins gets its share.
 
-Every connection has the kernel's options that find an end that is gone (`kept_alive`), whichever
-client made it. Without them Linux asks after two hours. A proxy in the middle answers for an end
-that is gone, so the clients also bound the silence themselves.
+Every connection has the kernel's options that find an end that is gone (`kept_alive`); without them
+Linux asks after two hours. A proxy in the middle answers for an end that is gone, so the clients
+also bound the silence themselves.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
-"""Asks running workers: the one at `http.host` and `http.port` for its status and its pages, and
-those of `http.peers` for the way of one object.
+"""Asks running workers for status and pages, and those of `http.peers` for the way of one object.
 
-Rule: the token is not sent, because another program may have taken the port. A proof is sent, good
-for one page and a few minutes; who overhears it learns nothing but this page, which is not
-encrypted either. What changes something is asked for with the token only. If no worker listens at
-an address, the result says so and nothing is raised. A name of `http.peers` is resolved each time,
+Rule: the token is not sent, because another program may have taken the port, but a proof, good for
+one page and a few minutes. What changes something is asked for with the token only. If no worker
+listens, the result says so and nothing is raised. A name of `http.peers` is resolved each time,
 because workers come and go.
 """
 

@@ -1,7 +1,4 @@
-"""Asks a server for its time.
-
-Rule: the header `Date` of any answer tells it.
-"""
+"""Asks a server for its time, by the header `Date` of any answer."""
 
 from datetime import datetime
 from email.utils import parsedate_to_datetime

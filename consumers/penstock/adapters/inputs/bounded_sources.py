@@ -1,8 +1,8 @@
-"""Sources that read only a part of the input topics. A replay or a job reads up to given ends; a
-dry run reads the next few records of each partition.
+"""Sources that read up to given ends (a replay, a job), or the next few records of each partition
+(a dry run).
 
 Rule: no record at or after a partition's end reaches the pipeline. When the source is done, the
-group's position in each partition is the partition's end.
+group's position is the end.
 """
 
 import asyncio

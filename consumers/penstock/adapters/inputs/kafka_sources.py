@@ -1,8 +1,5 @@
-"""Opens the sources that read from Kafka. There are three kinds: the source of a worker's own
-group, by the client that `kafka.client` names; the sources of a worker that also helps other
-regions; and the source of the rekeyer, in whose group one member reads everything.
-
-Rule: to the caller each kind is one source.
+"""Opens the sources that read from Kafka: of a worker's own group, of one that also helps other
+regions, and of the rekeyer, in whose group one member reads everything.
 """
 
 from collections.abc import Collection, Mapping

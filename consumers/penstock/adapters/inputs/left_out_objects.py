@@ -1,9 +1,7 @@
-"""Leaves out some of the objects that the URLs name: those of other processes' shards, and those
-that have a result already.
+"""Leaves out objects of other processes' shards, and those that have a result already.
 
-Rule: an object's shard depends only on its bucket and key. So processes that list the same objects
-divide them without talking to each other. If an object's result exists, the object is done, because
-a result appears complete or not at all.
+Rule: a shard depends only on bucket and key, so processes that list the same objects divide them
+without talking to each other. A result appears complete or not at all, so its object is done.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence

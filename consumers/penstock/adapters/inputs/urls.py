@@ -1,9 +1,7 @@
-"""The source and the sink of `predict`, which works without Kafka: the source takes URLs of
-objects, the sink gives results.
+"""The source and the sink of `predict`: URLs in, results out.
 
-Rule: the pipeline is the same as with Kafka, and keeps the same promises. The URLs are the records
-of one partition, and results come in the order of the URLs. While the caller does not take results,
-no more objects are transferred.
+Rule: the pipeline is the same as with Kafka; the URLs are the records of one partition. While the
+caller does not take results, no more objects are transferred.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""Two writers. Both send a message to the partition that its key decides. `KeyedWriter` serves
-`penstock scenes`; `Announcer` serves commands that announce objects on the input topic.
+"""Two writers that send a message to the partition of its key: `KeyedWriter` for `penstock scenes`,
+`Announcer` for commands.
 
-Rule: the partition of a key is chosen as Java's default partitioner chooses it (murmur2). The
-caller learns when the brokers have a message. Every wait has a deadline.
+Rule: as Java's default partitioner (murmur2). Every wait has a deadline.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """What a broker says of itself: the requests that it knows, and its own settings.
 
-Rule: a broker that does not tell, or not us, has said nothing, which is no error: managed clusters
-keep their settings to themselves.
+Rule: a broker that does not tell is no error: managed clusters keep their settings to themselves.
 """
 
 from collections.abc import Mapping, Sequence

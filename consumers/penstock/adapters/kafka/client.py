@@ -1,8 +1,8 @@
 """What every client of aiokafka needs: connection settings, deadlines, the translation of errors.
 
 Rule: no call of aiokafka waits without a deadline, because aiokafka itself retries for ever. Past
-the deadline a call raises `Fatal`, so the process ends with exit code 3 and says which call was not
-answered. A call that our code repeats raises `Unreachable` instead of `Fatal`.
+it a call raises `Fatal`, with exit code 3 and its name; one that our code repeats raises
+`Unreachable`.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Cuts the positions of many partitions into several commits.
 
-Rule: the broker keeps the positions of one commit as one batch of its topic `__consumer_offsets`,
-so all of them together may not be larger than that topic takes. By the broker's defaults this is
-about 250 partitions with the most metadata. A commit that is refused as a whole is tried in halves,
-down to one partition, and later commits are no larger than what was taken.
+Rule: the broker keeps the positions of one commit as one batch of `__consumer_offsets`, about 250
+partitions with the most metadata by its defaults. A commit refused as a whole is tried in halves,
+down to one partition, and later ones are no larger than what was taken.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -1,9 +1,8 @@
 """Which unit an error of Kafka is about: one line for each error code of its protocol.
 
-Rule: a refusal belongs to its unit, and only the brokers are waited for. Both clients report a
-broker's refusal by its code, so both are judged by this table. The names are those of Kafka 4.1.
-aiokafka's own table ends at 72: by itself it would report every later code as `UnknownError`, so
-its table gets the missing codes here.
+Rule: a refusal belongs to its unit, and only the brokers are waited for. Both clients are judged by
+this table. The names are those of Kafka 4.1; aiokafka's own table ends at 72, so it gets the
+missing codes here.
 """
 
 from enum import Enum

@@ -1,7 +1,7 @@
 """Reads topics from given offsets and goes on while they grow, without a consumer group.
 
-Rule: the reading commits nothing and joins no group, so it disturbs no worker. One read takes more
-records than a read of a source, because a delay here delays only what is shown.
+Rule: it disturbs no worker. One read takes more records than a source's, because a delay here
+delays only what is shown.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

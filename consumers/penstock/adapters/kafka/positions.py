@@ -1,15 +1,13 @@
 """Asks brokers for a group's committed positions and for the ends of its input, and knows how far
-the group's member has read.
+the member has read.
 
-Rule: nothing here joins, reads or commits. Only the broker's own -1 says that nothing is committed.
-aiokafka's functions check the error code of each partition, but not the code of the whole answer. A
-coordinator that is loading its log, or has moved, sets only the code of the whole answer. Then
-aiokafka would return no offsets, and every partition would begin again at its earliest record. So
-the request is made here.
+Rule: only the broker's own -1 says that nothing is committed. A coordinator that is loading, or has
+moved, sets the error code of the whole answer, which aiokafka does not check: it would return no
+offsets, and every partition would begin again at its earliest record. So the request is made here.
 
-An offset belongs to one incarnation of a topic, which the topic's id tells. In the next one,
-records before the offset would never be read, without a word; so the ids are asked for at each
-assignment and with each question about the ends.
+An offset belongs to one incarnation of a topic, which its id tells. In the next one records before
+the offset would never be read; so ids are asked for at each assignment and with each question about
+the ends.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""Reads and writes positions of consumer groups for commands, which are not members of the groups.
+"""Reads and writes positions of consumer groups for commands, which are no members.
 
-Rule: while the group has members, only the members may commit, so Kafka refuses the commit of a
-command. Only one process at a time may write a position, because a later write replaces an earlier
-one.
+Rule: while the group has members, Kafka refuses the commit of a command. One process at a time may
+write a position, because a later write replaces an earlier one.
 """
 
 import asyncio

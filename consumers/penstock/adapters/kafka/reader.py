@@ -1,8 +1,6 @@
-"""Reads topics without a group. A reading first asks which offsets a topic holds, then reads these
-offsets, and no later ones.
+"""Reads topics without a group: first which offsets a topic holds, then these, and no later ones.
 
-Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
-by positions and not by counting records, because offsets have gaps.
+Rule: it disturbs no worker. Progress is measured by positions, because offsets have gaps.
 """
 
 import asyncio

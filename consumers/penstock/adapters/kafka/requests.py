@@ -1,8 +1,5 @@
-"""Some of Kafka's requests, in versions that aiokafka does not have. They follow Kafka's published
-schemas.
-
-Rule: this file knows only the fields of a request, never when or why it is sent. Where a structure
-ends with tagged fields, we send none.
+"""Some of Kafka's requests, in versions that aiokafka does not have, by Kafka's published schemas;
+we send no tagged fields.
 """
 
 from collections.abc import Iterator, Sequence

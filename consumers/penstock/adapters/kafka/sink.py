@@ -1,14 +1,13 @@
-"""Writes to the output topics by aiokafka's idempotent producer. We fill the batches, and the
-producer sends them.
+"""Writes to the output topics by aiokafka's idempotent producer, whose batches we fill.
 
-Rule: records of one partition leave in the order of the calls; the caller awaits the delivery of
-every batch. A failed delivery is fatal, because it leaves a gap in the producer's sequence numbers.
-Only `kafka.timeout_ms` ends the wait for a batch, never aiokafka.
+Rule: records of one partition leave in the order of the calls. A failed delivery is fatal, because
+it leaves a gap in the producer's sequence numbers. Only `kafka.timeout_ms` ends the wait for a
+batch, never aiokafka.
 
 One caller at a time hands a partition's batches over; what others have queued meanwhile leaves in
 the same batch. A batch wakes those whose records it has and nobody else: to pass a lock on would
-cost each of them a turn of the event loop. A caller that is cancelled before its records were
-handed over takes them back.
+cost each a turn of the event loop. A caller cancelled before its records were handed over takes
+them back.
 """
 
 import asyncio

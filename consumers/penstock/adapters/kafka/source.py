@@ -2,8 +2,7 @@
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
 `revoked` has returned. A failure in the rebalance listener ends the worker, because aiokafka would
-only log it. A rebalance may take `kafka.timeout_ms`, and each call to the broker has a deadline of
-its own.
+only log it. A rebalance may take `kafka.timeout_ms`.
 """
 
 import asyncio

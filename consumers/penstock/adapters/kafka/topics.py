@@ -1,10 +1,8 @@
-"""Asks brokers about topics: how many partitions they have, how large a batch may be, how long a
-record is kept. Also creates and removes topics for commands.
+"""Asks brokers about topics (partitions, largest batch, retention); creates and removes them for
+commands.
 
-Rule: if an answer says that there is no such topic, that is a result; every other error code is
-raised. aiokafka's own functions only log such an error and return the rest of the answer, so the
-topic would look smaller than it is. A topic that is to be created and exists already is left as it
-is.
+Rule: "no such topic" is a result; every other error code is raised. aiokafka's own functions only
+log it and return the rest, so the topic would look smaller than it is.
 """
 
 import asyncio

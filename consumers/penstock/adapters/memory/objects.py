@@ -1,7 +1,5 @@
-"""Buckets and result objects in memory, for tests and simulations.
-
-Rule: both keep the same promises as the real adapters (all pass one contract suite). Both fail when
-the test tells them to.
+"""Buckets and result objects in memory, for tests and simulations; they pass the contract suite,
+and fail when told to.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""Topics in memory, for tests and simulations: output topics to write to, and a reader of input
-partitions.
+"""Topics in memory, for tests and simulations.
 
-Rule: the sink keeps the same promises as the real adapter. It delays only delivery reports, and
-only if the test holds them back.
+Rule: the sink keeps the real one's promises. It delays only delivery reports, and only if the test
+holds them back.
 """
 
 import asyncio

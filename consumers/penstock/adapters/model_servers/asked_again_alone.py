@@ -1,10 +1,9 @@
 """A model whose server may put several requests into one batch of its own.
 
-Rule: if one row is bad, such a server refuses all requests that are in the same batch. So the
-refusal of a single row counts only if this worker had no other request open. If another request was
-open, the row is sent once more, while all other requests of this worker wait. The requests of other
-workers go on. So a good row can still be refused wrongly, but only if it shares a batch with a bad
-row of another worker both times.
+Rule: such a server refuses all requests of a batch for one bad row. So the refusal of a single row
+counts only if this worker had no other request open; else the row is sent once more, while the
+worker's others wait. Those of other workers go on, so a good row is still refused if it shares a
+batch with another worker's bad row both times.
 """
 
 import asyncio

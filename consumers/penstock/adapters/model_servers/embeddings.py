@@ -1,9 +1,8 @@
 """Texts in, vectors out: servers with OpenAI's interface for embeddings (vLLM, TEI and others).
 
-Rule: a vector belongs to the text whose `index` the vector carries; the vector's place in the
-answer does not matter. The adapter learns from refusals how many texts the server takes. If one
-text is too long, the caller finds the row of this text by asking with parts of the batch, and only
-that row is rejected.
+Rule: a vector belongs to the text whose `index` it carries, whatever its place in the answer. How
+many texts the server takes is learned from its refusals. If one text is too long, the caller finds
+its row by asking with parts of the batch.
 """
 
 import re

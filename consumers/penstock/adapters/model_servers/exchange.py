@@ -1,13 +1,11 @@
 """Sends a request to a model server and reads the answer; both are bytes and headers.
 
-Rule: a request is sent once, with two exceptions, and then over a new connection. First, it went
-over a connection that had been idle, and that was closed before a byte of the answer came: the
-server had only closed an idle connection, and this says nothing about the server's health or the
-rows. Second, it went over a connection that had been used before, and nothing is heard for much
-longer than this server took lately: somewhere on its way the connection was forgotten. The new
-connection has the rest of the time, without this limit. Requests forbid packed answers; an answer
-that is packed all the same is unpacked if zlib can do it. The exchange owns the connections to one
-server; the caller limits how many requests are open at a time.
+Rule: a request is sent once, with two exceptions, then over a new connection. First, an idle
+connection was closed before a byte of the answer came: the server had only closed an idle one,
+which says nothing of its health or the rows. Second, a connection used before is silent for much
+longer than this server took lately: it was forgotten on its way; the new one has the rest of the
+time, without this limit. Requests forbid packed answers; one that is packed all the same is
+unpacked if zlib can. The caller limits how many requests are open.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Calls a model over HTTP, whatever protocol its server speaks: tokens, limits, errors, health.
 
 Rule: every failure of a connection becomes one of `penstock.errors` here. If the server refuses the
-token, a request is sent once more, with a fresh token. The adapter of a protocol says how to
-predict and how to check the server. The caller limits how many calls are open at a time.
+token, a request is sent once more, with a fresh one.
 """
 
 import asyncio

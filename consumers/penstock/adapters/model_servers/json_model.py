@@ -1,9 +1,7 @@
 """A model behind any JSON server: KServe's first protocol, TF Serving, MLflow, LitServe and others.
 
-Rule: each batch is sent by one POST; the answer has one element per row at a configured place. A
-preset says how a known server is called: the address, the envelope, the place of the answers. A
-preset only fills in keys that the settings leave open. What a refusal means is told by its status
-(`refusals`).
+Rule: one POST a batch; one element a row at a configured place. A preset only fills in keys that
+the settings leave open. What a refusal means is told by its status (`refusals`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

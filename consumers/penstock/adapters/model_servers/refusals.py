@@ -1,8 +1,7 @@
 """What a model server's refusal means, as far as its HTTP status tells.
 
 Rule: a failing server (`Transient`), refused rows (`Poison`, `Rejected`) and a wrong setting
-(`Fatal`) are kept apart. If a protocol's error texts tell more than the status, the protocol's own
-adapter reads the texts. Pure functions.
+(`Fatal`) are kept apart. Error texts are read by the protocol's own adapter.
 """
 
 import re

@@ -1,13 +1,12 @@
 """A model on several servers: `model.replicas` are asked while `model.url` is unavailable.
 
-Rule: `core.health.retry_and_failover` decides which server is asked: the first one while it is
-healthy. A request that could not be sent, or got no answer within `model.failover_ms`, goes to the
-next server. If a connection broke or a worker died during a request, the error goes to the caller,
-which finds out whether the rows are the cause. A server that was unavailable is probed by a
-question without rows, while other servers get the calls. If only one healthy server is left, a call
-that waits long for its answer probes the other servers meanwhile. A replica with a wrong setting
-counts as unavailable, so that the first server's work goes on. With `model.hedge` a late call is
-sent to the next healthy server, too, and the first answer counts.
+Rule: `core.health.retry_and_failover` decides which server is asked: the first while it is healthy.
+A request that could not be sent, or got no answer within `model.failover_ms`, goes to the next. If
+a connection broke or a worker died during a request, the error goes to the caller, which finds out
+whether the rows are the cause. An unavailable server is probed by a question without rows; if only
+one healthy server is left, a call that waits long probes the others meanwhile. A replica with a
+wrong setting counts as unavailable, so that the first server's work goes on. With `model.hedge` a
+late call goes to the next healthy server, too.
 """
 
 import asyncio

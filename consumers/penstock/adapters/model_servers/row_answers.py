@@ -1,8 +1,7 @@
-"""Reads from a model's JSON answer the prediction of each row, or the reason why there is none.
+"""Reads from a model's JSON answer the prediction of each row, or why there is none.
 
-Rule: an answer has one element for each row, in order. Predictions are cut from the text of the
-answer (without blanks between tokens), so that every number keeps its digits. Pure functions,
-shared by the adapters of model servers that answer JSON.
+Rule: one element a row, in order. Predictions are cut from the text of the answer (without blanks
+between tokens), so that every number keeps its digits.
 """
 
 import json

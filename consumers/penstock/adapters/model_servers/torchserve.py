@@ -1,12 +1,10 @@
-"""TorchServe, or anything that speaks its REST interface: predictions and refusals; and its
-management API, which tells how it gathers requests into batches.
+"""TorchServe, or anything that speaks its REST interface, and its management API.
 
-Rule: each batch is sent by one POST; the rows' bytes are joined unchanged. One status can mean
-several things, so a refusal's `type` and `message` decide.
+Rule: one status can mean several things, so a refusal's `type` and `message` decide.
 
-A worker starts even if the management API does not answer, or is not TorchServe's. That API runs
-whatever archive it is told to load, so its token is sent only to `model.management_url`: an address
-that follows from `model.url` is a guess.
+A worker starts even if the management API does not answer. That API runs whatever archive it is
+told to load, so its token is sent only to `model.management_url`: an address that follows from
+`model.url` is a guess.
 """
 
 import logging

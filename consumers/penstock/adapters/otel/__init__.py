@@ -1,6 +1,4 @@
-"""Sends the spans of traces to a receiver of OpenTelemetry's protocol.
-
-Rule: only this folder knows OpenTelemetry's SDK. The SDK is an extra, so it is imported only if
+"""Sends the spans of traces. The SDK is an extra, so only this folder imports it, and only if
 `traces.endpoint` is set.
 """
 

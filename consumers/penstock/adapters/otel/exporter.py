@@ -1,9 +1,8 @@
-"""Sends spans by OTLP over HTTP, in protobuf. The SDK's exporter does this on its own thread.
+"""Sends spans by OTLP over HTTP, in protobuf, by the SDK's exporter on its own thread.
 
-Rule: `send` never waits. At most `MOST_WAITING` spans wait for the thread. Further spans are
-dropped, and so are the spans of a request that the receiver did not accept; all dropped spans are
-counted. The SDK's tracer is not used, for two reasons: it makes a span's id only when the span
-begins, while we need the id earlier, and it takes six times as long.
+Rule: `send` never waits. At most `MOST_WAITING` spans wait; further ones, and those that the
+receiver did not take, are dropped and counted. The SDK's tracer is not used: it makes a span's id
+only when the span begins, while we need it earlier, and takes six times as long.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
 """Opens the store that `output.objects` names, to write result objects there.
 
-Rule: the store for results is chosen by the same rules as a store that is read, and is written with
-the same credentials; `file://` is a folder.
-
-A reader of a folder sees complete files only: an unfinished one has a name that begins with a dot
-and ends with `.part`. Two workers that write the same name at once do not disturb each other.
+Rule: it is chosen as a store that is read. A reader of a folder sees complete files only: an
+unfinished one's name begins with a dot and ends with `.part`, and two workers that write one name
+do not disturb each other.
 """
 
 import asyncio

@@ -1,14 +1,12 @@
 """Uploads one result object, by one PUT or by parts as the rows come. Removes left-over uploads.
 
-Rule: a result that fits into one part is one request; of a larger result at most two parts are in
-memory. An upload that is given up is aborted. The unfinished uploads of killed workers are aborted
-as well: S3 keeps their parts for ever, invisible but paid for (Azure removes such parts after a
-week, Google by a rule of the bucket).
+Rule: of a larger result at most two parts are in memory. An upload that is given up is aborted, and
+so are those of killed workers: S3 keeps their parts for ever, invisible but paid for (Azure removes
+them after a week, Google by a rule of the bucket).
 
-Another worker may be writing the same name now, for example if an object is announced in two
-partitions. So an upload is aborted only if it did not grow while ours was written, and only after
-ours is complete: otherwise two workers could abort each other's uploads for ever. Requests are
-retried here for `PATIENCE`.
+Another worker may be writing the same name now. So an upload is aborted only if it did not grow
+while ours was written, and only after ours is complete: otherwise two workers could abort each
+other's for ever. Requests are retried here for `PATIENCE`.
 """
 
 import asyncio

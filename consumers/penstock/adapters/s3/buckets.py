@@ -2,9 +2,8 @@
 hosts.
 
 Rule: obstore follows redirects to any host, sends the session token along, and has no setting
-against that. So obstore is told to use a proxy for all hosts except the store's own. This proxy
-does not exist, so a request to another host fails. Reads are retried by the caller, and writes by
-obstore. obstore asks for new credentials when its credentials are about to expire.
+against that. So it is told to use a proxy, which does not exist, for all hosts except the store's
+own: a request to another host fails. Reads are retried by the caller, writes by obstore.
 """
 
 import os

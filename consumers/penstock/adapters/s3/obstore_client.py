@@ -1,15 +1,13 @@
-"""Objects through obstore, a library in Rust. It is the default, because a small object costs a
-third of the CPU that aiobotocore needs.
+"""Objects through obstore, a library in Rust: a small object costs a third of the CPU that
+aiobotocore needs.
 
-Rule: an object is read by one GET. Some things are left to another client, `exact`: keys that
-obstore's path type would rewrite; empty objects; listings; access points and directory buckets; and
-AWS buckets in another region, which `exact` can find. A body that is cut off is resumed here; the
-caller retries failed requests. `ByObstore` is for any cloud, `ObstoreObjects` for S3. Each client
-owns one obstore store per bucket.
+Rule: an object is read by one GET. Left to another client, `exact`, are keys that obstore's path
+type would rewrite; empty objects; listings; access points and directory buckets; and AWS buckets in
+another region. A body that is cut off is resumed here; the caller retries failed requests.
 
 obstore cannot close a connection. So a store is replaced as a whole when it is old, and when a
-request is silent for too long: its connections may have been forgotten on their way. The request is
-then made once more; what still reads keeps the former store until it is done.
+request is silent for too long, which is then made once more; what still reads keeps the former
+store.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Objects through s3fs: s3fs reads settings and credentials, its aiobotocore client reads bytes.
 
-Rule: the store gets bucket and key exactly as they are named. s3fs's own file calls are not used,
-because they rewrite keys, drop versions and leak connections. A body that is cut off is resumed
-here; failed requests are retried by the caller. The client owns one session, which it makes at the
-first use.
+Rule: the store gets bucket and key exactly as they are named. s3fs's own file calls rewrite keys,
+drop versions and leak connections, so they are not used. A body that is cut off is resumed here;
+failed requests are retried by the caller.
 
 Every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS`. A redirect of
 AWS goes to botocore, which finds the bucket's region; any other is an error, because aiohttp would

@@ -1,12 +1,9 @@
-"""Finds the credentials for GETs from S3, and makes signatures with them.
+"""Finds the credentials for GETs from S3, and makes signatures (AWS Signature Version 4,
+"Authenticating Requests", Amazon S3 API reference) for requests without a body.
 
-Rule: configured credentials are used first. If there are none, AWS's own chain is asked
-(environment, profile, web identity, container, instance). The chain is asked in a thread, because
-it may send a request to a token service. Its answer is used for `GOOD_FOR_S`. The signature is AWS
-Signature Version 4 for requests without a body. What many signatures share is not computed for each
-of them: the signing key is computed once a day, and the signed header lines once a second. Owner:
-`direct_get`.
-Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API reference.
+Rule: configured credentials first, else AWS's own chain, asked in a thread, because it may send a
+request to a token service; its answer is used for `GOOD_FOR_S`. What many signatures share is
+computed once: the signing key a day, the signed header lines a second.
 """
 
 import asyncio

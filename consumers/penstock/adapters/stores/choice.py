@@ -1,9 +1,7 @@
-"""Makes a client for each configured store, and passes each request to the right client.
+"""Makes a client for each configured store, and passes each request to the right one.
 
-Rule: `[objects]` has a client, and so has every `[stores.NAME]`. The scheme of the address decides
-which kind of client this is. S3, Google and Azure are read by obstore, `file://` is a folder, and
-fsspec reads all other schemes. Small objects of S3 are read by GETs of our own. If s3fs is
-configured, it replaces both obstore and these GETs.
+Rule: S3, Google and Azure are read by obstore, `file://` is a folder, fsspec reads all other
+schemes. Small objects of S3 are read by GETs of our own. If s3fs is configured, it replaces both.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -1,10 +1,9 @@
 """Objects of Google Cloud Storage and of Azure, through obstore, and the hosts that may be asked.
 
-Rule: credentials come from the configuration, else from each cloud's own chain, which obstore
-knows: application default, workload identity, managed identity. Requests go to the store's own host
-and, if no credentials are configured, to token services. No other host is asked, even if a redirect
-leads to it. A version is Google's generation or Azure's version id. A key that obstore would
-rewrite is refused, because no other client could read the object.
+Rule: credentials come from the configuration, else from each cloud's own chain. Requests go to the
+store's own host and, without configured credentials, to token services; no other host is asked,
+even if a redirect leads to it. A key that obstore would rewrite is refused, because no other client
+could read the object.
 """
 
 import os

@@ -1,10 +1,9 @@
 """Objects of any file system that fsspec knows: `sftp://`, `webdav://`, `hf://`, `ftp://` ...
 
 Rule: keys are taken literally below the bucket's own path, or refused. These systems have no
-conditional read, so `info` is called before the first byte and again after the last: if the two
-results differ, the object is `changed` and its last bytes are not used. Every call runs in a
-thread. A library may raise errors of any kind. An unknown error counts as `Transient`, so that only
-the reads of this store wait.
+conditional read, so `info` is asked before the first byte and again after the last: if it differs,
+the object is `changed`. A library may raise errors of any kind; an unknown one is `Transient`, so
+that only the reads of this store wait.
 """
 
 import asyncio

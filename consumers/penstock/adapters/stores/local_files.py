@@ -1,7 +1,6 @@
 """Reads local files, standard input and rows in memory beside an object store, for `predict`.
 
-Rule: a reference to a local file has the bucket `file://` and an absolute path as its key; all
-other references go to the store. Rows that the caller holds in memory are a file, too, under a name
+Rule: a local file has the bucket `file://` and an absolute path as key; rows in memory have a name
 that begins with `memory:`. Standard input is copied to a temporary file first, because an object
 may have to be read again.
 """

@@ -1,7 +1,7 @@
 """Checks the names of buckets and objects, matches globs, and turns entity tags into pins.
 
-Rule: a name that a client could not pass on exactly is refused here, with the error that a store
-without such an object would cause. Pure functions.
+Rule: a name that a client could not pass on exactly is refused, as by a store without such an
+object.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""Translates the refusal of a store into one of `penstock.errors`, for all clients of stores.
+"""Translates the refusal of a store into one of `penstock.errors`, for all clients.
 
-Rule: S3's error code decides first, then the HTTP status. Every error says which setting or which
-step mends it.
+Rule: S3's error code decides first, then the HTTP status. Every error says what mends it.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Reads a store's replicas, which have the same objects, while the store is unavailable.
 
-Rule: `core.health.retry_and_failover` decides which store is asked: the store itself while it is
-healthy. On a replica the entity tag must match the pin, because each store has version ids of its
-own. If a replica does not have the object, this proves nothing, because the copy may still arrive
-there. So the caller then waits for the store itself.
+Rule: `core.health.retry_and_failover` decides which is asked: the store itself while it is healthy.
+On a replica the entity tag must match the pin, because each store has version ids of its own. A
+replica without the object proves nothing, because the copy may still arrive: the caller waits for
+the store itself.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""The live page for people: its parts, the stream of its updates, and the actions on it."""
+"""The live page for people: its parts, its updates, and the actions on it."""

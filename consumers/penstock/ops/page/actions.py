@@ -1,11 +1,8 @@
-"""What people may do on the page: they may send dead letters back, and may let a stream go on if it
-stands still at a dead letter.
+"""What people may do on the page: send dead letters back, and let a stopped stream go on.
 
-Rule: an action runs the `penstock dlq` command that people could type, with the worker's settings.
-The command runs in a process beside the worker, so it takes no time of the worker's event loop. An
-action is asked for by POST with the token in a header, because a foreign page cannot send that
-header. Without `http.token` there are no actions. Only one command runs at a time, and its time is
-limited.
+Rule: an action runs the `penstock dlq` command that people could type, one at a time and bounded,
+in a process beside the worker. It is asked for by POST with the token in a header, which a foreign
+page cannot send; without `http.token` there are no actions.
 """
 
 import asyncio

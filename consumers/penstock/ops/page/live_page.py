@@ -1,12 +1,8 @@
-"""The live page for people. `/` is one HTML document that loads nothing else. `/api/live` sends the
-updates that the document shows.
+"""The live page for people: `/` is one HTML document that loads nothing else, `/api/live` sends its
+updates.
 
-Rule: the document holds no data of a worker. It says only whether the page must ask the viewer for
-a token. All pages share `frame.html`, `style.css` and `frame.js`, which handles the token and the
-stream of updates and has the scripts' common functions. Each other script shows one part of a page.
-The files are joined when this module is loaded. The scripts insert texts as text, never as HTML,
-and headers limit what the browser may run and load. Memory does not grow with slow viewers. Owner:
-the pages' servers.
+Rule: the document holds no data of a worker. The scripts insert texts as text, never as HTML, and
+headers limit what the browser may run and load. Memory does not grow with slow viewers.
 """
 
 import asyncio

@@ -1,13 +1,9 @@
-"""What the page shows of the whole group, on all machines. It shows every partition with its owner,
-as Kafka reports them. It also shows every other member with its figures and its worst problem, as
-the member's own page reports them.
+"""What the page shows of the whole group, on all machines: partitions with their owners, and the
+other members' figures.
 
-Rule: Kafka and the peers (the members that `http.peers` names) are asked every few seconds, and
-only while somebody looks at this page. No page waits for an answer: it shows the last answer with
-its age. Three things are bounded: the number of peers that are asked at a time, the time until a
-peer's answer, and the size of an answer. A question that fails affects nothing else; a peer that
-does not answer is shown by its address, with the reason. Of a peer's answer, only the fields that
-are declared here are read.
+Rule: Kafka and the peers are asked every few seconds, only while somebody looks, and no page waits
+for them. Bounded are the peers asked at a time, the time for an answer, and its size; only declared
+fields are read. A question that fails affects nothing else.
 """
 
 import asyncio

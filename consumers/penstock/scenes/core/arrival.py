@@ -1,7 +1,6 @@
 """A prediction that has arrived: the fields of its record that a scene needs.
 
-Rule: the answer stays JSON text and is not decoded. A record does not count as a prediction if no
-worker can have written it; such a record is refused.
+Rule: the answer stays JSON text. A record that no worker can have written is refused.
 """
 
 from typing import NamedTuple

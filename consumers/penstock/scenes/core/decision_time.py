@@ -1,10 +1,9 @@
-"""The time by which a worker decides. This module knows which sites are due, and stops the clock
-while the worker is behind.
+"""The time by which a worker decides: which sites are due, and a clock that stops while the worker
+is behind.
 
-Rule: `put` may be called for a site with several times. The site is due only once, at the earliest
-of these times. A worker is behind if two things are true: the records of a partition are old when
-they are handled, and more records follow. The second alone proves nothing, because a few records
-are always on their way, and the last offset may be the mark of a transaction instead of a record.
+Rule: a site is due once, at the earliest of the times that were `put`. A worker is behind if the
+records of a partition are old when they are handled, and more follow. The second alone proves
+nothing: a few are always on their way, and the last offset may be the mark of a transaction.
 """
 
 from collections.abc import Callable, Hashable, Mapping

@@ -1,10 +1,8 @@
-"""Knows two things about a site: which members it has and which of them are expected, and how far
-each of its feeds has come.
+"""Which members a site has, which of them are expected, and how far each of its feeds has come.
 
-Rule: members are either listed in the settings, or learned from predictions. If there is a list,
-the members are those that are on the list now, whatever the state remembers. Each prediction renews
-its member's lease. A member is expected while its lease runs. When the lease ends, the member is
-evicted; its next prediction brings it back.
+Rule: if the settings list members, these are the members, whatever the state remembers. Each
+prediction renews its member's lease; a member is expected while it runs, then evicted, and back
+with its next prediction.
 """
 
 from collections.abc import Collection

@@ -1,13 +1,9 @@
-"""The open scenes of a site. This module says to which open scene a prediction belongs, and when
-and why a scene closes.
+"""The open scenes of a site: to which a prediction belongs, and when and why one closes.
 
-Rule: a prediction's scene is found in one of three ways: by a grid of times, by the time of a
-leader, or by the smallest span. The times are corrected by `scenes.offsets_ms` first. A scene
-closes at once when all members are in it. If members are missing, the scene closes after the
-patience if a quorum is in it, and otherwise at the deadline. Two kinds of scenes wait for the
-deadline instead of the patience: a scene with a single member that is far ahead of all others, and
-a scene of the past that members can still reach. This module only judges when a scene must close;
-the site closes or drops it.
+Rule: a scene closes at once when all members are in it, after the patience with a quorum, else at
+the deadline. Two kinds wait for the deadline instead of the patience: a scene with a single member
+that is far ahead of all others, and a scene of the past that members can still reach. This module
+only judges; the site closes or drops.
 """
 
 from bisect import bisect_left

@@ -1,13 +1,11 @@
 """The rhythm of a site whose cameras have no common clock: when its instants are, and to which
 instant a prediction belongs.
 
-Each member speaks once a period, at its own place in the period: its *phase*. A prediction belongs
-to the instant that is nearest to its time less the phase. So wherever a member's phase lies, its
-prediction is in the right scene as long as its time varies by less than half a period.
+Each member speaks once a period, at its own place in it, its *phase*. A prediction belongs to the
+instant nearest to its time less the phase, so it may vary by half a period.
 
-Rule: phases are learned from the times that predictions state, and so is the period if it is not
-set, but not from evicted members. Both follow clocks that drift. They are part of the state, so
-that the site's next owner goes on with them.
+Rule: phases, and the period if it is not set, are learned from the times that predictions state,
+but not from evicted members. Both follow clocks that drift, and are part of the state.
 """
 
 from collections.abc import Sequence

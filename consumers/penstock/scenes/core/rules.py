@@ -1,8 +1,4 @@
-"""The rules by which sites decide, and the place of each stream in a site.
-
-Rule: all rules are plain values, and are checked when they are made from `[scenes]`. The core never
-sees the configuration.
-"""
+"""The rules by which sites decide, as plain values, and the place of each stream in a site."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,7 @@
-"""Decides for one site: from predictions and the time, it makes decided scenes and refused
-predictions.
+"""Decides for one site: from predictions and the time to decided scenes and refused predictions.
 
-Rule: each prediction is given out once, either in a scene or as a refused one. Scenes are given out
-in the order of their times. A published scene may be amended, but never contradicted. No clock, no
-I/O.
+Rule: each prediction is given out once, in a scene or refused. Scenes are given out in the order of
+their times; a published one may be amended, never contradicted.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
 """Everything that a site remembers, and its form on the changelog.
 
-Rule: the size of a state is bounded by the number of members times the number of open scenes. A
-state that is encoded and decoded again is unchanged. New fields are added at the end of a Struct,
-with a default. No field is moved, removed or given another meaning, so that older and newer
-versions can read each other's states.
+Rule: its size is bounded by members times open scenes. New fields are added at the end of a Struct,
+with a default; none is moved, removed or given another meaning, so that versions can read each
+other's states.
 """
 
 from typing import Literal, TypeVar

@@ -1,9 +1,8 @@
 """The child processes of the bench: helpers that do one task each, and the worker under test.
 
 Rule: a helper reads its task as JSON from stdin, prints one JSON answer per line, and ends by
-itself. The worker is `penstock run` with the settings of the bench's caller. Environment variables
-override only those settings that the measurement fixes. The worker's log has only warnings and
-errors. No child outlives the block that started it. Messages for people go to stderr.
+itself. The worker is `penstock run` with the caller's settings, of which only those that the
+measurement fixes are overridden. No child outlives the block that started it.
 """
 
 import asyncio

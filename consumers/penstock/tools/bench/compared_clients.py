@@ -1,9 +1,8 @@
 """The two clients that the worker is compared with, each a process of its own.
 
-Rule: both clients post requests in the model's protocol and read the answers, and do nothing else;
-the requests are made beforehand. The direct client uses the worker's own HTTP settings. The seed
-client works like the seed program: one row a request, 1,000 requests at a time, aiohttp's defaults,
-and JSON if the server takes JSON.
+Rule: both post requests made beforehand and read the answers, nothing else. The direct client uses
+the worker's own HTTP settings; the seed client works like the seed program: one row a request,
+1,000 at a time, aiohttp's defaults, JSON if the server takes it.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
-"""The command line `penstock`, as a process that counts what it calls: SIGUSR1 begins a count,
-SIGUSR2 ends it and prints the counts as a line of JSON.
+"""The command line `penstock`, as a process that counts what it calls between SIGUSR1 and SIGUSR2.
 
-Rule: these counts do not depend on the machine, so they show small changes of the code that no
-clock can show. Counting makes each call several times as slow. So only ticks that come alone are
-counted: a busy worker would be overloaded, and would take more records at a time. Owner:
-`bench streams`.
+Rule: these counts do not depend on the machine, so they show changes that no clock can. Counting
+makes each call several times as slow, so only ticks that come alone are counted: a busy worker
+would take more records at a time.
 """
 
 import runpy

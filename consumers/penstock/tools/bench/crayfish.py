@@ -1,11 +1,9 @@
 """The case of the Crayfish benchmark (EDBT 2024): rows of 28 x 28 numbers, inline in JSON messages,
 scored by a small network behind TorchServe.
 
-Rule: two figures are measured, as in the paper. The first is the rows per second, measured with
-more and more workers of the model server. The second is the latency of messages that are sent far
-apart: the time from a message's due time to its last answer on the output topic. The network's
-model archive is written here, which needs no torch; only the server needs it. TorchServe loads the
-archive for this case, and drops it at the end.
+Rule: as in the paper, rows per second with more and more workers of the model server, and the
+latency of messages far apart, from a message's due time to its last answer. The archive is written
+here, which needs no torch.
 """
 
 import asyncio

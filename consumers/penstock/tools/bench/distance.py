@@ -1,11 +1,10 @@
-"""Puts the services of a trial at a distance: a process of its own, which relays to each of them
-and makes what the worker sends wait.
+"""Puts the services of a trial at a distance: a process that relays to each of them and makes what
+the worker sends wait.
 
-Rule: only the worker takes this way; whoever generates, reads and judges stays near. Over HTTP a
-request waits before its service sees it, and the answer passes at once: on one connection requests
-follow each other, so what a client sends after an answer begins the next request. To Kafka, whose
-requests overlap, everything waits for half of the distance in each direction, in its order; the
-brokers' own addresses are replaced by those of the relay in what they say of the cluster.
+Rule: only the worker takes this way. Over HTTP a request waits before its service sees it, and the
+answer passes at once: what a client sends after an answer begins is the next request. To Kafka,
+whose requests overlap, everything waits for half of the distance in each direction, in its order;
+the brokers' own addresses are replaced by those of the relay.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """What the bench's objects contain: rows of random numbers, or the file of `--body FILE`.
 
-Rule: the numbers come from a fixed seed, so they are the same in every run and on every machine.
-Therefore two reports differ only by what was measured. A file is read once, with the worker's own
-readers and settings. This has two results: a file that the worker would refuse ends the bench
-before anything is measured, and the direct client posts the same requests as the worker.
+Rule: the numbers come from a fixed seed, so that two reports differ only by what was measured. A
+file is read once, with the worker's own readers: one that the worker would refuse ends the bench
+before, and the direct client posts the same requests.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Reads the bench's topics, in a process of its own: what was answered, when, and in which order.
 
-Rule: the reader runs after a measurement, never during one, so that it takes no CPU from the
-measured processes. The times are the broker's stamps, which do not depend on when they are read.
+Rule: after a measurement, never during one; the times are the broker's stamps.
 """
 
 import re

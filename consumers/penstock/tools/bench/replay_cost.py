@@ -1,8 +1,8 @@
 """`bench replay`: how much a replay slows down live streams beside it.
 
-Rule: one worker answers the ticks of the whole measurement. In its middle a replay runs on the same
-topic and services. The ticks that are due during the replay are compared with those before and
-after it. The live group never reads the backlog that is replayed.
+Rule: one worker answers ticks throughout; in the middle a replay runs on the same topic and
+services. Ticks due during it are compared with those before and after. The live group never reads
+the backlog that is replayed.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Reports a measurement: by tables and a sentence for people, and by JSON for programs.
-
-Rule: people and programs get the same figures, and this file computes none.
-"""
+"""Reports a measurement, by tables and a sentence for people, and by JSON; computes no figure."""
 
 import os
 import platform

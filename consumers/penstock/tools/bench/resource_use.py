@@ -1,11 +1,8 @@
-"""Reads how much CPU time and memory processes have used so far, and how often they woke up. Also
-waits until the machine is quiet.
+"""How much CPU time and memory processes have used, and how often they woke up; waits until the
+machine is quiet.
 
-Rule: `service_pids` takes the services' process ids from the stack's own record. If services run in
-containers, or were started by other means, their figures are not available. Such figures are left
-out and never guessed. All counts come from /proc (Linux). A wake-up is a voluntary context switch:
-a thread waited and was woken. If a thread had to make room for another one, this is an involuntary
-switch, and does not count.
+Rule: counts come from /proc; the services' process ids from the stack's own record. Figures that
+are not available (containers) are left out, never guessed. A wake-up is a voluntary context switch.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Searches, trial by trial, how many streams a worker can serve within a latency bound.
 
-Rule: trials are noisy, so a number of streams fails only after two failed trials. Short trials find
-a candidate; the result is the largest number that a long trial proves. Every trial is in the
-report, whatever its outcome.
+Rule: trials are noisy, so a number fails only after two failed trials. Short trials find a
+candidate; the result is the largest number that a long trial proves. Every trial is in the report.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

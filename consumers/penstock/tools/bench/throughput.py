@@ -1,9 +1,9 @@
-"""Compares a worker's rows per second and CPU time per row with those of a client that only posts,
-and with those of the seed program's method.
+"""Compares a worker's rows per second and CPU per row with a client that only posts, and with the
+seed program's method.
 
-Rule: in every round worker, client and method take turns on the same services. The results are the
-medians of their ratios. Rates are those of a steady state: all references are on the topic before
-the worker starts, and the first fifth of the rows is not counted.
+Rule: in every round they take turns on the same services; results are medians of their ratios. All
+references are on the topic before the worker starts, and the first fifth of the rows is not
+counted.
 """
 
 import asyncio

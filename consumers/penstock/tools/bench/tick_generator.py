@@ -1,10 +1,8 @@
 """The load generator of `bench streams`, a process of its own: it publishes a reference per tick.
 
 Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever the pipeline does (open loop). A
-tick that is late is sent at once; none is left out. The generator's lag, from the due time of a
-tick until the producer has it, is measured and is a part of the latency. Huge objects have a
-partition of their own, because ticks after a huge object in the same partition would have to wait
-for it.
+late one is sent at once; none is left out, and the lag is a part of the latency. Huge objects have
+a partition of their own, because ticks behind one would have to wait.
 """
 
 import asyncio

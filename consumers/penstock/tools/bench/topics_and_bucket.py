@@ -1,8 +1,7 @@
 """The topics and the bucket of one measurement, on services of this machine.
 
-Rule: everything made here has a unique name and is removed at the end, whatever happened. Services
-that are not on the loopback interface are refused. With such services, the bench would load a
-network that others use, and would measure this network.
+Rule: all names are unique, and removed at the end, whatever happened. Services that are not on
+loopback are refused: the bench would load a network that others use, and measure it.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """One trial of `bench streams`: N streams on a new worker, observed and then judged.
 
-Rule: the latency of a tick runs from its due time to the broker's stamp of its last row's record. A
-tick is a miss if it is answered late, or if it is not answered before the end of the trial. A trial
-leaves nothing behind for the next one.
+Rule: a tick's latency runs from its due time to the broker's stamp of its last row. Late or not
+answered before the end is a miss. A trial leaves nothing behind.
 """
 
 import asyncio

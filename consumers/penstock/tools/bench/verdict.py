@@ -1,10 +1,9 @@
 """The outcome of a trial: percentiles, misses, and the time in each part of a tick's way.
 
-Rule: every tick counts, and a tick without an answer counts as slower than every bound. The bound
-must hold for all ticks together and for every single stream. Whether the ticks prove a percentile
-is decided by the early stopping of MLPerf Inference (rules, appendix): n ticks with m misses prove
-the percentile if a service that just fails it would have m or fewer misses in at most 1 % of such
-runs.
+Rule: a tick without an answer is slower than every bound. The bound must hold for all ticks
+together and for every single stream. What proves a percentile is the early stopping of MLPerf
+Inference (rules, appendix): n ticks with m misses prove it if a service that just fails it would
+have m or fewer in at most 1 % of such runs.
 """
 
 import math

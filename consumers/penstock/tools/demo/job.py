@@ -1,13 +1,12 @@
 """Runs the demo from its start to its proof: services, worker, streams, drain, verdict.
 
-Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM, or SIGHUP)
-ends the streams early, and the proof follows. A second signal, or a signal before the streams have
-begun, ends the demo at once. The judge makes the verdict from topics that are read while they grow.
-The demo adds two checks: the topics must have as many objects and rows as the producers counted,
-and rows may be repeated only if a worker was killed.
+Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM, SIGHUP) ends
+the streams early, and the proof follows; a second, or one before the streams have begun, ends it at
+once. Besides the judge's verdict the topics must have as many objects and rows as the producers
+counted, and rows may be repeated only if a worker was killed.
 
-The topics are read while they are written, each record once, because the broker drops old ones; and
-all references before the answers that are judged.
+The topics are read while they are written, because the broker drops old records; all references
+before the answers that are judged.
 """
 
 import asyncio

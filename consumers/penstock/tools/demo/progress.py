@@ -1,11 +1,8 @@
-"""For each stream, counts what was sent and what was answered. These figures are only for the view,
-and not for the proof.
+"""For each stream, what was sent and what was answered; for the view, not for the proof.
 
-Rule: an object counts once, when its last row is first seen on the output topic. The object's
-latency runs from the time stamp of its reference to the time stamp of its last answer. So the
-latency does not include the demo's own work, which is to make and upload objects and to read
-answers. Only the latencies of the last seconds are kept, so that memory is bounded, and so that the
-table shows soon when a trouble is over.
+Rule: an object counts once, when its last row is first seen. Its latency runs from the time stamp
+of its reference to that of its last answer, without the demo's own work. Only the last seconds' are
+kept, so that the table shows soon when a trouble is over.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """`penstock demo --scenes`: the frames of a site become one picture; a camera dies and comes back.
 
-Rule: a scenes worker makes the scenes from the predictions of a normal worker. Both workers are
-started by the commands that any user has. The table shows what the scenes worker's page says. The
-judge makes the verdict, from the topics alone.
+Rule: both workers are started by the commands that any user has; the verdict is from the topics
+alone.
 """
 
 import asyncio

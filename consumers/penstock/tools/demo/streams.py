@@ -1,9 +1,8 @@
 """What the demo's streams write and announce: rows in several formats, or pictures.
 
-Rule: object `number` of stream `index` depends on these two numbers alone, so every run writes the
-same objects. Each stream writes at its own pace, whatever the pipeline does (open loop). A stream
-skips an object if the stream is late or if too many rows wait for their answers, like a camera with
-a full memory.
+Rule: object `number` of stream `index` depends on these two numbers alone. Each stream writes at
+its own pace (open loop), and skips an object if it is late or too many rows wait, like a camera
+with a full memory.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""Runs the demo's worker. Whenever the worker is killed, it is started again. The worker is also
-asked how it makes its batches.
+"""Runs the demo's worker, and asks it how it makes its batches.
 
-Rule: a worker that a signal ended, or that ended with code 0, is started again. A worker that gives
-up by itself ends the demo with its own message. The worker's counters are shown, but the proof does
-not use them.
+Rule: a worker that a signal ended, or that ended with code 0, is started again; one that gives up
+by itself ends the demo with its message. The proof does not use the worker's counters.
 """
 
 import asyncio

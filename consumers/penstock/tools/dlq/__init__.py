@@ -1,3 +1,3 @@
-"""The work of `penstock dlq`: lists dead letters, sends the references of chosen ones back, and
-lets stopped lines go on.
+"""The work of `penstock dlq`: lists dead letters, sends chosen references back, lets stopped lines
+go on.
 """

@@ -1,7 +1,7 @@
 """Reads from the dead-letter topic the letters that a user has chosen.
 
-Rule: the topic is read without a group, from its beginning to the end that it has when the reading
-begins. Letters of aborted transactions are left out. Memory holds only the records of one fetch.
+Rule: without a group, from the beginning to the present end, committed letters only, one fetch in
+memory.
 """
 
 import fnmatch

@@ -1,13 +1,11 @@
-"""`penstock dlq list` shows the newest dead letters as a table, or all letters as JSON, and says
-where a line has stopped. A line is a partition; with order by stream, it is one stream. `penstock
-dlq resume` and `skip` let a stopped line go on without a restart.
+"""`penstock dlq list` shows dead letters and where lines have stopped; `penstock dlq resume` and
+`skip` let one go on without a restart.
 
-Rule: letters that differ only in the rows of their object are one entry of the table. The table has
-a limited number of entries. JSON is printed at once, and no letter is kept. Texts come from
-outside, so characters that would control a terminal are printed as escapes. The group's commits
-tell which lines have stopped, and at which message; the message names the stream. To let a line go
-on, the command writes the word `resume` or `skip` to Kafka. The worker that has the partition reads
-this word, or the partition's next owner does.
+Rule: letters that differ only in rows of their object are one entry of the table, whose length is
+limited; JSON is printed at once, and no letter is kept. Characters that would control a terminal
+are printed as escapes. The group's commits tell which lines have stopped, and at which message; the
+message names the stream. To let a line go on, the command writes `resume` or `skip` to Kafka, for
+the partition's owner or its next one.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """`penstock dlq redrive`: sends the references of chosen dead letters back to the input topic.
 
-Rule: a letter's reference names exactly the rows that failed. If whole objects are asked for, the
-reference is sent without these rows, once for all letters of its object. It is sent to the
-partition of the original message, which keeps the order of the stream. If rows have two letters
-because of a crash, they are sent only once, however the two lives shared the rows out to letters.
-The command remembers nothing for its next run.
+Rule: a reference names exactly the rows that failed, or without them, once for all letters of its
+object, the whole. It is sent to the partition of the original message, which keeps the order of the
+stream. Rows that have two letters because of a crash are sent once, however the two lives shared
+them out. Nothing is remembered for the next run.
 """
 
 import binascii

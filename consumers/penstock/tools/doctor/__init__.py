@@ -1,3 +1,1 @@
-"""`penstock doctor`: checks each thing that a worker needs. If something is wrong, it says how to
-mend it.
-"""
+"""`penstock doctor`: checks each thing that a worker needs, and says how to mend what is wrong."""

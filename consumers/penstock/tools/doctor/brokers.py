@@ -1,6 +1,5 @@
-"""Compares what a broker says of itself with what a worker of this configuration needs.
-
-Rule: each rule is one pure function. What the broker does not tell is not judged.
+"""Compares what a broker says of itself with what a worker needs. What it does not tell is not
+judged.
 """
 
 from collections.abc import Iterator

@@ -1,15 +1,13 @@
-"""Runs the doctor's checks one after the other. The first check is in this file: does this machine
-allow as many open files, and as much memory, as the configuration may need, and can it confine the
-decoders?
+"""Runs the doctor's checks one after the other; the first, of the machine, is in this file.
 
-Rule: the checks ask the services what a worker asks at its start, by the same code. They also ask
-the worker that runs at this configuration's address, because only a running worker knows the state
-of its streams. The checks change nothing, with two exceptions: one check writes a small object
-beside the results and removes it again; and with `fix`, missing topics are created.
+Rule: the checks ask the services what a worker asks at its start, by the same code, and the worker
+at this configuration's address, because only a running one knows the state of its streams. They
+change nothing, but write a small object beside the results and remove it; with `fix`, missing
+topics are created.
 
 At a distance the median of requests one after the other counts: by Little's law `n` at a time to a
-service that takes `t` seconds are `n / t` a second, and no setting permits more. Nothing is
-written: a question for a partition's end stands for a write.
+service that takes `t` seconds are `n / t` a second, and no setting permits more. A question for a
+partition's end stands for a write.
 """
 
 import statistics

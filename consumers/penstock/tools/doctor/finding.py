@@ -1,6 +1,5 @@
-"""Runs a check. What the check finds, and an error that it raises, become findings.
-
-Rule: each check has a deadline of its own, and a check that fails does not prevent the others.
+"""Runs a check, with a deadline of its own; what it finds, and an error that it raises, become
+findings.
 """
 
 import asyncio

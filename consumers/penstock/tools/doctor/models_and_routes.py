@@ -1,12 +1,10 @@
-"""Checks each model: is it there, which inputs does its server take, and how does it answer an
-object's first row? Also checks the routes: does each route match some of the announced objects?
+"""Checks each model (is it there, which inputs does it take, how does it answer an object's first
+row?), and whether each route matches announced objects.
 
-Rule: the first row is sent in one request, without the pipeline's batches and retries, so that the
-finding shows what the server did. The object is decoded in this process, within the limits of its
-format, because a person chose this object. For the routes, the newest messages of the input topics
-are read as a worker reads them, but no group is joined. If a route matches none of many objects,
-its glob is most likely misspelt. Then another model answers the objects that the route is meant
-for.
+Rule: the row is sent in one request, without the pipeline's batches and retries, so that the
+finding shows what the server did. The object is decoded in this process, because a person chose it.
+No group is joined. A route that matches none of many objects is most likely misspelt, and another
+model answers them.
 """
 
 import asyncio

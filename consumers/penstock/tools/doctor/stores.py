@@ -1,8 +1,7 @@
-"""Checks the stores: do they answer, can their objects be read, can results be written, and have
-killed workers left unfinished uploads of results?
+"""Checks the stores: do they answer, can objects be read and results written, did killed workers
+leave uploads?
 
-Rule: the checks write nothing except one small object. It lies beside the results, under a name of
-its own, and is removed again.
+Rule: nothing is written but one small object beside the results, which is removed.
 """
 
 import asyncio

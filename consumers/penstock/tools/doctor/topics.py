@@ -1,8 +1,6 @@
-"""Asks the brokers about the topics and the group, and judges: which messages will be lost, and
-which settings do harm?
+"""Asks the brokers about topics and group: which messages will be lost, which settings do harm?
 
-Rule: missing topics are created only with `fix`. Each rule is one pure function. A finding ends
-with the command or the setting that mends what is wrong.
+Rule: missing topics are created only with `fix`. A finding ends with what mends it.
 """
 
 from collections import defaultdict

@@ -1,1 +1,1 @@
-"""Stand-ins that need no installation: a broker and a model server, for the demo and the tests."""
+"""A broker and a model server that need no installation, for the demo and the tests."""

@@ -1,9 +1,8 @@
 """A Kafka broker inside this process: librdkafka's mock cluster, for the demo and for tests.
 
-Rule: the broker serves a single member of a group, and creates a topic when the topic is first
-used. The broker keeps the latest 5 MB of a partition in memory, so a reader that needs all records
-must read while the topic grows. As a program (`python -m
-penstock.tools.embedded.broker`) the broker prints its address on the first line.
+Rule: it serves a single member of a group, and creates a topic when it is first used. It keeps the
+latest 5 MB of a partition, so a reader that needs all records must read while the topic grows. As a
+program it prints its address on the first line.
 """
 
 import asyncio

@@ -1,3 +1,1 @@
-"""Handlers that run inside TorchServe, deployed with a model. They import nothing of this
-package.
-"""
+"""Handlers deployed with a model inside TorchServe. They import nothing of this package."""

@@ -1,8 +1,7 @@
 """The network of the Crayfish benchmark behind TorchServe: 28 x 28 numbers in, ten classes out.
 
-Rule: `penstock bench crayfish` deploys this handler in an archive, together with the handler that
-it extends. The network's weights follow from a seed, because the benchmark measures how fast rows
-move, not the answers.
+Rule: its weights follow from a seed, because the benchmark measures how fast rows move, not the
+answers.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`

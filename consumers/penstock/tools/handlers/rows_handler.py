@@ -1,11 +1,10 @@
 """A TorchServe handler for batches of rows: many rows in one request, one answer for each, in
 order.
 
-Rule: this file is deployed alone inside a model archive, so it imports nothing of this project. It
-works with Python 3.9 and torch 1.13, which serving images still have, and with newer versions. The
-form of a request is told by its Content-Type, and not by its first byte, because one float32 body
-in 128 begins with `{` or `[`. A bad request is answered by 400. A bad row gets an `error` instead
-of a prediction.
+Rule: this file is deployed alone inside a model archive, so it imports nothing of this project, and
+works with Python 3.9 and torch 1.13, which serving images still have. The form of a request is told
+by its Content-Type, because one float32 body in 128 begins with `{` or `[`. A bad request is
+answered by 400, a bad row by an `error`.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`

@@ -1,8 +1,7 @@
 """The example model of the real stack: a small perceptron over rows of 16 numbers, three classes.
 
-Rule: the weights follow from a fixed seed alone, so that every answer can be computed again with
-numpy. As a program, `python rows_model.py STORE`, it writes the model archive that TorchServe
-loads; that needs torch.
+Rule: the weights follow from a fixed seed, so that every answer can be computed again with numpy.
+`python rows_model.py STORE` writes the archive for TorchServe; that needs torch.
 """
 
 import argparse

@@ -1,14 +1,11 @@
-"""Lists the objects of a job, each with its place in the listing. The order is the same whenever
-the command runs. The objects are named by URLs and globs, or by the rows of a manifest. A manifest
-is either one list file, or the `manifest.json` of an S3 Inventory with the list files that it
-names.
+"""Lists the objects of a job, by URLs and globs or by a manifest (a list file, or the
+`manifest.json` of an S3 Inventory), each with its place in the listing.
 
-Rule: a place has two parts. The first is the number of a URL or file in the listing. The second is
-the object's place in it: for globs its key, for lists the number of its row. So after a crash the
-command goes on behind the place that was reached, and keys that have come or gone meanwhile do not
-change the places of other keys. A list file is read by ranges, all of one version. A resumed
-listing must be of the same list, so the list's version is the listing's pin. A wrong row ends the
-command, because leaving it out would silently lose an object.
+Rule: the order is the same whenever the command runs. A place is the number of a URL or file, and
+in it for globs the key, for lists the number of the row: so after a crash the command goes on
+behind it, and keys that have come or gone meanwhile change no other's place. A list file is read by
+ranges, all of one version, which is the listing's pin. A wrong row ends the command, because
+leaving it out would silently lose an object.
 """
 
 import asyncio

@@ -1,11 +1,10 @@
-"""Reads a list of objects, which is a CSV or a Parquet file: its rows, a batch at a time, the
-meaning of its columns, and the reference that each row makes.
+"""Reads a list of objects, CSV or Parquet: its rows, the meaning of its columns, and the reference
+of each.
 
-Rule: a column is known by its name: that of a reference's field, or that of a field of S3 Inventory
-in any spelling (`VersionId`, `version_id`, `e_tag`). A version, entity tag or size in a row pins
-the object: only that version of it is read. If a row is about a delete marker, or about a version
-that is not the latest, it makes no reference. Memory is bounded by a batch, and by the longest
-record that a list may have. Reading blocks until the bytes are there, so it runs in a thread.
+Rule: a column is known by its name, that of a reference's field or of S3 Inventory in any spelling.
+A version, entity tag or size pins the object. A delete marker, or a version that is not the latest,
+makes no reference. Memory is bounded by a batch and the longest record. Reading blocks, so it runs
+in a thread.
 """
 
 import csv

@@ -1,15 +1,11 @@
-"""Keeps in Kafka how far a listing was announced, so that the command can go on from there after a
-crash.
+"""Keeps in Kafka how far a listing was announced, so that the command can go on after a crash.
 
-Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
-the position is committed for a group without members. So all references up to the committed
-position are on the topic. Marks in the topic itself tell which references were sent after that
-commit. The last mark of a partition names a place in the listing (see `globs_and_manifests`), and
-the partition's references up to that place are not sent again. So no reference is missing or
-double, although the command writes without transactions, and workers also read uncommitted records.
-If there are several processes of the command, the one that began last owns the position. Before a
-process sends, it checks that it still owns the position, and ends if it does not. If two processes
-begin together, one of them ends.
+Rule: every few seconds, when all that was sent is acknowledged, the position is committed for a
+group without members. Marks in the topic tell what was sent after that: the last mark of a
+partition names a place in the listing, and the partition's references up to it are not sent again.
+So none is missing or double, although the command writes without transactions, and workers read
+uncommitted records. Of several processes the one that began last owns the position; before a
+process sends, it checks that it still does, and ends if not.
 """
 
 import asyncio

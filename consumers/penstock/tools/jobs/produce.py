@@ -1,10 +1,10 @@
 """`penstock produce`: announces objects that are already in the store, one reference each.
 
 Rule: the Kafka key is the stream, so a stream's objects stay in one partition, in the order of the
-listing. An object that is named without a glob must exist. The last record of each batch has a
-mark, and Kafka keeps a batch whole or not at all: so a partition's last mark says exactly which
-references are on the topic, even if the sender died. Memory is bounded by `WAITING_BYTES` and
-`UNACKNOWLEDGED_BYTES`. A reference that the topic refuses is left out, and costs no other.
+listing. The last record of each batch has a mark, and Kafka keeps a batch whole or not at all: so a
+partition's last mark says exactly which references are on the topic, even if the sender died.
+Memory is bounded by `WAITING_BYTES` and `UNACKNOWLEDGED_BYTES`. A reference that the topic refuses
+costs no other.
 """
 
 import re

@@ -1,13 +1,13 @@
 """`penstock progress`: how far a group or a job is, from the topics and the group's commits alone.
 
-Rule: no worker notices. A worker commits all its partitions at once, twice a second, so the rate is
-measured between two changes of the commits, not between two looks.
+Rule: a worker commits all its partitions at once, twice a second, so the rate is measured between
+two changes of the commits, not between two looks.
 
-A job ends where the input topics ended when its first worker started. That is decided once and kept
-as the commits of a group without members, `<group>.until-end`; their metadata tells the begin. When
-all is answered, the next worker that starts decides a new end. Errors are counted by the offsets of
-the references that the dead letters are about, so a repeated letter counts once, and a letter of an
-earlier job does not count.
+A job ends where the input topics ended when its first worker started. That is kept as the commits
+of a group without members, `<group>.until-end`; their metadata tells the begin. When all is
+answered, the next worker that starts decides a new end. Errors are counted by the offsets of the
+references that dead letters are about: a repeated letter counts once, one of an earlier job does
+not.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""`penstock run --until-end`: runs a worker that ends when its group has answered all of a job.
+"""`penstock run --until-end`: a worker that ends when its group has answered all of a job.
 
-Rule: the worker works as it does without the option, but its source gives no records beyond the
-job's end. The worker goes on after its own partitions are done, so that it can take over those of
-another worker that dies or ends. It ends when the group has committed all partitions up to the
-job's end.
+Rule: its source gives no records beyond the job's end. It goes on after its own partitions are
+done, so that it can take over those of another that dies, until the group has committed all up to
+the end.
 """
 
 import logging

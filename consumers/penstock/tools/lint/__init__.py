@@ -1,1 +1,1 @@
-"""`penstock lint`: finds everything that is wrong in a configuration, without any service."""
+"""`penstock lint`: everything that is wrong in a configuration, without any service."""

@@ -1,12 +1,9 @@
 """Collects everything that is wrong in a configuration: in its file, and in the environment.
 
-Rule: no service is asked, and no file but the configuration is read. A wrong setting is noted and
-left out. Then the other settings are checked again, so that one run finds all errors. Owner:
-`penstock lint`.
-
-What contradicts although each setting alone is right is found by pure checks, each of which yields
-a setting's path and a sentence, whose end says how to mend it. Contradictions that a worker refuses
-at its start are not checked twice.
+Rule: no file but the configuration is read. A wrong setting is noted and left out, then the others
+are checked again, so that one run finds all. Contradictions of settings that are right alone are
+found by pure checks, each a setting's path and a sentence whose end says how to mend it; those that
+a worker refuses at its start are not checked twice.
 """
 
 import fnmatch

@@ -1,7 +1,5 @@
-"""Finds the line on which a table or a key stands in a TOML file.
-
-Rule: `tomllib` does not tell lines. So the file is cut into its statements, and each statement is
-read alone. The file as a whole must be valid TOML.
+"""Finds the line on which a table or a key stands in a TOML file, because `tomllib` does not tell:
+a valid file is cut into its statements, and each read alone.
 """
 
 import tomllib

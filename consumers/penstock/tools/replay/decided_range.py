@@ -1,10 +1,8 @@
-"""Decides which offsets are replayed. This range is decided when the replay is started for the
-first time, and is then written down.
+"""Decides which offsets are replayed, once, when the replay is first started.
 
-Rule: a range is decided once. It is kept in the commits of a group that never has members,
-`<group>.range`. The committed offset of a partition is the end of its range; the metadata has the
-beginning and the options. So if the same command is started again, it replays the same records, and
-needs no file for this. If it is started with other options, it is refused.
+Rule: the range is kept in the commits of a group that never has members, `<group>.range`: the
+committed offset of a partition is its end; the metadata has the beginning and the options. The same
+command started again replays the same records; with other options it is refused.
 """
 
 import logging

@@ -1,11 +1,9 @@
 """Compares a replay's answers with the former ones.
 
-Rule: when the replay is done, both kinds of answers are read from their topics. Two answers are a
-pair if they are about the same row of the input. The partitions are read one after the other, each
-on both topics side by side, so that memory holds only the rows by which one topic is ahead of the
-other. A former answer counts if its message is in the range. If the order of the output allows it,
-the reading stops at the end of the range. A new answer counts if it was written since this replay
-began, because an earlier replay may have written to the same topic.
+Rule: two answers are a pair if they are about the same row of the input. Partitions are read one
+after the other, each on both topics side by side, so that memory holds only the rows by which one
+is ahead. A former answer counts if its message is in the range; a new one if it was written since
+this replay began, because an earlier one may have written to the same topic.
 """
 
 from collections import Counter

@@ -1,9 +1,7 @@
-"""Reads former answers from result objects, and gives them the form of records on the topic, one
-for each row.
+"""Reads former answers from result objects, as records of the topic.
 
-Rule: a record that names a result object also states the object's checksum. The object counts only
-if its bytes have that checksum, because the object may have been removed, or written again, since
-then. Results are fetched side by side, because a store may take 30 ms for each.
+Rule: an object counts only if its bytes have the checksum that its record states: it may have been
+removed or written again. Results are fetched side by side, because a store may take 30 ms for each.
 """
 
 import asyncio

@@ -1,13 +1,10 @@
-"""Watches a group whose work has an end: a replay or a job. Every second the watch looks at the
-positions of this group and of the live group. It ends the work when all is done, and holds the work
-while the live group is behind.
+"""Watches a group whose work has an end, a replay or a job: ends the work when all is done, and
+holds it while the live group is behind.
 
-Rule: the watch asks the broker, not the worker, for the positions. So if there are several
-processes, each ends when the work of all is done; and a process that was started again knows the
-progress. If the broker does not answer, the watch changes nothing, because the worker itself
-decides how long it waits for Kafka. Kafka forgets the commits of a group without members after
-`offsets.retention.minutes`, and a job may take longer. So the decision on the range is written
-again from time to time.
+Rule: the watch asks the broker for the positions, not the worker: so of several processes each ends
+when the work of all is done, and one started again knows the progress. If the broker does not
+answer, nothing changes. Kafka forgets the commits of a group without members after
+`offsets.retention.minutes`, so the decision on the range is written again from time to time.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Puts a replay's summary into words for people.
-
-Rule: all figures come from the summary.
-"""
+"""Puts a replay's summary into words for people."""
 
 from typing import Any
 

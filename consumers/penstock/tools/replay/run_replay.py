@@ -1,8 +1,4 @@
-"""Runs a replay, from the decision on its range to its summary.
-
-Rule: the replay runs the same pipeline as a worker. The range is decided before the pipeline
-starts. `Watch` ends the replay.
-"""
+"""Runs a replay, from the decision on its range, before the pipeline starts, to its summary."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,9 +1,7 @@
-"""Makes the configuration for the worker that replays. It is made from the live worker's
-configuration.
+"""Makes the configuration of the worker that replays from the live worker's.
 
-Rule: the settings that decide the content of an answer stay: those of formats, rows, requests and
-batches. Other settings change: where answers go, which model answers, and how much work is taken at
-a time. A topic that the live worker uses for answers, dead letters or scenes is refused.
+Rule: what decides the content of an answer stays: formats, rows, requests, batches. A topic that
+the live worker uses for answers, dead letters or scenes is refused.
 """
 
 import fnmatch

@@ -1,8 +1,8 @@
-"""The messages of a simulated world, and the objects that they name. Messages and objects have
-every shape, format and size.
+"""The messages of a simulated world, and the objects that they name, of every shape, format and
+size.
 
-Rule: everything is drawn from one seeded source. A row is two numbers: its own, and a flag that
-tells the model how to treat the row (`unreliable_services.py`).
+Rule: all is drawn from one seeded source. A row is two numbers: its own, and a flag that tells the
+model how to treat it (`unreliable_services.py`).
 """
 
 import gzip

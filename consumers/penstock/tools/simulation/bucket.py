@@ -1,8 +1,7 @@
 """The bucket of a simulated world: its objects, and what happens to them while workers read.
 
-Rule: the bucket tells every version of an object to the deployments, which compute the right
-answers to that version. If an object changes, readers may get certain errors from the change. The
-bucket notes these errors in `unsteady`, and the checks allow them.
+Rule: it tells every version to the deployments, which compute the right answers. Errors that
+readers may get from a change are noted in `unsteady`, and allowed.
 """
 
 from collections.abc import Callable

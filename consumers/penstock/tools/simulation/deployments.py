@@ -1,8 +1,7 @@
-"""The deployments of a world, one after the other. Each has its own settings and its own promises.
+"""The deployments of a world, one after the other, each with its own settings and promises.
 
-Rule: workers of one deployment read the commits of the former deployments; docs/guarantees.md says
-what may happen then. The first deployment of a seed is the same whether the world changes later or
-not.
+Rule: workers of one read the commits of the former; docs/guarantees.md says what may happen then.
+The first is the same whether the world changes later or not.
 """
 
 from collections.abc import Sequence

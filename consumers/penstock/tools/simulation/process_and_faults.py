@@ -1,11 +1,9 @@
-"""What keeps a request from its answer: the worker's process, which may be paused or dead, and the
-faults of the services.
+"""What keeps a request from its answer: the worker's process, paused or dead, and the faults of the
+services.
 
-Rule: a service awaits `Process.gate` before each request and each answer. A paused worker waits
-there until it goes on, and a dead worker waits there for ever. Then the service asks the
-`FaultInjector` whether the request fails, and how long its answer takes. Everything is drawn from
-one seeded source, so a seed gives a whole history. After `stop` nothing fails and nothing is
-delayed.
+Rule: a service awaits `Process.gate` before each request and answer, where a paused worker waits
+until it goes on, a dead one for ever; then the `FaultInjector` decides. Everything is drawn from
+one seeded source. After `stop` nothing fails and nothing is delayed.
 """
 
 import asyncio

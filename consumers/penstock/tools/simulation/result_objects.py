@@ -1,9 +1,7 @@
-"""Result objects in a simulated world: how each worker writes them, and the check that they are
-true.
+"""Result objects in a simulated world.
 
-Rule: when a record that names a result arrives on the topic, the record is compared with the bytes
-of the result that are complete at that time. So the check shows that a reader who finds a record
-also finds the result that it names.
+Rule: when a record that names a result arrives, it is compared with the bytes that are complete at
+that time: a reader who finds a record also finds its result.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

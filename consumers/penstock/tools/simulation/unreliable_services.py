@@ -1,10 +1,9 @@
 """Object store and model of one worker, in memory, slow and unreliable; and the answers of the
 model.
 
-Rule: a request that is on the wire may still have its effect after the worker's death. But a dead
-worker gets no answer, and a paused worker gets the answer when it goes on. A row is two numbers:
-its own number and a flag. The model answers with the row's own number, and the flag tells the model
-how to treat the row. So the right answer to a row depends only on the row.
+Rule: a request on the wire may have its effect after the worker's death; a dead worker gets no
+answer, a paused one when it goes on. The model answers with the row's own number, and its flag
+tells how to treat it, so the right answer depends only on the row.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """An event loop whose clock jumps to the next timer as soon as no task can go on.
 
-Rule: no real time passes, so a drain of 15 s costs nothing. If every task waits and no timer is
-set, nothing can ever happen again: then `Deadlock` is raised, so that the test does not hang. The
-loop does not wait for work on other threads, so threads cannot be used with it.
+Rule: if every task waits and no timer is set, `Deadlock` is raised. The loop does not wait for
+other threads, so threads cannot be used with it.
 """
 
 import asyncio

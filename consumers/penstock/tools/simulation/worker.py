@@ -1,6 +1,5 @@
-"""One simulated worker: it runs the real pipeline, and can be killed, frozen and stopped.
-
-Rule: once a worker is killed, nothing calls it any more.
+"""One simulated worker: the real pipeline, which can be killed, frozen and stopped. A killed one is
+called by nothing any more.
 """
 
 import asyncio

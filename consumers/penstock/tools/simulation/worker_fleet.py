@@ -1,8 +1,7 @@
 """The workers of a world: starts, kills, freezes and stops them, and judges how each one ends.
 
-Rule: a worker may end by itself only if the broker was away or all of its lines stopped. Another
-worker then replaces it. No message may end a worker. A stop must end in time, whatever fails
-meanwhile.
+Rule: a worker may end by itself, to be replaced, only if the broker was away or all of its lines
+stopped; no message may end one. A stop must end in time, whatever fails meanwhile.
 """
 
 import asyncio

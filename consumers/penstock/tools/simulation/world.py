@@ -1,7 +1,5 @@
-"""Holds what lasts longer than a worker (topics, group, bucket, models, faults); makes the workers.
-
-Rule: every service that a worker uses is made here, and tells the checks what reaches it. Owner:
-one simulation.
+"""Holds what lasts longer than a worker (topics, group, bucket, models, faults), makes the workers,
+and tells the checks what reaches each service.
 """
 
 import asyncio

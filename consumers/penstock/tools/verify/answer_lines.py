@@ -1,9 +1,4 @@
-"""How commands print answers: `penstock trace` prints lines or JSON, and `penstock run --dry-run`
-prints the records of a worker.
-
-Rule: if neither the topics nor a worker know a value, the text for people says "unknown". The JSON
-for programs has everything.
-"""
+"""How commands print answers, as lines or JSON. For people an unknown value is "unknown"."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,7 @@
 """Compares the rejections on the output topic with the letters on the dead-letter topic.
 
-Rule: for every answer with an error there must be a letter that asks for its rows again. For every
-letter there must be such an answer, with the same code and model. Memory grows only with the number
-of rejections.
+Rule: for every answer with an error a letter asks for its rows again; for every letter there is
+such an answer, with the same code and model. Memory grows only with rejections.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,9 +1,7 @@
-"""Compares the fields of a record or a dead letter with those of its reference: object, stream,
-time and others.
+"""Compares the fields of a record or a dead letter with those of its reference.
 
-Rule: for each object that was asked for, 32 bytes are kept: a checksum of each field, and the time.
-A record that would be too large for its topic may leave fields out, but a field that is there must
-have the right value.
+Rule: 32 bytes are kept for each object asked for: a checksum of each field, and the time. A record
+too large for its topic may leave fields out, but one that is there must be right.
 """
 
 from array import array

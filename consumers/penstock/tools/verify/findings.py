@@ -1,6 +1,5 @@
-"""What the judge found: counts, violations, and the verdict in a sentence.
-
-Rule: every violation is counted. The first few of each kind are also kept, with place and text.
+"""What the judge found: counts, the first few violations of each kind, and the verdict in a
+sentence.
 """
 
 from collections import Counter

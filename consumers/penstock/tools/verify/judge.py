@@ -1,10 +1,8 @@
 """The judge: decides from the records of three topics alone whether every promise was kept.
 
 Rule: no I/O and no clock. The caller feeds the input topic, then the output topic, then the dead
-letters, each partition in offset order. Then the caller reads once more the partitions of the
-output topic that `repeated` names, and feeds their records to `compare`. Memory grows with the
-number of open objects, gaps, rejections and repeats, but not with the number of rows. Owner:
-`penstock verify`, or the live judge.
+letters, each partition in offset order; then once more the partitions that `repeated` names, to
+`compare`. Memory grows with open objects, gaps, rejections and repeats, not with rows.
 """
 
 from collections.abc import Mapping

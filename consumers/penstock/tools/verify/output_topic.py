@@ -1,12 +1,9 @@
 """Judges the output topic: is every record in its place, and is every object answered to its end?
 
-Rule: of a complete object only its place is kept, in `done`. Of an incomplete object the rows are
-kept, as ranges. If a record has the next row of the same object, the few lines of `take` judge it;
-`_place` judges any other record.
-
-A marker may point to an earlier object of the same input partition, which was asked for with the
-same rows and answered to its end without a failure. The `object` fields are compared in the second
-reading.
+Rule: of a complete object only its place is kept, of an incomplete one its rows as ranges. The few
+lines of `take` judge the next row of the same object; `_place` any other record. A marker may point
+to an earlier object of the same input partition, asked for with the same rows and answered without
+a failure.
 """
 
 from collections.abc import Callable, Iterator, Mapping

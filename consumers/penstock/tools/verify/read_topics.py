@@ -1,12 +1,11 @@
 """`penstock verify`: reads the input, output and dead-letter topics, and feeds them to the judge.
 
-Rule: no worker is asked. The committed offsets are asked for before the ends of the output topics.
-So the answers to all committed messages are among the records that are read.
+Rule: the committed offsets are asked for before the ends of the output topics, so the answers to
+all committed messages are read.
 
-If several models answer an object, each must answer it once, and there is a judge for each; all
-objects with a single model share one, because the shares of a split may change. For topics that are
-still written (`penstock demo`), a reference is fed before its answers, and memory holds only `KEPT`
-records a partition.
+If several models answer an object, there is a judge for each; all objects with a single model share
+one, because the shares of a split may change. For topics that are still written (`penstock demo`),
+a reference is fed before its answers, and memory holds only `KEPT` records a partition.
 """
 
 import asyncio

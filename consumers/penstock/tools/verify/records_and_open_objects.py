@@ -1,7 +1,5 @@
-"""Decodes output records for the judge, and holds what the judge keeps of an incomplete object.
-
-Rule: only the judged fields of a record are decoded. Fields that are the same for all rows of an
-object stay JSON text. The rows of an incomplete object are kept as ranges.
+"""Decodes of output records only the judged fields, and holds what the judge keeps of an incomplete
+object.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,8 @@
-"""Checks repeats, which are records about rows that had a record before. A repeat must have the
-same content as the first record, and a run of repeats may have no gaps.
+"""Checks repeats: the same content as the first record, and runs without gaps.
 
-Rule: the first reading of the output topic notes which rows were repeated, and how often. The
-second reading keeps the content of a repeated row from its first record to its last one. Rows that
-came once take no memory. Records do not name the worker that wrote them, so each run of repeats is
-judged by itself. Owner: the judge. `output_topic` has a `Runs` for each sequence.
+Rule: the first reading notes which rows were repeated, and how often; the second keeps a repeated
+row's content from its first record to its last. Records do not name the worker that wrote them, so
+each run of repeats is judged by itself.
 """
 
 import math

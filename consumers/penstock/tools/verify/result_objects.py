@@ -1,8 +1,7 @@
-"""Checks that result objects hold the rows that records on the output topic promise. Also decodes
-the rows of a result object, whatever its format.
+"""Checks that result objects hold the rows that records promise, whatever their format.
 
-Rule: an object is read once, into a temporary file. A thread decodes its rows from the file. Of
-each row we keep only its number, and whether it failed.
+Rule: an object is read once, into a temporary file, and decoded in a thread. Of each row only its
+number is kept, and whether it failed.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Follows one answer back through the topics: from a scene to its frames, or from a row to its
-object and its dead letter; and tells when Kafka got each record.
+"""Follows one answer back through the topics, from a scene to its frames, or from a row to its
+object and its dead letter.
 
-Rule: nothing is committed. In a partition in the order of the input, about fifteen reads by halves
-find a row among a million records. After a crash the order jumps back, never forward over a record,
-so the search finds one of two copies. In another order all records since the message are read.
+Rule: nothing is committed. In a partition in the order of the input about fifteen reads by halves
+find a row among a million: after a crash the order jumps back, never forward over a record, so one
+of two copies is found. In another order all records since the message are read.
 """
 
 import math

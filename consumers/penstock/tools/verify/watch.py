@@ -1,8 +1,5 @@
-"""`penstock watch`: shows the answers as they come, from the topics alone.
-
-Rule: no group is joined and nothing is committed. The input topics are read as well, so that each
-answer is shown with the time since its input record. If the input record was written before the
-reading began, this time is unknown.
+"""`penstock watch`: shows the answers as they come, from the topics alone, with the time since the
+input record if that was read, too.
 """
 
 import fnmatch

@@ -1,3 +1,1 @@
-"""Exactly once: the transactions of a group's members, and the aborting of transactions that a
-member left open.
-"""
+"""Transactions of a group's members, and the aborting of those that a member left open."""

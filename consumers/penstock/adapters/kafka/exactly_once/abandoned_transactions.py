@@ -1,13 +1,12 @@
-"""Aborts transactions that a dead or frozen member left open. Otherwise the member's partitions and
-the readers of committed records would stand still until the broker aborts the transactions.
+"""Aborts transactions that a dead or frozen member left open, for which its partitions and the
+readers of committed records would stand still until the broker's own limit.
 
-Rule: a worker looks for open transactions while a position waits for the end of a transaction. It
-also looks when it gets partitions, because a dead member may have sent records but no position yet.
-A transaction that is still open a second or two after it was first seen is aborted. If the member
-is alive, it repeats the transaction; if it is dead or frozen, the group has gone on without it. If
-a position still waits after an abort, transactions may be slow, so the next transaction may stay
-open for twice as long. Without the right to look, or on a broker before Kafka 3.0, the broker's own
-time limit decides.
+Rule: a worker looks while a position waits for the end of a transaction, and when it gets
+partitions, because a dead member may have sent records but no position yet. One still open a second
+or two after it was first seen is aborted: a living member repeats it; without a dead or frozen one
+the group has gone on. If a position still waits after an abort, transactions may be slow, so the
+next may stay open twice as long. Without the right to look, or before Kafka 3.0, the broker's limit
+decides.
 """
 
 import asyncio

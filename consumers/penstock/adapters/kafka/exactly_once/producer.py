@@ -1,15 +1,14 @@
 """Speaks the protocol of transactions over aiokafka's connections: one producer, one transaction
 after the other.
 
-Rule: the brokers decide, and this producer repeats a question until its answer lasts: as long as a
-coordinator moves or loads, or a leader is not known. Its owner sets the deadlines, and gives the
-producer up at the first error. A batch keeps its sequence numbers however often it is sent, and a
-partition has one batch on its way at a time, so what arrives twice is written once.
+Rule: a question is repeated until its answer lasts: as long as a coordinator moves or loads, or a
+leader is not known. The owner sets the deadlines, and gives the producer up at the first error. A
+batch keeps its sequence numbers however often it is sent, and a partition has one on its way at a
+time, so what arrives twice is written once.
 
-Where the brokers have the second version of transactions (KIP-890; `transaction.version` 2, Kafka
-4.0 and newer), a write adds its partition by itself, and the answer to the end of a transaction has
-the epoch of the next one. So a request that arrives late cannot touch another transaction than its
-own: the brokers refuse its epoch. Older brokers are told of each partition and of the group first.
+With the second version of transactions (KIP-890, Kafka 4.0) a write adds its partition by itself,
+and the end's answer has the epoch of the next transaction: a request that arrives late cannot touch
+another than its own. Older brokers are told of each partition and of the group first.
 """
 
 import asyncio

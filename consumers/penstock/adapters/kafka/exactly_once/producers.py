@@ -1,11 +1,9 @@
-"""The transactional producers of a worker, and their transactions: records and positions become
-visible together, or never.
+"""The transactional producers of a worker: records and positions become visible together, or never.
 
-Rule: the brokers have every record before the transaction is committed. After a failure the
-producer is never used again. No other worker writes under a worker's transactional ids; another
-process uses one only to abort what a dead worker left open. With `kafka.instance_id` a restarted
-worker has the same ids, so its start aborts what the former process had begun. Two events fence a
-producer: another one starts with its id; or the group goes on without the member that the
+Rule: the brokers have every record before the transaction is committed. After a failure a producer
+is never used again. Another process uses a worker's transactional id only to abort what it left
+open; with `kafka.instance_id` a restarted worker has the same ids, so its start does that. A
+producer is fenced by another with its id, or when the group goes on without the member that the
 transaction names.
 """
 

@@ -1,3 +1,1 @@
-"""Membership in a consumer group: joining, leaving, refusals, and lag. Both Kafka clients use this
-folder.
-"""
+"""Membership in a consumer group: joining, leaving, refusals, and lag, for both Kafka clients."""

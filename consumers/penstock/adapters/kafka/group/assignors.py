@@ -1,10 +1,9 @@
-"""Two ways in which a group divides its partitions. Either partitions stay with their members as
-far as even shares allow (`sticky`), or one member gets all of them (`OneOwner`).
+"""Two ways in which a group divides its partitions: they stay with their members as far as even
+shares allow (`sticky`), or one member gets all (`OneOwner`).
 
-Rule: each member tells which partitions it had, and in which generation. If two members tell that
-they had the same partition, the partition stays with the member of the later generation: the other
-member was expelled meanwhile. While one member divides the partitions for all, its own lanes stand
-still. So the work of dividing may not grow faster than the number of partitions.
+Rule: of two members that tell that they had a partition, that of the later generation keeps it: the
+other was expelled meanwhile. While one member divides for all, its own lanes stand still, so the
+work may not grow faster than the number of partitions.
 """
 
 from collections import defaultdict

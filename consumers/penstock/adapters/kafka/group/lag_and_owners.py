@@ -1,8 +1,8 @@
 """Asks for a consumer group's lag, the number of its own workers, and the owner of each partition.
 
 Rule: the client that asks is a member of no group. A member whose client id begins with the
-helpers' prefix is a helper. All other members count as the group's own workers. A group that the
-broker does not know has 0 workers.
+helpers' prefix is no worker of the group's own. A group that the broker does not know has 0
+workers.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,9 @@
-"""Makes a group move a member's partitions at once, because the member leaves. Also asks for the
-group's session, after which the group moves the partitions of a member that does not leave.
+"""Makes a group move a member's partitions at once, and asks for the session after which it would.
 
-Rule: a member with an instance id does not leave by itself. A request must say that it leaves: the
-source sends it when it stops for good, and the supervisor sends it for a dead process. With the
-protocol `consumer` (KIP-848) the broker sets session and heartbeat, and no client may ask for a
-shorter session. So both figures are read from the broker and shown to people, because they tell how
-long partitions stand still after a crash.
+Rule: a member with an instance id does not leave by itself: the source says so when it stops for
+good, the supervisor for a dead process. With the protocol `consumer` (KIP-848) session and
+heartbeat are the broker's, so they are read and shown: they tell how long partitions stand still
+after a crash.
 """
 
 import logging

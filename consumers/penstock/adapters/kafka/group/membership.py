@@ -1,11 +1,9 @@
-"""How a member identifies itself to its group, and what a worker does while the group refuses it as
-a member.
+"""How a member identifies itself to its group, and what a worker does while the group refuses it.
 
-Rule: we recognise a refusal by its code in Kafka's protocol, so that both clients report it in the
-same words. Some refusals are lasting, because they are about the configuration of this worker or of
-the group: then the process ends with exit code 2. An instance id that is in use may be free again
-in a moment: the worker waits. A worker that cannot join would look healthy and never read: after a
-deadline the process ends with exit code 3.
+Rule: a refusal is recognised by its code, so both clients report it in the same words. One about
+the configuration of worker or group is exit code 2. An instance id that is in use may be free in a
+moment: the worker waits. A worker that cannot join would look healthy and never read: after a
+deadline exit code 3.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Who we are to the brokers: one value for all clients of a process, of aiokafka, librdkafka and
 Faust alike.
 
-Rule: what may change on disk (a password, a certificate, a token) is read for each new connection,
-so nothing that is renewed asks for a restart.
+Rule: what may change on disk (a password, a certificate, a token) is read for each new connection.
 """
 
 import asyncio

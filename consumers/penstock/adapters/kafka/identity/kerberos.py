@@ -1,7 +1,7 @@
 """Kerberos: where tickets come from, and what it means if there is none.
 
-Rule: a key distribution centre that cannot be reached is an outage like that of a broker. One that
-knows us and refuses, or a keytab that cannot be used, ends the process with its own words.
+Rule: a key distribution centre that cannot be reached is an outage; one that refuses us, or a
+keytab that cannot be used, ends the process with its words.
 """
 
 import os

@@ -1,10 +1,9 @@
 """The token of this process, which all its clients share.
 
-Rule: the next token is fetched when four fifths of a token's life are over, by one thread at a
-time, which is no thread of an event loop's executor: a provider that hangs must not hold up DNS.
-While the next one is fetched, or the provider is away, the old token serves. A provider that fails
-is asked again after a pause that grows, however many connections want a token: without pauses two
-clients asked one 45 times a second.
+Rule: the next token is fetched after four fifths of a token's life, by one thread at a time, which
+is no thread of an event loop's executor: a provider that hangs must not hold up DNS. Meanwhile the
+old token serves. A provider that fails is asked again after a pause that grows, however many
+connections want a token: without it two clients asked one 45 times a second.
 """
 
 import asyncio

@@ -1,16 +1,14 @@
-"""Authenticates the connections of every client of aiokafka in the process, and does so again
-before a session ends.
+"""Authenticates the connections of every client of aiokafka in the process, and again before a
+session ends.
 
 Rule: a session is renewed in place (KIP-368), at 85 to 95 % of its life, or a second before its end
-if that is earlier: requests wait while the broker checks who we are, and the connection goes on.
-Without this the broker cuts each connection at the first request after the end of its session. The
-new token is fetched before, so a provider that is slow or away holds up nothing while the session
-lasts.
+if that is earlier: requests wait while the broker checks who we are. Without this the broker cuts
+the connection at the first request after the end. The new token is fetched before, so a provider
+that is slow holds up nothing while the session lasts.
 
 A broker answers a bad token with a challenge, and fails only after the client's next message (RFC
-7628). aiokafka takes the challenge for success, so here that message is sent.
-
-This file uses private parts of aiokafka 0.14's connection. aiokafka has no renewal of its own.
+7628). aiokafka takes the challenge for success, so here that message is sent. Private parts of
+aiokafka 0.14's connection.
 """
 
 import asyncio

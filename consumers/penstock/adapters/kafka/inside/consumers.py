@@ -1,18 +1,13 @@
-"""Uses the private parts of aiokafka's consumers, for two purposes. Some functions read a
-consumer's connections, its generation, and the ends of partitions that it knows. Others set when a
-consumer asks a broker for records, and how long the broker may wait before it answers.
+"""What is read from aiokafka's consumers (connections, generation, ends that they know), and when
+they ask a broker and how long it may wait.
 
-Rule: aiokafka makes the requests; we set its pauses, and tell the worker if aiokafka's loop fails.
+Rule: aiokafka makes the requests; we set its pauses, and tell the worker if its loop fails.
 
-A broker gets one request at a time. If the request names every partition that we read, the broker
-may wait long (`WHOLE_MS`): a record of any of them ends the wait. If the request leaves out a
-partition, because the partition is paused or its former records have not been taken yet, the broker
-may wait only briefly (`PART_MS`), because this partition cannot be asked for before the answer.
-aiokafka has only one figure for both cases. If it were always `PART_MS`, an idle worker would make
-fifty requests a second.
-
-This file uses private parts of aiokafka 0.14, because there is no public way. Owner: the source.
-`client_of` serves all clients of aiokafka.
+A broker gets one request at a time. If it names every partition that we read, the broker may wait
+long (`WHOLE_MS`): a record of any ends the wait. If it leaves one out, because it is paused or its
+records are not taken yet, the broker may wait only briefly (`PART_MS`), because that one cannot be
+asked for before the answer. aiokafka has one figure for both; always `PART_MS` would be fifty
+requests a second of an idle worker. Private parts of aiokafka 0.14.
 """
 
 import asyncio

@@ -1,12 +1,11 @@
 """What a producer does when a broker refuses a batch, by what the refusal is about.
 
-Rule: a refusal belongs to its record, and costs no other record. The producer sends a batch again
-as it is if the brokers may take it later. A time that the topic does not take is moved into the
-span that the broker names. A batch with a refused record is cut until the record is alone; then the
-record is replaced by what its sender has for this case (`Outgoing.instead`). What is sent instead
-gets the sequence numbers of the refused batch, of which the broker took nothing, and the batches
-behind it, which were never sent, get those that follow. So the order stays, nothing is published
-twice, and the producer goes on. aiokafka would fail the batch, and the producer with it.
+Rule: a refusal costs no other record. A batch that the brokers may take later is sent again as it
+is. A time that the topic does not take is moved into the span that the broker names. A batch with a
+refused record is cut until the record is alone; then it is replaced (`Outgoing.instead`). What is
+sent instead gets the sequence numbers of the refused batch, of which the broker took nothing, and
+the batches behind it, never sent, those that follow: the order stays, and nothing is published
+twice. aiokafka would fail the batch, and the producer with it.
 """
 
 import logging

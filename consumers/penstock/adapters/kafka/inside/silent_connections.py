@@ -1,22 +1,19 @@
 """Finds out that a connection to a broker is dead, for every client of aiokafka in the process.
 
 Rule: a dead connection costs one wait of `SILENCE_S`. Load balancers and gateways forget a
-connection that was idle: Azure's after 4 minutes, AWS's network load balancer after 350 s. Nobody
-tells the two ends, so a request gets no answer. aiokafka would wait for 40 s, and then meet the
-next dead connection. Here a connection that owes an answer and is silent for too long is closed,
-and so are all others of its event loop that have been idle for as long, because they share its way
-and its fate. To close one that was alive costs a new connection. aiokafka repeats what got no
-answer.
+connection that was idle and tell neither end; aiokafka would wait for 40 s, and then meet the next
+one. Here a connection that owes an answer and is silent for too long is closed, and so are all
+others of its event loop that have been idle for as long, because they share its way. To close a
+living one costs a new connection; aiokafka repeats what got no answer.
 
-A broker may also just be slow, and would be slow again. So after each silence the next request of
-this kind to this broker may take twice as long, and an answer tells how long an answer takes. If
-the silent connection had been in use, no way has forgotten it. Then quick answers change nothing
-for `KEPT_S`, because one of many answers may be slow.
-Requests that wait for other members of the group, or for the controller, have aiokafka's own limit.
-The time for which a broker leaves a connection unread, because of a quota, does not count.
+A broker may also be slow, and would be slow again: after each silence the next request of this kind
+to this broker may take twice as long, and an answer tells how long one takes. If the silent
+connection had been in use, no way has forgotten it; then quick answers change nothing for `KEPT_S`,
+because one of many may be slow. Requests that wait for other members or the controller have
+aiokafka's own limit. The time for which a broker leaves a connection unread, because of a quota,
+does not count.
 
-This file uses private parts of aiokafka 0.14's connection, and replaces the function by which its
-clients connect, because there is no public way.
+Private parts of aiokafka 0.14's connection; replaces the function by which its clients connect.
 """
 
 import asyncio

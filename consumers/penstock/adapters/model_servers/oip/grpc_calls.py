@@ -1,13 +1,12 @@
 """The Open Inference Protocol over gRPC.
 
-Rule: tensors are sent with the bytes that they have in memory; the tensors of an answer may have
-typed values instead. Every call has a deadline. A call is repeated in three cases only: if its
-answer cannot be read; with a fresh token if the server refused the former token; and over another
-channel if a channel that was used before is silent for much longer than the server took lately.
+Rule: every call has a deadline. It is repeated in three cases only: if its answer cannot be read;
+with a fresh token if the server refused the former; and over another channel if one used before is
+silent for much longer than the server took lately.
 
 gRPC sends all calls of a channel over one connection, and a balancer gives all of them to one
-server. So the calls go in turn over several channels. A channel is replaced when it is old; when it
-is silent, with all that were not used since. It is closed when its last call has ended.
+server. So calls go in turn over several channels. A channel is replaced when it is old; when it is
+silent, with all that were not used since; it is closed when its last call has ended.
 """
 
 import asyncio

@@ -1,14 +1,12 @@
 """The messages and statuses of the Open Inference Protocol's gRPC service.
 
-Rule: field numbers are those of the published `open_inference_grpc.proto` and, for the
-configuration, of Triton's `model_config.proto`. Fields that are not listed are skipped in answers.
-The classes are built at import, because generated code would only work with matching protobuf
-versions.
+Rule: field numbers are those of `open_inference_grpc.proto` and, for the configuration, of Triton's
+`model_config.proto`; other fields of answers are skipped. The classes are built at import, because
+generated code would only work with matching protobuf versions.
 
-The library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if they are
-too busy; the text tells which of the two it is. Only a status that the server sent can refuse rows:
-if a stream ends without a status of the server, the server hung up, whatever code the library
-gives.
+The library says UNAVAILABLE if it cannot reach the server, and servers if they are too busy; the
+text tells which. Only a status that the server sent can refuse rows: if a stream ends without one,
+the server hung up, whatever code the library gives.
 """
 
 import re

@@ -1,10 +1,8 @@
 """Turns rows into the tensors that a model of the Open Inference Protocol wants.
 
-Rule: rows of numbers are passed on as one matrix. Opaque rows and typed columns are passed on
-unchanged. JSON rows become one array at once if all of them fit; otherwise each JSON row is looked
-at by itself, and only the rows that do not fit are refused. If no row can fit, the whole request is
-refused, and the error says what the model wants. Pure functions; owner: the adapters of the
-protocol.
+Rule: numbers are passed on as one matrix, opaque rows and columns unchanged. JSON rows become one
+array at once if all fit; else each is looked at by itself, and only those that do not fit are
+refused. If none can, the whole request is, and the error says what the model wants.
 """
 
 import math

@@ -1,8 +1,7 @@
 """A model behind the Open Inference Protocol: Triton, KServe, MLServer and others.
 
-Rule: the server is asked what the model takes before the first row is sent, and again after the
-server was unreachable; nothing is guessed. An empty batch is never sent, because some servers
-refuse it. The wire (REST or gRPC) carries the requests.
+Rule: the server is asked what the model takes before the first row, and again after it was
+unreachable; nothing is guessed. An empty batch is never sent, because some servers refuse it.
 """
 
 import asyncio

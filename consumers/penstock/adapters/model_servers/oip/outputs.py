@@ -1,9 +1,7 @@
 """Makes predictions from the tensors that a model of the Open Inference Protocol answered.
 
-Rule: a prediction is an object with one entry per output: the row's slice of that output. A BYTES
-output named `error` is not part of the prediction: a text in that output rejects its row. The JSON
-of a whole column is made at once and then cut by row, because encoding row by row is slower. Pure
-functions; owner: the adapters of the protocol.
+Rule: a prediction has one entry per output, the row's slice of it. A text in the BYTES output
+`error` rejects its row. The JSON of a whole column is made at once and cut by row, which is faster.
 """
 
 import math

@@ -1,9 +1,8 @@
 """The Open Inference Protocol over REST, with or without binary tensors.
 
-Rule: binary tensors are sent if the server says that it takes them. If a server does not say so,
-one request tries binary tensors, and the form that the server took is remembered until the server
-becomes unreachable. Binary tensors follow the JSON, with the bytes that they have in memory. An
-answer may have either form, whichever form was asked for.
+Rule: binary tensors are sent if the server says that it takes them. If it does not say, one request
+tries, and the form that it took is remembered until it becomes unreachable. An answer may have
+either form.
 """
 
 import json

@@ -1,7 +1,6 @@
-"""The inputs and outputs of a model of the Open Inference Protocol, as its server describes them.
+"""The inputs and outputs of a model, as its server describes them.
 
-Rule: the first dimension of a tensor is the batch. Settings take precedence over the server's
-description. Pure functions; owner: the adapters of the protocol.
+Rule: the first dimension of a tensor is the batch. Settings take precedence.
 """
 
 import math

@@ -1,8 +1,5 @@
-"""For each record that reaches a topic, finds the life that published it, and has the record
-checked.
-
-Rule: each record is checked twice: by the life that published it, and by the outcome, which knows
-nothing of lives. Records come either from a producer or in a transaction.
+"""For each record that reaches a topic, finds the life that published it, and has it checked twice:
+by that life, and by the outcome, which knows nothing of lives.
 """
 
 from collections import defaultdict

@@ -1,6 +1,5 @@
-"""Checks, between any two turns of the loop, that a worker holds no more than its limits.
-
-Rule: the limits come from the worker's own settings.
+"""Checks, between any two turns of the loop, that a worker holds no more than its own settings
+allow.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What happened in a simulation, in order; and the first promise that was broken.
 
-Rule: the notes of a seed are the same on every machine. So if a seed is run again, equal digests of
-the notes show that the same things happened.
+Rule: the notes of a seed are the same on every machine, so equal digests show that the same things
+happened.
 """
 
 import asyncio

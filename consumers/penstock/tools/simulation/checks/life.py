@@ -1,11 +1,9 @@
 """The checks of a life: what one assignment of one partition publishes, and what it commits.
 
-Rule: from its start on, a life publishes all rows that are asked for, in order, each once and with
-its true answer; the order is that of the partition, or of each stream. A life commits only what was
-acknowledged to it, and nothing after its end.
-
-A life may skip rows only by a cursor that fits what it reads now: this object, this version, and
-row options that give the same rows.
+Rule: from its start on a life publishes all rows that are asked for, in order (of the partition, or
+of each stream), each once and with its true answer. It commits only what was acknowledged to it,
+and nothing after its end. It may skip rows only by a cursor that fits what it reads now: this
+object, this version, and row options that give the same rows.
 """
 
 from collections import defaultdict

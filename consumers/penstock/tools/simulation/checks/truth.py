@@ -1,7 +1,5 @@
-"""The right answer to every reference, computed in the simplest way.
-
-Rule: an object is decoded whole and the model is called directly, without batches or retries. Only
-the decoder and the model are shared with the pipeline.
+"""The right answer to every reference, computed in the simplest way: only the decoder and the model
+are shared with the pipeline.
 """
 
 from bisect import bisect_left

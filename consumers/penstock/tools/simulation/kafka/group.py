@@ -1,10 +1,9 @@
 """The consumer group in memory: its coordinator, members, generations, positions, transactions.
 
-Rule: the group acts like Kafka's coordinator. A rebalance waits until every member has handed back
-its partitions, up to a deadline. A member that is silent or late is expelled, and finds out later.
-A commit from another generation is refused. If a member has handed back and waits for the next
-generation, a commit from it breaks a promise, because with Kafka such a commit would begin another
-rebalance.
+Rule: as Kafka's coordinator. A rebalance waits until every member has handed back its partitions,
+up to a deadline; one that is silent or late is expelled, and finds out later. A commit from another
+generation is refused. One from a member that has handed back breaks a promise: with Kafka it would
+begin another rebalance.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
-"""The transactional producers of one worker, in memory: the records and positions of a transaction
-become visible together, or never.
+"""The transactional producers of one worker, in memory.
 
-Rule: as with a real broker, a transaction begins, sends its positions, and ends. A group that has
-gone on without this member refuses the positions. Otherwise the group holds the positions back, and
-nobody may read them before the transaction's end. A request that is on the wire may arrive after
-the worker's death, and a worker that dies before the end leaves an open transaction.
+Rule: a group that has gone on without this member refuses the positions; otherwise it holds them
+back until the transaction's end. A request on the wire may arrive after the worker's death, and a
+worker that dies leaves its transaction open.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""The source of one worker, a member of the group in memory: it is assigned partitions, reads and
-commits.
+"""The source of one worker, a member of the group in memory.
 
-Rule: the source calls the pipeline's `suspended`, `revoked` and `assigned` one after the other, as
-a real consumer calls its listener. Once a worker is killed, its source calls nothing any more.
+Rule: it calls `suspended`, `revoked` and `assigned` one after the other, as a real consumer; once
+its worker is killed, nothing.
 """
 
 import asyncio

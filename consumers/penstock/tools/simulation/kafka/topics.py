@@ -1,10 +1,9 @@
-"""The topics in memory: the input topic, with its records by partition; and the output topics as
-one worker's producer reaches them, slow and unreliable.
+"""The topics in memory: the input topic, and the output topics as one worker's producer reaches
+them, slow and unreliable.
 
-Rule for the input: each record is appended after all earlier ones of its partition; offsets may
-have gaps, even after the last record. Rule for the output: a batch that is on the wire may still
-arrive after the worker's death. A batch that the producer has accepted but not sent leaves later,
-provided that the process still runs and the worker has not called `forget` before.
+Rule: input offsets may have gaps, even after the last record. A batch on the wire may still arrive
+after the worker's death; one accepted but not sent leaves later, if the process still runs and
+`forget` was not called.
 """
 
 import asyncio
