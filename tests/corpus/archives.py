@@ -111,6 +111,7 @@ _GZIP = [
     Stored("two gzip members", "x.csv.gz", packed(_CSV) + packed(_CSV), "row*4"),
     Stored("the second of two cut", "x.csv.gz", packed(_CSV) + packed(_CSV)[:9],
            "row row end:bad_format"),
+    Stored("1,000 gzip members of a row", "x.csv.gz", packed(b"1,2\n") * 1000, "row*1000"),
     Stored("2,000 empty gzip members", "x.csv.gz", packed(b"") * 2000 + packed(_CSV), "row row"),
     Stored("gzip in gzip", "x.csv.gz", packed(packed(_CSV)), "end:bad_format"),
     Stored("gzip in gzip, without a name", "x", packed(packed(_CSV)), "end:bad_format"),

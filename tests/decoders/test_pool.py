@@ -17,16 +17,19 @@ from pathlib import Path
 from select import select
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.rows.payload import Form, Matrix
+from penstock.decoders.packing import packed
 from penstock.decoders.pool import IDLE_BYTES, Pool, Reuse
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Said, Task, tail_of
 from penstock.decoders.simulated import DecodersAtHand
+from penstock.decoders.socket_messages import ROWS, Message
 from penstock.errors import Poison, Transient, Unforeseen
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import PIECE_ROWS, RowOptions, Run
 from penstock.formats.registry import Claim, claim_of
 from tests.formats.support import rows_of
 from tests.support import deadly_formats
@@ -339,6 +342,28 @@ async def test_rows_that_are_not_those_of_the_task_end_the_decoder(given: str, w
     async with pool(most=1) as decoders:
         with pytest.raises(Died, match=f"says nonsense: .*{why}"):
             await read(decoders, f"give {given}".encode(), "a.deadly")
+
+
+async def test_of_a_piece_of_many_runs_others_have_turns_meanwhile() -> None:
+    run = Run(1, Matrix(np.ones((1, 2), np.float32)))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with pool(most=1) as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        ((_, decoder),) = decoders._idle
+        decoder._begin(Task(RowOptions(), claim_of("a.csv"), 4_000, 0, None))
+        counting = asyncio.create_task(count())
+        await asyncio.sleep(0)
+        body = b"".join(packed([run] * 1_000))
+        assert len(await decoder._understood(Message(ROWS, body))) == 1_000  # type: ignore[arg-type]
+        counting.cancel()
+    assert turns == 1_000 // PIECE_ROWS
 
 
 @pytest.mark.usefixtures("planted")

@@ -49,7 +49,7 @@ from penstock.decoders.socket_messages import (
 from penstock.decoders.system_calls import how_ended
 from penstock.decoders.zygote_client import Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.base.runs import RowOptions, Run, most_rows, shown
+from penstock.formats.base.runs import PIECE_ROWS, RowOptions, Run, most_rows, shown
 from penstock.formats.base.source import MOST_NEED_BYTES, Need, Wanted
 from penstock.formats.plugins_checked import FORMS
 from penstock.process.asyncio_additions import Places
@@ -213,6 +213,8 @@ class PooledDecoder:
                 else:
                     self._check_run(run)
                     runs.append(run)
+                    if not len(runs) % PIECE_ROWS:
+                        await asyncio.sleep(0)
             return runs
         if letter == FAILED:
             how = f"failed: {shown(bytes(body))!r}"

@@ -32,7 +32,7 @@ from penstock.decoders.protocol import Decoder, Task
 from penstock.errors import Poison
 from penstock.failures.unexpected_errors import Guard, Guards
 from penstock.formats.base.reading import Turn, open_inline
-from penstock.formats.base.runs import FREE_BYTES, RowOptions, Run
+from penstock.formats.base.runs import FREE_BYTES, PIECE_ROWS, RowOptions, Run
 from penstock.formats.base.source import Need
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.text.json_array import JsonOptions
@@ -148,7 +148,11 @@ class DecoderReading:
             if said is None:
                 return
             if isinstance(said, list):
-                self._rows.emit(said)
+                # Thousands of runs may have a row each.
+                for start in range(0, len(said), PIECE_ROWS):
+                    if start:
+                        await asyncio.sleep(0)
+                    self._rows.emit(said[start : start + PIECE_ROWS])
                 answer = b""
             else:
                 answer = await needed(said)

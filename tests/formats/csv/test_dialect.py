@@ -173,6 +173,12 @@ def ours(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name.startswith("penstock")]
 
 
+@pytest.mark.parametrize("digits", [4_300, 4_301, 50_000])
+def test_a_number_of_any_length_may_be_first(digits: int) -> None:
+    data = b"1" * digits + b",2\n3,4\n"
+    assert elements(decode(data, options=RowOptions(form="json"))[1:]) == [[3, 4]]
+
+
 def test_a_first_line_that_counts_may_be_a_header_which_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

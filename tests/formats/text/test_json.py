@@ -256,6 +256,11 @@ def at(path: str) -> RowOptions:
     return RowOptions(form="json", own=(JsonOptions(path),))
 
 
+def test_beside_the_rows_a_number_may_have_any_length() -> None:
+    data = b'{"meta":' + b"1" * 5_000 + b',"rows":[[1,2]]}'
+    assert [run.rows for run in decode(data, "x.json", at("/rows"))] == [1]
+
+
 @pytest.mark.parametrize("key", ["x.json", "x.ndjson", "x"])
 @pytest.mark.parametrize("pieces", [1, 7, 10_000])
 @pytest.mark.parametrize("indent", [None, 1])

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 PIECE_BYTES: Final = 2 << 20
 # A decoder hands on its rows after this many bad rows, because bad rows are read one by one. The
 # worker hands on its rows after this many rows of any kind, because any rows may be read one by
-# one.
+# one; and others have a turn when it has taken so many runs from a decoder, which takes 5 ms.
 PIECE_ROWS: Final = 128
 
 Own = TypeVar("Own")

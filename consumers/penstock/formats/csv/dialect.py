@@ -83,6 +83,7 @@ COMMENT: Final = (
 _REMARKS: Final = (b"# ", b"##")
 _NO_CELL: Final = re.compile(rb"# |##|.*[;\t|]")
 _YEARS: Final = range(1900, 2101)
+_YEAR_DIGITS: Final = 4
 
 
 class Quoting(NamedTuple):
@@ -254,7 +255,8 @@ def _counts(cells: Sequence[bytes]) -> bool:
     other, also behind names such as `country`.
     """
     begin = next(filter(is_number, cells))
-    first = int(begin) if begin.isdigit() else -1
+    # Of a long number Python makes none (`sys.set_int_max_str_digits`).
+    first = int(begin) if begin.isdigit() and len(begin) <= _YEAR_DIGITS else -1
     if first != 0 and first not in _YEARS:
         return False
     numbers = list(filter(is_number, cells))

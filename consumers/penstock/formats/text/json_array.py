@@ -524,7 +524,8 @@ class JsonPathParser(Parser):
         differ in which value they take.
         """
         try:
-            found = json.loads(self._frame, object_pairs_hook=tuple)
+            # Of a long number Python makes none (`sys.set_int_max_str_digits`).
+            found = json.loads(self._frame, object_pairs_hook=tuple, parse_int=str)
         except RecursionError:
             raise self._no_array("is in a value that is nested too deeply") from None
         for name in self._names:
