@@ -16,13 +16,15 @@ ALWAYS_THE_SAME = {
         "labels.input_topic", "labels.output_topic", "labels.model", "labels.model_version",
         "labels.versions", "letters.topic", "results.names",
     },
-    "only people see it": {"main.cost_per_hour", "samples", "letters.are_logged", "traces"},
+    "only people see it": {
+        "main.cost_per_hour", "main.token_prices", "samples", "letters.are_logged", "traces",
+    },
     "Scenario(shadow=True) has one": {"shadow"},
     "regions.py is a world of several regions": {"helping", "intake.near"},
     "asked at a worker's start, which is before its world": {"main.canary"},
     "one message has tests/stages": {
         "intake.allow", "intake.stream_bytes", "intake.stream_from", "intake.streams",
-        "intake.time_from", "objects.inline_bytes", "objects.object_bytes",
+        "intake.time_from", "main.is_told_about", "objects.inline_bytes", "objects.object_bytes",
         "objects.wait_for_object_s", "objects.more_fetchers",
     },
     "the checks know the records of this one form": {
