@@ -17,7 +17,7 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.commands.root import cli
 from penstock.core.progress.cursor import PartitionProgress, Position
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.messages.dead_letter import dead_letter
+from penstock.messages.dead_letter import Unanswered, dead_letter
 from penstock.messages.prediction import Source
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing
@@ -57,7 +57,7 @@ def letter(offset: int, *, key: str | None = "a.csv", partition: int = 2, **more
         "model": "rows",
         "value": INLINE,
     }
-    return dead_letter(**(fields | more))
+    return dead_letter(Unanswered(**(fields | more)))
 
 
 def file(

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from penstock.messages.codec import References, decode, encode_reference
-from penstock.messages.dead_letter import dead_letter, decode_dead_letter
+from penstock.messages.dead_letter import Unanswered, dead_letter, decode_dead_letter
 from penstock.messages.prediction import ObjectId, Source
 from penstock.messages.reference import Reference, SchemaError
 
@@ -31,7 +31,7 @@ def letter(**changes: Any) -> bytes:
         "model": "rows",
         "value": b"the original",
     }
-    return dead_letter(**arguments | changes)
+    return dead_letter(Unanswered(**arguments | changes))
 
 
 def test_a_letter_reads_as_in_the_contract() -> None:

@@ -8,9 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from penstock.messages.codec import decode, encode_reference
-from penstock.messages.dead_letter import dead_letter
+from penstock.messages.dead_letter import Unanswered, dead_letter
 from penstock.messages.json_schemas import FOLDER, documents, text, write
-from penstock.messages.prediction import RecordFrame, Source
+from penstock.messages.prediction import Constants, ObjectId, RecordFrame, Source
 from penstock.messages.reference import MAX_INTEGER, Reference, SchemaError
 
 
@@ -81,22 +81,18 @@ def test_what_the_codec_refuses_is_invalid(document: Any) -> None:
 
 def frames() -> list[RecordFrame]:
     most: dict[str, Any] = {
-        "topic": "refs",
-        "partition": 0,
-        "offset": 1,
+        "source": Source("refs", 0, 1, "uO1aXwY9RzqUP5RlAPIyJw"),
         "object_index": 0,
         "stream": "s",
-        "bucket": "b",
-        "key": "k",
-        "version": "v",
+        "object": ObjectId("b", "k", "v"),
         "event_time": 7,
         "attributes": {"a": 1},
         "model": "m",
         "model_version": "1.0",
-        "topic_id": "uO1aXwY9RzqUP5RlAPIyJw",
     }
-    absent = ("topic_id", "bucket", "key", "version", "event_time", "attributes", "model_version")
-    return [RecordFrame(**most), RecordFrame(**most | dict.fromkeys(absent))]
+    least = most | dict.fromkeys(("object", "event_time", "attributes", "model_version"))
+    least["source"] = Source("refs", 0, 1)
+    return [RecordFrame(Constants(**most)), RecordFrame(Constants(**least))]
 
 
 @pytest.mark.parametrize("frame", frames())
@@ -152,7 +148,7 @@ def test_every_letter_is_a_valid_dead_letter(reference: Reference | None) -> Non
 
 
 def letter(reference: Reference | None) -> bytes:
-    return dead_letter(
+    unanswered = Unanswered(
         code="bad_row",
         stage="expand",
         message="no",
@@ -169,6 +165,7 @@ def letter(reference: Reference | None) -> bytes:
         model="m",
         value=b"x",
     )
+    return dead_letter(unanswered)
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,20 @@ from hypothesis import strategies as st
 
 from penstock.messages.prediction import (
     MAX_MESSAGE_CHARS,
+    Constants,
     Failure,
     ObjectId,
     RecordFrame,
+    Source,
     decode_prediction,
 )
 from penstock.messages.reference import SchemaError
 
 ARGUMENTS: dict[str, Any] = {
-    "topic": "refs",
-    "partition": 0,
-    "offset": 1042,
+    "source": Source("refs", 0, 1042),
     "object_index": 0,
     "stream": "site-1/cam-3",
-    "bucket": "sensors",
-    "key": "site-1/cam-3/000042.csv.gz",
-    "version": '"5d41"',
+    "object": ObjectId("sensors", "site-1/cam-3/000042.csv.gz", '"5d41"'),
     "event_time": 1795208217412,
     "attributes": None,
     "model": "rows",
@@ -33,7 +31,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def frame(**changes: Any) -> RecordFrame:
-    return RecordFrame(**ARGUMENTS | changes)
+    return RecordFrame(Constants(**ARGUMENTS | changes))
 
 
 def test_the_last_row_reads_as_in_the_contract() -> None:
@@ -120,13 +118,14 @@ def test_a_marker_has_no_row_and_ends_the_object() -> None:
 
 
 def test_without_an_object_it_is_null() -> None:
-    value = frame(bucket=None, key=None, version=None).marker(0, ("bad_reference", "no"))
+    value = frame(object=None).marker(0, ("bad_reference", "no"))
     assert orjson.loads(value)["object"] is None
 
 
 def test_an_unknown_version_is_null() -> None:
-    record = decode_prediction(frame(version=None).marker(0, ("not_found", "no")))
-    assert record.object == ObjectId("sensors", ARGUMENTS["key"], None)
+    unknown = ObjectId("sensors", "a.csv", None)
+    record = decode_prediction(frame(object=unknown).marker(0, ("not_found", "no")))
+    assert record.object == unknown
 
 
 def test_messages_are_cut_and_always_encode() -> None:
@@ -146,11 +145,12 @@ def test_any_names_survive(
     texts: list[str], member: str | None, attributes: dict[str, Any], row: int
 ) -> None:
     stream, bucket, key, model = texts
-    encode = frame(stream=stream, bucket=bucket, key=key, model=model, attributes=attributes)
+    about = ObjectId(bucket, key, '"5d41"')
+    encode = frame(stream=stream, object=about, model=model, attributes=attributes)
     (value,) = encode.rows(row, [b'{"%d": "%b"}'], member)
     record = decode_prediction(value)
     assert (record.stream, record.model, record.row) == (stream, model, row)
-    assert record.object == ObjectId(bucket, key, '"5d41"')
+    assert record.object == about
     assert (record.member, record.attributes) == (member, attributes)
     assert record.prediction == {"%d": "%b"}
 
@@ -166,7 +166,7 @@ FIELDS = {
 def test_every_record_is_json_with_the_contract_s_fields(
     stream: str, key: str, message: str, member: str | None
 ) -> None:
-    encode = frame(stream=stream, key=key)
+    encode = frame(stream=stream, object=ObjectId("sensors", key, None))
     of_row = {"member"} if member is not None else set()
     expected = {
         encode.rows(1, [b"1"], member)[0]: FIELDS - {"last", "rows"} | of_row,

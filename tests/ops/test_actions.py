@@ -8,7 +8,7 @@ import pytest
 
 from penstock import config
 from penstock.commands.common_options import epoch_ms
-from penstock.messages.dead_letter import DeadLetter, dead_letter, decode_dead_letter
+from penstock.messages.dead_letter import DeadLetter, Unanswered, dead_letter, decode_dead_letter
 from penstock.messages.prediction import Source
 from penstock.ops.http_server import serving
 from penstock.ops.page.actions import Actions, GoOn, Redrive, go_on, redrive
@@ -21,8 +21,10 @@ def letter(stream: str) -> DeadLetter:
     )
     return decode_dead_letter(
         dead_letter(
-            code="bad_row", stage="expand", message="", attempts=1, stream=stream,
-            source=Source("refs", 0, 1), object_index=0, failed_at=5, model="m", **nothing,
+            Unanswered(
+                code="bad_row", stage="expand", message="", attempts=1, stream=stream,
+                source=Source("refs", 0, 1), object_index=0, failed_at=5, model="m", **nothing,
+            )
         )
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from penstock.messages.codec import Inline, decode
 from penstock.messages.json_schemas import FOLDER
-from penstock.messages.prediction import RecordFrame
+from penstock.messages.prediction import Constants, RecordFrame, Source
 from penstock.messages.reference import SchemaError
 from penstock.messages.scene import decode_late, decode_scene
 from penstock.messages.times import epoch_ms
@@ -24,20 +24,17 @@ SITE = {"yard": ["a", "b", "c", "d"]}
 
 
 def frame(member: str, offset: int, time: Any) -> RecordFrame:
-    return RecordFrame(
-        topic="refs",
-        partition=0,
-        offset=offset,
+    of = Constants(
+        source=Source("refs", 0, offset),
         object_index=0,
         stream=f"yard/{member}",
-        bucket=None,
-        key=None,
-        version=None,
+        object=None,
         event_time=time,
         attributes=None,
         model="m",
         model_version=None,
     )
+    return RecordFrame(of)
 
 
 def site(**changes: Any) -> Site:

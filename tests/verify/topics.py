@@ -8,8 +8,8 @@ import msgspec
 import orjson
 
 from penstock.messages.codec import encode_reference
-from penstock.messages.dead_letter import dead_letter
-from penstock.messages.prediction import RecordFrame, Source
+from penstock.messages.dead_letter import Unanswered, dead_letter
+from penstock.messages.prediction import Constants, ObjectId, RecordFrame, Source
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Commit
 from penstock.tools.verify.findings import VerifyReport
@@ -90,6 +90,7 @@ class Topics:
         fields: dict[str, Any] = {
             "topic": "refs",
             "stream": STREAM,
+            "topic_id": None,
             "version": '"1"',
             "event_time": None,
             "attributes": None,
@@ -97,14 +98,14 @@ class Topics:
             "model_version": None,
             **more,
         }
-        return RecordFrame(
-            partition=partition,
-            offset=offset,
+        topic, version, topic_id = (fields.pop(one) for one in ("topic", "version", "topic_id"))
+        of = Constants(
+            source=Source(topic, partition, offset, topic_id),
             object_index=index,
-            bucket=None if name is None else BUCKET,
-            key=name,
+            object=None if name is None else ObjectId(BUCKET, name, version),
             **fields,
         )
+        return RecordFrame(of)
 
     def put(self, *values: bytes, partition: int = 0, stream: str = STREAM) -> None:
         self.predictions[partition] += [(stream.encode(), value) for value in values]
@@ -169,7 +170,7 @@ class Topics:
             "model": "rows",
             "value": b"junk",
         }
-        self.letters[0].append((None, dead_letter(**(fields | more))))
+        self.letters[0].append((None, dead_letter(Unanswered(**(fields | more)))))
 
     def judge(self) -> Judge:
         """Everything is read, the second time too."""

@@ -56,62 +56,61 @@ decode_dead_letter: Callable[[bytes], DeadLetter] = decoder_of(DeadLetter, "a de
 _encoder = msgspec.json.Encoder()
 
 
-def dead_letter(
-    *,
-    code: str,
-    stage: str,
-    message: str,
-    attempts: int,
-    stream: str,
-    source: Source,
-    object_index: int,
-    reference: Reference | None,
-    version: str | None,
-    member: str | None,
-    rows: Sequence[RowRange] | None,
-    event_time: EventTime | None,
-    failed_at: int,
-    model: str,
-    value: bytes | None,
-    key: bytes | None = None,
-    again: bool = True,
-) -> bytes:
-    """A dead letter as the value of a record. `rows`: the failed rows; None: all rows that the
-    reference asks for.
-
+class Unanswered(Struct, kw_only=True, frozen=True):
+    """What a letter is about. `rows`: the failed rows; None: all rows that the reference asks for.
     `key`: the key of the stream, if it is not the stream's name. `value`: the original message,
-    which is used only if `reference` is None. The letter's reference
-    names the stream, so that the object stays in that stream under any Kafka key. `again`: if it is
-    False, the letter gets no reference, and `reference` only says which object and which rows
-    failed.
-
-    Raises `SchemaError` if the rows are not allowed in a reference.
+    which is used only if `reference` is None. `again`: if it is False, the letter gets no
+    reference, and `reference` only says which object and which rows failed.
     """
-    about = None
-    stream = encodable(stream)
+
+    code: str
+    stage: str
+    message: str
+    attempts: int
+    stream: str
+    source: Source
+    object_index: int
+    reference: Reference | None
+    version: str | None
+    member: str | None
+    rows: Sequence[RowRange] | None
+    event_time: EventTime | None
+    failed_at: int
+    model: str
+    value: bytes | None
+    key: bytes | None = None
+    again: bool = True
+
+
+def dead_letter(of: Unanswered) -> bytes:
+    """A dead letter as the value of a record. The letter's reference names the stream, so that the
+    object stays in that stream under any Kafka key. Raises `SchemaError` if the rows are not
+    allowed in a reference.
+    """
+    about, reference, rows = None, of.reference, of.rows
+    stream = encodable(of.stream)
     if reference is not None:
-        about = ObjectId(reference.bucket, reference.key, version, reference.store)
-        failed = reference.rows if rows is None else tuple(rows)
-        reference = structs.replace(reference, rows=failed, stream=stream)
-        rows = failed
+        about = ObjectId(reference.bucket, reference.key, of.version, reference.store)
+        rows = reference.rows if rows is None else tuple(rows)
+        reference = structs.replace(reference, rows=rows, stream=stream)
     letter = DeadLetter(
-        code=code,
-        stage=stage,
-        message=printable(message),
-        attempts=attempts,
+        code=of.code,
+        stage=of.stage,
+        message=printable(of.message),
+        attempts=of.attempts,
         stream=stream,
-        source=source,
-        object_index=object_index,
+        source=of.source,
+        object_index=of.object_index,
         object=about,
-        member=None if member is None else encodable(member),
+        member=None if of.member is None else encodable(of.member),
         rows=None if rows is None else tuple(rows),
-        event_time=event_time,
-        failed_at=failed_at,
-        model=model,
-        reference=reference if again else None,
-        key_b64=UNSET if key is None else b64encode(key).decode(),
+        event_time=of.event_time,
+        failed_at=of.failed_at,
+        model=of.model,
+        reference=reference if of.again else None,
+        key_b64=UNSET if of.key is None else b64encode(of.key).decode(),
     )
     if letter.reference is None:
-        kept = value if reference is None else None
+        kept = of.value if reference is None else None
         letter.value_b64 = None if kept is None else b64encode(kept).decode()
     return _encoder.encode(letter)

@@ -122,54 +122,49 @@ decode_head: Callable[[bytes], BlockHead] = decoder_of(BlockHead, "the head of a
 _encode = msgspec.json.Encoder().encode
 
 
-class RecordFrame:
-    """Encodes the records of one object. Answers are JSON text and are inserted as they are.
+class Constants(Struct, kw_only=True, frozen=True):
+    """The fields that all records of an object have in common. `object_index`: the index of the
+    object in its message. `object`: None for inline rows, and for a message that is no reference.
+    """
 
-    `object_index`: the index of the object in its message. `bucket`: None if there is no object. A
-    row takes 0.16 µs. To join the parts of a record would take as long; f-strings would take 2.5
+    source: Source
+    object_index: int
+    stream: str
+    object: ObjectId | None
+    event_time: EventTime | None
+    attributes: dict[str, Any] | None
+    model: str
+    model_version: str | None
+
+
+class RecordFrame:
+    """Encodes the records of one object. Answers are JSON text and are inserted as they are. A row
+    takes 0.16 µs. To join the parts of a record would take as long; f-strings would take 2.5
     times as long, and so would formatting whole blocks.
     """
 
     __slots__ = ("_before_row", "_bulk", "_id", "_input", "_tail")
 
-    def __init__(
-        self,
-        *,
-        topic: str,
-        partition: int,
-        offset: int,
-        object_index: int,
-        stream: str,
-        bucket: str | None,
-        key: str | None,
-        version: str | None,
-        event_time: EventTime | None,
-        attributes: dict[str, Any] | None,
-        model: str,
-        model_version: str | None,
-        store: str | None = None,
-        topic_id: str | None = None,
-    ) -> None:
-        source = {"topic": topic, "partition": partition, "offset": offset}
-        about = None
-        if bucket is not None and key is not None:
-            about = {"bucket": encodable(bucket), "key": encodable(key), "version": version}
-            if store is not None:
-                about["store"] = encodable(store)
-        self._input = f"{topic}/{partition}"
+    def __init__(self, of: Constants) -> None:
+        source, about = of.source, of.object
+        if about is not None:
+            store = None if about.store is None else encodable(about.store)
+            about = ObjectId(encodable(about.bucket), encodable(about.key), about.version, store)
+        self._input = f"{source.topic}/{source.partition}"
         # The id ends with the row number, so the closing quote is cut off here, and stands after
         # the row number.
-        self._id = b'{"v":1,"id":' + _encode(f"{topic}/{partition}/{offset}/{object_index}/")[:-1]
+        name = f"{self._input}/{source.offset}/{of.object_index}/"
+        self._id = b'{"v":1,"id":' + _encode(name)[:-1]
         self._before_row = b'","stream":%b,"source":%b,"object":%b' % (
-            _encode(encodable(stream)),
-            _encode(source if topic_id is None else source | {"topic_id": topic_id}),
+            _encode(encodable(of.stream)),
+            _encode(source),
             _encode(about),
         )
         tail = {
-            "event_time": event_time,
-            "attributes": attributes,
-            "model": model,
-            "model_version": model_version,
+            "event_time": of.event_time,
+            "attributes": of.attributes,
+            "model": of.model,
+            "model_version": of.model_version,
         }
         self._tail = b",%b," % _encode({k: v for k, v in tail.items() if v is not None})[1:-1]
         self._bulk: tuple[str | None, bytes] | None = None

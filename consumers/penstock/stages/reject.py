@@ -12,20 +12,20 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from penstock.core.records.failed_rows import ROUND_S, Failed, LoggedRejections
-from penstock.core.records.output_records import Labels
+from penstock.core.records.output_records import Labels, source_of
 from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import Keys, of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Unforeseen
 from penstock.failures.unexpected_errors import Guards
-from penstock.messages.dead_letter import dead_letter
-from penstock.messages.prediction import Source, encodable, printable
+from penstock.messages.dead_letter import Unanswered, dead_letter
+from penstock.messages.prediction import encodable, printable
 from penstock.messages.reference import RowRange, time_of
 from penstock.ports import Clock, Outgoing, Sink
 
@@ -42,12 +42,6 @@ _SHOWN = 200
 # message.
 RECENT: Final = 20
 _SHOWN_MESSAGE = 500
-
-# The steps of shortening a letter that is too large. The second step leaves out the input's
-# message; `source` says where the message is on the input topic. The third step leaves out the
-# reference as well, because it may have long attributes and ranges. If that is not enough,
-# `_letter` also leaves out every name.
-_LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,41 +154,57 @@ class Reject:
             # the model that failed is to answer.
             reference = structs.replace(reference, model=model)
         key = key_of(ticket.stream, ticket.record.key)
-        whole: dict[str, Any] = {
-            "code": why.code,
-            "stage": why.stage,
-            "message": why.message,
-            "attempts": why.attempts,
-            "stream": ticket.stream,
-            "source": Source(
-                *ticket.owner.where,
-                ticket.record.offset,
-                ticket.owner.topic_id,
-            ),
-            "object_index": ticket.object_index,
-            "reference": reference,
-            "version": ticket.version,
-            "member": failed.member,
-            "rows": rows,
-            "event_time": time_of(origin),
-            "failed_at": failed_ms,
-            "model": model,
-            "key": None if key == ticket.stream.encode() else key,
-            "value": None if ticket.value_kept else ticket.record.value,
-        }
+        whole = Unanswered(
+            code=why.code,
+            stage=why.stage,
+            message=why.message,
+            attempts=why.attempts,
+            stream=ticket.stream,
+            source=source_of(ticket),
+            object_index=ticket.object_index,
+            reference=reference,
+            version=ticket.version,
+            member=failed.member,
+            rows=rows,
+            event_time=time_of(origin),
+            failed_at=failed_ms,
+            model=model,
+            key=None if key == ticket.stream.encode() else key,
+            value=None if ticket.value_kept else ticket.record.value,
+        )
         ticket.value_kept = True
-        # Each step leaves out more, until the letter can be made and its topic takes it.
-        bare = {"value": None, "reference": None, "member": None, "rows": None, "event_time": None}
-        short = {"stream": ticket.stream[:200], "message": why.message[:200]}
-        for less in _LESS:
+        for less in _shortened(whole):
             try:
                 with self._guard:
-                    letter = dead_letter(**(whole | less))
+                    letter = dead_letter(less)
                     if self._fits(len(letter)):
                         return letter
             except Unforeseen:
                 continue
-        return dead_letter(**(whole | bare | short))
+        return dead_letter(_bare(whole))
+
+
+def _shortened(whole: Unanswered) -> Iterator[Unanswered]:
+    """The whole letter; without the input's message, because `source` says where the message is on
+    the input topic; and without the reference, because it may have long attributes and ranges.
+    """
+    yield whole
+    yield (short := structs.replace(whole, value=None))
+    yield structs.replace(short, again=False)
+
+
+def _bare(whole: Unanswered) -> Unanswered:
+    """The letter without any name, for a topic that takes nothing longer."""
+    return structs.replace(
+        whole,
+        value=None,
+        reference=None,
+        member=None,
+        rows=None,
+        event_time=None,
+        stream=whole.stream[:200],
+        message=whole.message[:200],
+    )
 
 
 def _recent(at_ms: int, ticket: Ticket, failed: Failed) -> RecentLetter:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.core.order.releases import Release
 from penstock.core.records.failed_rows import (
     Failed,
@@ -22,7 +24,7 @@ from penstock.core.records.failed_rows import (
 from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
-from penstock.messages.prediction import RecordFrame, Result, as_json
+from penstock.messages.prediction import Constants, ObjectId, RecordFrame, Result, Source, as_json
 from penstock.messages.reference import time_of
 
 # A function: does the topic take a record of this key with a value of this many bytes?
@@ -242,38 +244,35 @@ class Records:
         the object can still be found by `source`.
         """
         yield self._frame_of(ticket)
-        yield self._frame(ticket, attributes=None, event_time=None)
-        yield self._frame(
-            ticket, attributes=None, event_time=None, bucket=None, stream=ticket.stream[:200]
-        )
+        less = replace(self._constants(ticket), attributes=None, event_time=None)
+        yield RecordFrame(less)
+        yield RecordFrame(replace(less, object=None, stream=ticket.stream[:200]))
 
     def _frame_of(self, ticket: Ticket) -> RecordFrame:
         if ticket.frame is None:
-            ticket.frame = self._frame(ticket)
+            ticket.frame = RecordFrame(self._constants(ticket))
         return ticket.frame
 
-    def _frame(self, ticket: Ticket, **changes: str | None) -> RecordFrame:
+    def _constants(self, ticket: Ticket) -> Constants:
         reference, origin = ticket.reference, ticket.reference or ticket.inline
         model, version = self._labels.model_of(ticket)
-        fields = {
-            "stream": ticket.stream,
-            "bucket": reference.bucket if reference else None,
-            "key": reference.key if reference else None,
-            "store": reference.store if reference else None,
-            "event_time": time_of(origin),
-            "attributes": origin.attributes if origin else None,
-        }
-        return RecordFrame(
-            topic=ticket.owner.where.topic,
-            partition=ticket.owner.where.partition,
-            topic_id=ticket.owner.topic_id,
-            offset=ticket.record.offset,
+        return Constants(
+            source=source_of(ticket),
             object_index=ticket.object_index,
-            version=ticket.version,
+            stream=ticket.stream,
+            object=None
+            if reference is None
+            else ObjectId(reference.bucket, reference.key, ticket.version, reference.store),
+            event_time=time_of(origin),
+            attributes=origin.attributes if origin else None,
             model=model,
             model_version=version,
-            **(fields | changes),  # type: ignore[arg-type]
         )
+
+
+def source_of(ticket: Ticket) -> Source:
+    """The record that named the ticket's object."""
+    return Source(*ticket.owner.where, ticket.record.offset, ticket.owner.topic_id)
 
 
 def ends_alone(release: Release) -> bool:
