@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, str] = {
     "telemetry": "core ports tracing",
     "decoders": "core errors formats process",
     "failures": "core errors ports",
-    "asking": "core errors failures ports telemetry",
+    "asking": "core errors failures ports process telemetry",
     "lane": "core messages ports",
     "adapters": "config core errors messages packages ports process requests",
     "plugins": "core errors formats requests",
@@ -54,8 +54,8 @@ MAY_IMPORT: dict[str, str] = {
         "stages tracing"
     ),
     "tools/simulation": (
-        "adapters core decoders encodings errors formats lane messages pipeline ports stages "
-        "telemetry"
+        "adapters core decoders encodings errors formats lane messages pipeline ports process "
+        "stages telemetry"
     ),
     "testing": "core errors formats ports tools/simulation",
     "scenes": "adapters config core errors messages ops packages ports process",

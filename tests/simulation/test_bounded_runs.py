@@ -83,7 +83,7 @@ class BoundedRun:
             raises=True,
         )
         async with asyncio.timeout(ENDLESS_S):
-            await Pipeline(wiring).run_until(self.ended)
+            await Pipeline(wiring).run_until(self.ended.wait)
         if until is not None:
             await until
         found = [

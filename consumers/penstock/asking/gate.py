@@ -16,6 +16,7 @@ from itertools import count
 from penstock.core.health.breaker import Breaker, Call, CallTurns, Turn
 from penstock.errors import Overloaded, Transient
 from penstock.ports import Clock
+from penstock.process.waiters import taken
 
 # The rank of a search for a bad row: the search with the lowest rank goes first.
 Rank = tuple[int, int]
@@ -57,16 +58,7 @@ class Gate:
         else:
             heapq.heappush(self._searches, (rank, next(self._number), turn))
         self._serve()
-        if turn.done():
-            return turn.result()
-        try:
-            return await turn
-        except asyncio.CancelledError:
-            # The caller was cancelled just after it got the turn. The turn is given back; otherwise
-            # it would count as a call in progress for good.
-            if turn.done() and not turn.cancelled():
-                self.dropped(turn.result())
-            raise
+        return turn.result() if turn.done() else await taken(turn, self.dropped)
 
     def answered(self, call: Call) -> None:
         self._turns.end(call.turn)

@@ -67,7 +67,7 @@ async def predict_lines(
     async with AsyncExitStack() as opened:
         call = _call(urls, cfg, model_name, output, plan, found, share, memory, opened)
         await _until_answered(call, urls, cfg)
-        running = asyncio.create_task(call.pipeline.run_until(call.ended))
+        running = asyncio.create_task(call.pipeline.run_until(call.ended.wait))
         try:
             async with aclosing(_until_done(call.sink.results, running)) as ready:
                 async for lines in ready:

@@ -32,6 +32,7 @@ from penstock.ops.members_page import MembersSource
 from penstock.ops.page.actions import Actions
 from penstock.ops.page.page import Page
 from penstock.ops.page.whole_group import WholeGroup
+from penstock.process.asyncio_additions import first_of
 from penstock.process.process_end import END_WITH_PARENT, RESERVE
 from penstock.process.signals import on_stop
 
@@ -96,11 +97,7 @@ class Spare:
     async def _until_away(self, process: asyncio.subprocess.Process) -> None:
         """Wait until the process in reserve has taken a place, or has ended."""
         self._taken.clear()
-        async with asyncio.TaskGroup() as tasks:
-            either = [tasks.create_task(process.wait()), tasks.create_task(self._taken.wait())]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            for one in either:
-                one.cancel()
+        await first_of(process.wait(), self._taken.wait())
 
     async def _dismiss(self) -> None:
         process, self._process = self._process, None

@@ -8,7 +8,7 @@ is a partition or, with order by stream, a stream. A line stops when it has too 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from penstock.core.order.line_stop import LineStop, Passing, Word, decode_words
@@ -19,7 +19,7 @@ from penstock.pipeline.assignments import Assignments
 from penstock.pipeline.owed_answers import Backlog, backlog_of
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Where
-from penstock.process.asyncio_additions import stopped_after
+from penstock.process.asyncio_additions import meanwhile, stopped_after
 from penstock.stages.microbatch import Waiting
 
 log = logging.getLogger(__name__)
@@ -63,16 +63,17 @@ class Pipeline:
             if self._failure is not None:
                 raise self._failure
 
-    async def run_until(self, ended: asyncio.Event) -> None:
-        """Run until `ended` is set, then drain as at any stop. If `run` returns by itself, this
-        returns as well.
+    async def run_until(self, ended: Callable[[], Awaitable[object]]) -> None:
+        """Run until the wait for `ended` is over, then drain as at any stop. If the wait fails, the
+        run is cancelled; if `run` returns by itself, the wait is cancelled.
         """
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(self.run())
-            waiting = tasks.create_task(ended.wait())
-            await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
+
+        async def stop() -> None:
+            await ended()
             self.stop()
+
+        async with meanwhile(stop()):
+            await self.run()
 
     async def end(self) -> None:
         """Call this after `run`, when all partitions are handed back. It gives the shadow a moment

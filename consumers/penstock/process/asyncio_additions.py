@@ -50,6 +50,18 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in running]
 
 
+async def first_of(*works: Coroutine[Any, Any, object]) -> None:
+    """Return when one of the works has ended; the others are cancelled, and have ended by then."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(work) for work in works]
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in running:
+                task.cancel()
+    except BaseExceptionGroup as group:
+        raise first_cause(group) from group
+
+
 async def in_thread(work: Callable[[], T]) -> T:
     """Like `asyncio.to_thread`, but does not keep a large result alive. The futures between the
     thread and the event loop refer to each other until the garbage collector runs. If they held the

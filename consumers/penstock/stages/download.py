@@ -22,6 +22,7 @@ from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.lane.lane import Lane
+from penstock.process.waiters import Waiters
 from penstock.stages.read_object import ReadObject
 from penstock.stages.store_reads import Fetcher, StoreReads
 
@@ -38,7 +39,7 @@ class _Pool:
     def __init__(self, reads: StoreReads) -> None:
         self.lanes: deque[Lane] = deque()
         self.offered: set[Lane] = set()
-        self.idle: deque[asyncio.Future[None]] = deque()
+        self.idle: Waiters[None] = Waiters()
         self.fetchers = 0
         self.begin: Callable[[], object] | None = None
         self._reads = reads
@@ -50,11 +51,9 @@ class _Pool:
 
     def call_one(self) -> bool:
         """Wake an idle fetcher; if there is none, begin another one, as far as the limit allows."""
-        while self.idle:
-            idle = self.idle.popleft()
-            if not idle.done():
-                idle.set_result(None)
-                return True
+        if (idle := self.idle.next()) is not None:
+            idle.set_result(None)
+            return True
         if self.begin is None or self.fetchers >= self._reads.readers:
             return False
         self.fetchers += 1
@@ -152,9 +151,7 @@ class Download:
                         # only for the tickets that were there, and as far as the limit allowed.
                         pool.call_one()
                     return ticket
-            idle = asyncio.get_running_loop().create_future()
-            pool.idle.append(idle)
-            await idle
+            await pool.idle.join()
 
     async def _fetch(self, ticket: Ticket, fetcher: Fetcher) -> None:
         """Read the ticket's object to its end. If that fails for good, close the ticket with the

@@ -10,8 +10,6 @@ decoder, room in the window, the byte budget) takes no turn of others. Owner: th
 store.
 """
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from penstock.core.health.limiter import InFlight, Limiter
@@ -19,6 +17,7 @@ from penstock.core.health.retry_and_failover import Tries
 from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
 from penstock.ports import Clock
 from penstock.process.asyncio_additions import Places
+from penstock.process.waiters import Waiters, taken
 from penstock.telemetry.metric_types import Used
 
 
@@ -37,7 +36,7 @@ class StoreReads:
         self._clock = clock
         self._least = limiter.limit
         self.seats = _Seats(self)
-        self._waiting: deque[asyncio.Future[InFlight]] = deque()
+        self._waiting: Waiters[InFlight] = Waiters()
 
     @property
     def readers(self) -> int:
@@ -53,16 +52,7 @@ class StoreReads:
             request = limiter.begin(now_s)
             self._note_use(now_s)
             return request
-        turn: asyncio.Future[InFlight] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            request = await turn
-        except asyncio.CancelledError:
-            # The reader was cancelled just after it got the turn. The turn is given back; otherwise
-            # it would count as a read in flight for good.
-            if turn.done() and not turn.cancelled():
-                self.dropped(turn.result())
-            raise
+        request = await taken(self._waiting.join(), self.dropped)
         if tries is not None:
             tries.kept_waiting(self._clock.now() - now_s)
         return request
@@ -93,8 +83,7 @@ class StoreReads:
 
     def _ended(self, now_s: float) -> None:
         while self._waiting and self.limiter.has_room:
-            turn = self._waiting.popleft()
-            if not turn.done():  # otherwise its reader was cancelled
+            if (turn := self._waiting.next()) is not None:
                 turn.set_result(self.limiter.begin(now_s))
         self._note_use(now_s)
 

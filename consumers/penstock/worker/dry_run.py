@@ -56,7 +56,7 @@ async def _answer(cfg: config.Config, found: list[Head], show: Show, stop: StopS
     async with open_worker(cfg, variant) as pipeline:
         await until_services_answered(cfg, pipeline)
         stop.then(pipeline.stop)
-        await pipeline.run_until(ended)
+        await pipeline.run_until(ended.wait)
 
 
 def _harmless(cfg: config.Config) -> config.Config:

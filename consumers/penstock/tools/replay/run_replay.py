@@ -1,8 +1,8 @@
 """Runs a replay, from the decision on its range, before the pipeline starts, to its summary."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
@@ -145,7 +145,7 @@ class _Replay:
             await until_services_answered(self.plan.cfg, pipeline)
             stop.then(pipeline.stop)
             try:
-                await _until_done(pipeline, self._watch, sources[0])
+                await pipeline.run_until(partial(self._watch.run, pipeline, sources[0]))
             finally:
                 stop.then(None)
                 self._counts = _counted(pipeline)
@@ -173,16 +173,6 @@ class _Replay:
                 for next_offset in (watch.reached.get(part, span.begin),)
             ],
         )
-
-
-async def _until_done(pipeline: Pipeline, watch: Watch, source: BoundedSource) -> None:
-    """Run the pipeline until a signal, until a failure, or until `Watch` finds that all is done."""
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(pipeline.run())
-        watching = tasks.create_task(watch.run(pipeline, source))
-        await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
-        watching.cancel()
-        pipeline.stop()
 
 
 def _counted(pipeline: Pipeline) -> _Counts:

@@ -33,6 +33,7 @@ from penstock.core.order.line_stop import (
     stream_digest,
 )
 from penstock.ports import Where
+from penstock.process.asyncio_additions import first_of
 from penstock.tools.simulation.checks.history import Violation
 from penstock.tools.simulation.deployments import NONE
 from penstock.tools.simulation.scenario import Scenario
@@ -211,11 +212,8 @@ class _Events:
         try:
             async with self._tasks:
                 coordinating = self._tasks.create_task(world.group.coordinate())
-                living = self._tasks.create_task(self._live())
-                failing = self._tasks.create_task(world.history.failed.wait())
-                await asyncio.wait([living, failing], return_when=asyncio.FIRST_COMPLETED)
-                for task in (coordinating, living, failing):
-                    task.cancel()
+                await first_of(self._live(), world.history.failed.wait())
+                coordinating.cancel()
                 for worker in world.workers:
                     worker.kill(is_cut=True)
         finally:
