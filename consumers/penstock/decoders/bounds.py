@@ -1,9 +1,8 @@
 """What the kernel refuses a decoder, even if an object takes over the libraries that read it.
 
-Rule: a decoder gets no more memory than its limit, reads no files but those of Python and of the
-libraries, writes none, starts no connections, processes or other programs, and does nothing to
-other processes. If a kernel cannot refuse one of these things, it still refuses the others, and
-`missing` says which it cannot.
+Rule: no more memory than its limit, no files but those of Python and the libraries, no writing, no
+connections, processes or programs, nothing to other processes. What a kernel cannot refuse
+`missing` says; it still refuses the rest.
 """
 
 import ctypes

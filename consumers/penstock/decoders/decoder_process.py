@@ -1,10 +1,9 @@
 """What runs in the decoders, and in the zygote: the process that decoders are forked from.
 
-Rule: a decoder decodes one object after the other, until the worker closes its socket. It reads
-only the socket and its inbox, and writes only to the socket and its outbox. Its log lines go to the
-worker as well. To start Python with our libraries takes half a second, but to fork takes a few
-milliseconds. So the zygote has the code of the decoders in memory. It decodes no objects itself, so
-no object can damage it. It ends with the worker, and the decoders end with the zygote.
+Rule: a decoder decodes one object after the other, until the worker closes its socket; it reads
+only socket and inbox, and writes only to socket and outbox. To start Python with our libraries
+takes half a second, to fork a few milliseconds, so the zygote has the code in memory; it decodes
+nothing itself, so no object can damage it. It ends with the worker, and the decoders end with it.
 """
 
 import errno

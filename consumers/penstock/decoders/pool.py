@@ -1,12 +1,11 @@
-"""The decoders of a worker. The pool starts them, lends each to one object at a time, exchanges
-messages with it, and ends it.
+"""The decoders of a worker: starts them, lends each to one object at a time, exchanges messages,
+and ends them.
 
-Rule: at most `most` decoders work at a time. Each is started when it is first needed, and then
-reused, by default for objects of the same stream only: an object that takes over its decoder sees
-and forges no rows of other streams. Beside those that work, idle ones are kept for their streams,
-as far as their memory is bounded. The time that a decoder may take grows with the bytes that it has
-received and sent. A decoder that takes longer, or that did not finish its object, is ended and
-never gets another object.
+Rule: at most `most` work at a time. One is reused by default for objects of the same stream only:
+an object that takes over its decoder sees and forges no rows of others. Idle ones are kept for
+their streams, as far as their memory is bounded. The time that a decoder may take grows with the
+bytes that it has received and sent; one that takes longer, or did not finish its object, never gets
+another.
 """
 
 import asyncio

@@ -1,17 +1,15 @@
 """The system calls that a decoder may make; any other call ends it.
 
-Rule: there are three kinds of calls. What Python and the libraries need is allowed; where a call
-could also do harm, only with harmless arguments. What a library may try, and can do without (to
-write a cache, to ask a name service), is refused by an error. All else no library has a reason for:
-the kernel stops the decoder in the call and tells the zygote, which ends the decoder. Calls that
-are newer than the lists do not exist for a decoder, so the C library uses the older ones, as on an
-older kernel. A thread is made when the zygote allows it, so that a decoder has few. Owner: the
-decoder, before its first task; the zygote.
+Rule: what Python and the libraries need is allowed; where a call could also do harm, only with
+harmless arguments. What a library may try, and can do without (to write a cache, to ask a name
+service), is refused by an error. All else no library has a reason for: the kernel stops the decoder
+in the call and tells the zygote, which ends it. Calls newer than the lists do not exist for a
+decoder, so the C library uses the older ones. A thread is made when the zygote allows it, so that a
+decoder has few.
 
 The numbers are those of Linux: of x86_64 in `asm/unistd_64.h`, of aarch64 in
 `asm-generic/unistd.h`. The lists were made by recording what the libraries call for the objects of
-the tests; with them come the calls that other versions of Python and other C libraries (musl) make
-in their place.
+the tests, with the calls that other Pythons and C libraries (musl) make in their place.
 """
 
 import ctypes

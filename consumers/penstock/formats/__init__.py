@@ -1,3 +1,3 @@
-"""Reads rows from bytes, in bounded memory. The module `registry` opens the reader of an object. A
-new format gets an entry in the module `built_in`.
+"""Reads rows from bytes, in bounded memory. `registry` opens the reader of an object; a new format
+gets an entry in `built_in`.
 """

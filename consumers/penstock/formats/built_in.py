@@ -1,7 +1,5 @@
-"""Lists our own formats, each with its name, its extensions, how it is recognised, and its reader.
-
-Rule: a new format is one file and one entry here. An object's first bytes are shown to the formats
-in this order, until a format recognises them.
+"""Our own formats. A new one is one file and one entry here; first bytes are shown to them in this
+order.
 """
 
 from functools import partial

@@ -1,8 +1,7 @@
 """Names data by its first bytes, for error texts about data that was taken for something else.
 
-Rule: only error texts use these names. They do not decide which reader is chosen; but the brands of
-ISO media files, which tell pictures, sounds and films apart, do. `named_by_magic` is asked only
-about data that is known to be binary, because `ORC` may well be the first cell of a CSV;
+Rule: these names do not decide which reader is chosen; the brands of ISO media files do.
+`named_by_magic` is asked only about binary data, because `ORC` may be the first cell of a CSV;
 `named_text` tells what is certainly neither CSV nor JSON.
 """
 

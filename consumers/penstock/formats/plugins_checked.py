@@ -1,9 +1,8 @@
 """Checks the format of a user's package, and each run of rows that its parser gives.
 
-Rule: if a fault (such as another order in memory, or another byte order) can be mended without
-changing a value, it is mended. Any other fault is `bad_format`, with a text that says what the
-format should give instead. A check takes 2 us per run, so our own formats are not checked here;
-their tests check them.
+Rule: what can be mended without changing a value (memory order, byte order) is mended; any other
+fault is `bad_format`, with what to give instead. A check takes 2 us per run, so our own formats are
+checked by their tests alone.
 """
 
 from collections.abc import Iterable, Iterator

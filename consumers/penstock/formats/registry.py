@@ -1,9 +1,8 @@
 """Knows all formats, ours and those of users' packages, and opens objects.
 
-Rule: three things can tell the format: the reference or the configuration, then the extension of
-the key, then the first bytes. The first of them that tells a format decides. In an archive, those
-members are read that the glob `rows.member` selects; if it is not set, those whose extension
-belongs to a format that fits the request.
+Rule: the first that tells decides: reference or configuration, the key's extension, the first
+bytes. Of an archive, `rows.member` selects the members; else those are read whose extension belongs
+to a format that fits the request.
 """
 
 from collections.abc import Iterator, Mapping

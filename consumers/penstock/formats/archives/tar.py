@@ -1,11 +1,10 @@
 """Reads tar archives: POSIX ustar, pax records, GNU's long names and base-256 sizes.
 
-Rule: only regular files are read; links, devices and folders are passed over, never followed. An
-archive that stops before its end mark, or whose header has a wrong checksum or an unknown type, is
-`bad_archive`, because rows could be missing; nothing is guessed. Joined archives, as by `cat`, are
-all read; anything else behind an end mark is `bad_archive`, too. Zip shares the checks of a
-member's path and size. Layout: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual,
-"Basic Tar Format".
+Rule: only regular files are read; links, devices and folders are passed over. An archive that stops
+before its end mark, or whose header has a wrong checksum or an unknown type, is `bad_archive`,
+because rows could be missing. Joined archives are all read; anything else behind an end mark is
+`bad_archive`, too. Layout: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic
+Tar Format".
 """
 
 import re

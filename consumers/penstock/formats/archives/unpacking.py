@@ -1,11 +1,11 @@
 """Unpacks data in bounded pieces: gzip, bzip2, xz, zstd, lz4, as the first bytes tell.
 
-Rule: the rows of each piece are read before the next piece is made, so a bomb costs time, not
-memory; and one `Expansion` counts the unpacked bytes of an object with all its packed members, so
-the time is bounded, too. A frame that wants more memory than `WINDOW_BYTES` is refused. Damage and
-limits are found at the same row, however the packed bytes arrive. Members of gzip, or frames of
-another codec, that follow each other are one file. Two things are passed over: zero padding at the
-end, and skippable frames of zstd and lz4, with one of which a file of pzstd begins.
+Rule: the rows of each piece are read before the next is made, so a bomb costs time, not memory; and
+one `Expansion` counts the unpacked bytes of an object with all its packed members, so the time is
+bounded, too. A frame that wants more than `WINDOW_BYTES` is refused. Damage and limits are found at
+the same row, however the packed bytes arrive. Members or frames that follow each other are one
+file; zero padding at the end is passed over, and skippable frames of zstd and lz4, with one of
+which a file of pzstd begins.
 """
 
 import bz2

@@ -1,10 +1,9 @@
-"""Reads the samples of a WebDataset. A sample is several files that lie side by side in an archive,
-and whose names are the same up to the first dot.
+"""Reads the samples of a WebDataset: files that lie side by side, with the same name up to the
+first dot.
 
-Rule: `rows.keep` names extensions. A file with such an extension is kept with the rows of the other
-files of its sample. So the rows of a sample wait until the next sample begins, and at most one
-sample is held. If the rows of a sample are larger than twice `limits.row_bytes`, they are handed on
-early, with the kept files that have come until then.
+Rule: `rows.keep` names extensions, whose files are kept with the rows of their sample. So these
+rows wait until the next sample begins, at most one sample's; above twice `limits.row_bytes` they
+are handed on early, with the kept files that have come until then.
 """
 
 import re

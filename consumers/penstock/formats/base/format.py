@@ -1,9 +1,9 @@
 """Describes a format: its names, how it is recognised, its rows, and its reader.
 
-Rule: all other code uses a format only through its `Format`, and never asks for its name. So a
-user's package can add a format, by an entry point `penstock.formats`. Whether the rows of a format
-fit the request to the model is checked at the start for the configured format, and for each object
-when its format is known. If the rows do not fit, the error says which request or setting to choose.
+Rule: all other code uses a format only through its `Format`, and never asks for its name, so a
+user's package can add one (`penstock.formats`). Whether rows fit the request is checked at the
+start for the configured format, and for each object when its format is known; the error says what
+to choose.
 """
 
 from collections.abc import Callable, Collection

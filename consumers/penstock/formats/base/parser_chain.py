@@ -1,9 +1,8 @@
-"""The interface of parsers. Parsers form a chain: a parser of packed data feeds the parser of the
-content, and a parser of an archive feeds one parser for each member.
+"""The interface of parsers, which form a chain: packed data, archive, content.
 
 Rule: a parser is lazy: it yields runs while it reads, so that one unpacked piece is parsed before
-the next piece is made. A parser holds at most its current chunk and one unfinished row. The parser
-of a member is opened when the member's header was read, in the order of the archive.
+the next is made, and holds at most its chunk and one unfinished row. The parser of a member is
+opened when its header was read, in the order of the archive.
 """
 
 from collections.abc import Callable, Iterator

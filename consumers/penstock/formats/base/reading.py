@@ -1,13 +1,11 @@
 """Reads the rows of one object, whatever its format and packing.
 
-Rule: `read_object` reads any object. It blocks, so it runs in a separate process, the decoder,
-which may crash. By `open_inline`, the worker itself reads small opaque objects and small objects of
-plain text, by linear code only, in turns of a few milliseconds. It leaves every object that might
-be something else to a decoder.
+Rule: `read_object` blocks and may crash, so it runs in a decoder. By `open_inline` the worker
+itself reads small opaque objects and small plain text, by linear code only, in turns of a few
+milliseconds; every object that might be something else goes to a decoder.
 
-If the object is damaged, the rows that were complete before the damage come first, then the
-object's `Poison`. An unforeseen exception, such as `MemoryError`, becomes `Poison`, too; an object
-of 900 bytes once asked for 8 GB.
+If the object is damaged, the rows before come first, then its `Poison`. An unforeseen exception,
+such as `MemoryError`, becomes `Poison`, too; an object of 900 bytes once asked for 8 GB.
 """
 
 import zlib

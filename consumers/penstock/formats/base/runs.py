@@ -1,9 +1,8 @@
-"""The runs into which the rows of an object are gathered, and the options that decide which rows an
-object has.
+"""The runs into which the rows of an object are gathered, and the options that decide which rows it
+has.
 
-Rule: a bad row is a run of its own, with the reason; neighbouring rows that are bad for the same
-reason are one run. Rows that must be read one by one are read by `read_rows`. `Pieces` gathers runs
-to the pieces that a decoder hands on.
+Rule: a bad row is a run of its own, with the reason; neighbours that are bad for the same reason
+are one run.
 """
 
 import logging

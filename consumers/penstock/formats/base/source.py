@@ -1,9 +1,7 @@
-"""Gives the bytes of an object: to the code that decodes the object, and, as an open file, to
-libraries.
+"""Gives the bytes of an object to decoding code, and, as an open file, to libraries.
 
-Rule: a call blocks until the bytes are there, so it is never made on an event loop. After some
-chunks were read, ranges may still be read. The object's last bytes are fetched first. If reads
-follow each other without large gaps, each fetch brings more bytes than the one before.
+Rule: a call blocks until the bytes are there. The object's last bytes are fetched first. Reads that
+follow each other without large gaps bring more bytes each time.
 """
 
 import io

@@ -1,13 +1,11 @@
 """What differs between CSV files: separators, quotes, escapes, decimal signs, comments, a header.
 
-Rule: before text of another dialect is read, single bytes are exchanged, so that the text has
-commas, points and double quotes. If a piece of text is kept or shown, its bytes are exchanged back.
-So one reader reads all dialects, and the usual text passes unchanged.
+Rule: before text of another dialect is read, single bytes are exchanged, so that it has commas,
+points and double quotes; what is kept or shown is exchanged back. So one reader reads all dialects.
 
-If `rows.header` is "auto", a first line without any number is a header. If the rows become JSON,
-the second line must have a number, too, because in a file of texts nothing tells a header from a
-row. If a first line of texts is the only line, or if columns are named in the configuration, it is
-a header.
+If `rows.header` is "auto", a first line without any number is a header; if rows become JSON only if
+the second line has one, because in a file of texts nothing tells a header from a row. A lone line
+of texts is a header, and so is any if columns are named in the configuration.
 """
 
 import re

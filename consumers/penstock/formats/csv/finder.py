@@ -1,12 +1,9 @@
 """Finds out how a CSV separates and quotes its cells.
 
-Rule: the separator is found in the first row, outside quotes. RFC 4180 is the grammar, unless the
-whole head of the file, every row of it, has another one: then, and only then, a backslash escapes
-quotes, or cells are not quoted at all, or they are quoted by `'`. What is configured is not looked
-for. The head of a file is its first 32 KiB. Lines without quotes and backslashes are read alike by
-all these grammars, so they need not wait for the rest of the head.
-
-Excel's first line `sep=;` names the separator and is no row.
+Rule: the separator is found in the first row, outside quotes. RFC 4180 is the grammar, unless every
+row of the head (32 KiB) has another one: a backslash escapes quotes, cells are not quoted at all,
+or they are quoted by `'`. Lines without quotes and backslashes are read alike by all, so they need
+not wait for the rest of the head. Excel's first line `sep=;` names the separator and is no row.
 """
 
 import re

@@ -1,15 +1,13 @@
 """The grammar of CSV (RFC 4180): where a row ends, and which cells it has.
 
-Rule: a quote opens only at the start of a cell, and what follows the closing quote is a separator
-or the end of the row. A row that breaks this rule is bad, and so is a row whose quote is never
-closed. Such a row ends at its first newline, so that it does not swallow the rows behind it: its
-other lines are rows of their own. `RowEnds` finds the ends, and `cells_of` divides a row and tells
-why it is bad; both need nothing but the row.
+Rule: a quote opens only at the start of a cell, and what follows the closing one is a separator or
+the end of the row. A row that breaks this, or whose quote is never closed, is bad and ends at its
+first newline, so that it does not swallow the rows behind it. `RowEnds` finds the ends, `cells_of`
+divides a row and tells why it is bad; both need nothing but the row.
 
-With `rows.escape = "backslash"` a backslash takes away the meaning of the next sign, as several
-writers have it: inside quotes before a quote, a backslash or a newline (Spark, MariaDB); without
-quotes before any sign, where `\\n` is a newline, `\\t` a tab and `\\N` a missing value (Postgres'
-`COPY`, MariaDB, Hive).
+With `rows.escape = "backslash"` a backslash takes away the meaning of the next sign: inside quotes
+before a quote, a backslash or a newline (Spark, MariaDB); without quotes before any sign, where
+`\\n` is a newline, `\\t` a tab and `\\N` a missing value (Postgres' `COPY`, MariaDB, Hive).
 """
 
 import re

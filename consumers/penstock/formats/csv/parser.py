@@ -1,12 +1,10 @@
-"""The push parser of CSV (RFC 4180). It finds the dialect, the header and the columns; after that,
-`CsvRows` reads the rows.
+"""The push parser of CSV: finds dialect, header and columns; then `CsvRows` reads the rows.
 
-Rule: nothing is read before the first row is complete, because it tells the dialect. If it has no
-number, the second row may be needed to tell whether the first is a header; until then, it waits.
-The header or, if there is none, the first row fixes how many cells a row has.
+Rule: nothing is read before the first row is complete, because it tells the dialect; the second may
+be needed to tell a header. The header, else the first row, fixes the number of cells.
 
-Many rows are read at a time if this gives exactly the same as one by one. If not, they are read one
-by one, so that the error of a bad row can name the wrong cell.
+Many rows are read at a time if this gives exactly the same as one by one; else one by one, so that
+an error names the wrong cell.
 """
 
 import re

@@ -1,15 +1,15 @@
-"""Reads recordings. A row is a window of float32 samples, `rows.window_ms` long. A new window
-begins every `rows.hop_ms`.
+"""Reads recordings. A row is a window of float32 samples, `rows.window_ms` long, every
+`rows.hop_ms`.
 
 Rule: if the hop is not longer than the window, every sample is in a row; so a window has at least
-as many samples as the longest hop. The last row is filled up with zeros, but only if the recording
-ends where it says. If it is damaged or breaks off, a row has only samples that came, and from there
-on the object is `bad_format`; if it does not say where it ends, the last window is a bad row unless
-all of it came. Each of several recordings in a file (Ogg) has windows of its own.
+as many samples as the longest hop. The last row is filled with zeros only if the recording ends
+where it says. If it is damaged or breaks off, a row has only samples that came, then the object is
+`bad_format`; if it does not say where it ends, the last window is a bad row unless all of it came.
+Each of several recordings in a file (Ogg) has windows of its own.
 
-WAV of plain numbers is read without a library. Its header may have 0 or all ones for the length, if
-the writer could not seek back. All ones: the samples reach to the end of the file; 0: there are
-none. Layouts: RIFF, WAVE, WAVE_FORMAT_EXTENSIBLE (Microsoft), RF64 (EBU Tech 3306).
+WAV of plain numbers is read without a library. A header whose writer could not seek back has all
+ones for the length (samples to the end of the file) or 0 (there are none). Layouts: RIFF, WAVE,
+WAVE_FORMAT_EXTENSIBLE (Microsoft), RF64 (EBU Tech 3306).
 """
 
 import struct

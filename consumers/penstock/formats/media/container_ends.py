@@ -1,11 +1,10 @@
 """Follows a container while libav reads it, and finds out what is damaged or missing.
 
 Rule: libav passes over much damage, and does not report a missing end. What the container can prove
-is proven here, before libav gets the bytes: the checksums and lengths of the elements of a
-Matroska; the numbers and lengths of the fragments of an MP4; the counters of the packets of an
-MPEG-TS; and at the end the length that a container states, if it states any. A Matroska that is too
-short lost its end, or a piece in the middle; its cues tell which. Layouts: ISO 14496-12, Matroska
-(RFC 9559), MPEG-TS (ISO 13818-1).
+is proven before libav gets the bytes: checksums and lengths of the elements of a Matroska; numbers
+and lengths of the fragments of an MP4; counters of the packets of an MPEG-TS; the length that a
+container states. A Matroska that is too short lost its end, or a piece in the middle; its cues tell
+which. Layouts: ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1).
 """
 
 import struct

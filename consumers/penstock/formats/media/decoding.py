@@ -1,10 +1,9 @@
-"""What the decoding of recordings and of videos has in common: it checks that the libraries are
-installed, has libav decode, and gathers rows to runs.
+"""What the decoding of recordings and of videos has in common.
 
-Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
-which may crash. libav is told to prove what it can (checksums of frames, lengths of packets) and to
-stop at the first packet that it cannot decode; else it would conceal the damage. A packet or frame
-that it marks as damaged ends the object, too. Unwanted rows are counted, not made.
+Rule: the libraries are an extra, loaded when an object needs them, and only in a decoder. libav is
+told to prove what it can and to stop at the first packet that it cannot decode; else it would
+conceal the damage. A packet or frame marked as damaged ends the object, too. Unwanted rows are
+counted, not made.
 """
 
 from bisect import bisect_right

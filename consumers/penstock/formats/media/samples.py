@@ -1,10 +1,9 @@
 """The samples of recordings that libav decodes, block by block.
 
-Rule: the blocks end by `Poison` where the recording is damaged or breaks off, and all samples
-before that place have been given. Of what a container states, it is proven: the pages of an Ogg
-(`ogg`), the numbers, the count and the MD5 of the frames of a FLAC (RFC 9639, 8.2), and the count
-of samples in AIFF, CAF, AU, W64 and MP3. libav itself proves the checksums of frames. Samples that
-an encoder has added at the begin or the end are left out.
+Rule: the blocks end by `Poison` where the recording is damaged or breaks off, behind all samples
+before. Proven are the pages of an Ogg (`ogg`), the numbers, the count and the MD5 of the frames of
+a FLAC (RFC 9639, 8.2), and the count of samples in AIFF, CAF, AU, W64 and MP3; libav itself proves
+checksums of frames. Samples that an encoder has added are left out.
 """
 
 import hashlib

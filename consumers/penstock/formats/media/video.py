@@ -1,9 +1,8 @@
-"""Reads videos. Each frame is a row; if `rows.fps` is set, only so many frames a second are rows.
+"""Reads videos. Each frame is a row, or with `rows.fps` so many a second.
 
-Rule: the first bytes tell the container. Containers that name other files are not read. Time counts
-from the first frame and never goes back. If another file was joined to the first one, the file's
-clock begins again there, but our clock goes on. If a packet or a frame is damaged, the object ends
-there: the frames before it are rows.
+Rule: containers that name other files are not read. Time counts from the first frame and never goes
+back: where another file was joined, its clock begins again, ours goes on. A damaged packet or frame
+ends the object; the frames before it are rows.
 """
 
 from collections.abc import Iterator

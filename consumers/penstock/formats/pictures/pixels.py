@@ -1,10 +1,7 @@
-"""Turns pictures into rows of numbers, by the settings `rows.image_size`, `image_layout` and
-`image_scale`. Also turns a row back into a small picture, for a page that shows it beside the row's
-prediction.
+"""Turns pictures into rows of numbers, and a row back into a small picture for the page.
 
-Rule: a row is the whole picture, in the size that the model takes. For a page, a row of pixels
-becomes a PNG, which has only every nth pixel. No picture is decoded here: the file of a picture
-stays as it is, and the browser decodes it, in its own sandbox. Pure.
+Rule: a row is the whole picture, in the size that the model takes. No picture is decoded for a
+page: the browser decodes a file, in its own sandbox; of a row of pixels it gets a PNG of every nth.
 """
 
 import re

@@ -1,11 +1,10 @@
 """Finds the columns that a program has added to a table while it wrote the table.
 
 Rule: only the file's own metadata decide. pandas writes the labels of a frame's rows as a column,
-unless they are 0, 1, 2 and so on: a filtered frame has one column more than the whole frame. If the
-labels have no name, they are no data of the table. If they have a name, somebody gave it, and they
-are a column as any other. Labels that are a range, as 5, 6, 7, are no column but a note in the
-metadata, named or not. Layout: pandas, "Storing pandas DataFrame objects in Apache Parquet format".
-Pure.
+unless they are a range: a filtered frame has one column more than the whole frame. Labels without a
+name are no data of the table; named ones are a column as any other. Labels that are a range are no
+column but a note, named or not. Layout: pandas, "Storing pandas DataFrame objects in Apache Parquet
+format".
 """
 
 import re

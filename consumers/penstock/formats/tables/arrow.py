@@ -1,11 +1,10 @@
-"""Reads Arrow IPC, batch by batch. A file (Feather is one) is read by its footer; a stream is read
-from its beginning.
+"""Reads Arrow IPC, batch by batch: a file (Feather) by its footer, a stream from its beginning.
 
 Rule: the needed columns of a batch are checked in full before their values are touched, because the
-library trusts the bytes of a batch, and these bytes may be hostile. Only values that cannot be,
-such as texts that are not UTF-8, pass, because each of them is bad in its own row. Only a batch
-itself tells how many rows it has, so unwanted rows are decoded, too. Layout: Arrow Columnar Format,
-"Serialization and Interprocess Communication".
+library trusts bytes that may be hostile. Only values that cannot be, such as texts that are not
+UTF-8, pass, because each is bad in its own row. Only a batch itself tells how many rows it has, so
+unwanted rows are decoded, too. Layout: Arrow Columnar Format, "Serialization and Interprocess
+Communication".
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,9 @@
-"""Reads Avro object containers. Each record is a row, and is decoded by fastavro (the extra
-`avro`).
+"""Reads Avro object containers by fastavro (the extra `avro`); each record is a row.
 
-Rule: the library gets one record at a time. Before that, the blocks are found and unpacked here,
-within limits, and the schema is checked. Fields that nobody asked for are not converted. If a value
-cannot be converted, its record is read field by field, and is a bad row. If rows are JSON, a row is
-an object. If rows are numbers, a row has the numbers in the record's fields. Layout: Avro 1.12,
-"Object Container Files".
+Rule: the library gets one record at a time, after the blocks were found and unpacked here, within
+limits, and the schema was checked. Fields that nobody asked for are not converted. A record with a
+value that cannot be converted is read field by field, and is a bad row. Layout: Avro 1.12, "Object
+Container Files".
 """
 
 import base64

@@ -1,10 +1,9 @@
 """What of an Avro schema is accepted, and how its values are read: typed, or raw.
 
-Rule: a schema that contains itself, or that has arrays of values without bytes, is refused: with it
-a few bytes could be decoded without end. Whatever a block claims, it is unpacked to at most one
-byte more than `MOST_UNPACKED_BYTES`; that byte shows that the block is too large. A raw value is
-only the bytes and numbers that are stored, so it can always be read, unless the data is damaged;
-columns that nobody asked for are read raw. Both ways take the same bytes.
+Rule: a schema that contains itself, or has arrays of values without bytes, is refused: a few bytes
+could be decoded without end. A block is unpacked to at most one byte more than
+`MOST_UNPACKED_BYTES`. A raw value is only what is stored, so it can always be read unless the data
+is damaged; columns that nobody asked for are read raw.
 """
 
 import bz2

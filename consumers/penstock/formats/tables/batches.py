@@ -1,11 +1,9 @@
 """Makes rows of Arrow record batches: numbers, JSON objects, or columns as they are.
 
-Rule: the columns are decoded in steps of so many rows that a step has `STEP_BYTES` when it is
-decoded. The decoded size is computed first, and counts for `limits.expansion_ratio`; names that are
-written into each row count, too. `rows.columns` chooses columns by name or place; no other column
-is looked at. A value that cannot be makes its own row bad. If rows are numbers, a null does so,
-unless `rows.missing` gives a number for nulls, and so does a list of another length than the first
-list of its column.
+Rule: columns are decoded in steps of `STEP_BYTES`; the decoded size is computed first, with names
+that are written into each row, and counts for `limits.expansion_ratio`. Only columns of
+`rows.columns` are looked at. A value that cannot be makes its own row bad; of numbers also a null,
+unless `rows.missing` gives one, and a list of another length than its column's first.
 """
 
 from collections.abc import Callable, Iterator, Sequence

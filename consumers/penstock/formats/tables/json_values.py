@@ -1,12 +1,10 @@
 """Writes the rows of an Arrow table as JSON objects.
 
 Rule: whole columns are written at a time; a Python object is made of each value only if Arrow
-cannot write the values as JSON. Nulls, NaN and infinity become null. A value without a form in
-JSON, such as a time of day that lies outside the day, raises `ValueError`.
-
-Times with a zone are written in UTC, with `Z`. If a year does not have four digits, it gets a sign
-and at least six digits, as in ISO-8601 and JavaScript (`+012921-08-18`). Arrow writes such years
-differently, and the farthest of them as "value out of range".
+cannot write it. Nulls, NaN and infinity become null; a value without a form in JSON raises
+`ValueError`. Times with a zone are in UTC, with `Z`. A year without four digits gets a sign and at
+least six (`+012921-08-18`); Arrow writes such years differently, and the farthest as "value out of
+range".
 """
 
 import base64

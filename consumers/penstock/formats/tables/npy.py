@@ -1,10 +1,8 @@
-"""Reads npy. The first axis of the array is the rows; all other axes together are the numbers of a
-row.
+"""Reads npy: the first axis is the rows, all others together the numbers of a row.
 
-Rule: nothing is unpickled. Memory is taken only for bytes that have come, and never for a size that
-the header claims. An object is read by ranges, and unwanted rows are not fetched. Members of
-archives, and packed data, are read as a stream. As a stream, an array in Fortran's order is read
-only if it is small. Layout: numpy.lib.format, NEP 1.
+Rule: nothing is unpickled, and memory is taken only for bytes that have come. An object is read by
+ranges, without unwanted rows; members of archives and packed data as a stream, in Fortran's order
+only if small. Layout: numpy.lib.format, NEP 1.
 """
 
 import io

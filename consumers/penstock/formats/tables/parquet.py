@@ -1,10 +1,9 @@
 """Reads Parquet: first the footer, and then one row group after the other.
 
-Rule: the rows of a row group without a wanted row are counted, but not fetched. Small column chunks
-are fetched together, and large ones page by page. So memory grows neither with the object nor with
-its row groups. The claims of the footer are compared with the object's size and with the rows that
-come, and pages with their checksums; what does not fit is `bad_format`. Layout:
-apache/parquet-format, README.
+Rule: a row group without a wanted row is counted, not fetched. Small column chunks are fetched
+together, large ones page by page, so memory grows neither with the object nor with its row groups.
+The footer's claims are compared with the object's size and the rows that come, pages with their
+checksums; what does not fit is `bad_format`. Layout: apache/parquet-format, README.
 """
 
 from collections.abc import Callable, Iterator

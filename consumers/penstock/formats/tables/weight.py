@@ -1,10 +1,8 @@
-"""Computes how large the values of an Arrow column will be when they are decoded, without decoding
-them.
+"""How large the values of an Arrow column will be when they are decoded, without decoding them.
 
-Rule: a dictionary, a view or a run may repeat one value any number of times, so a column of a few
-bytes may decode to a huge one. The sizes are computed without taking memory of that size. Each
-value, a null included, counts at least one byte, and the names in a struct count in each row,
-because JSON repeats them. Pure.
+Rule: a dictionary, a view or a run may repeat one value any number of times. Each value, a null
+included, counts at least one byte, and the names in a struct count in each row, because JSON
+repeats them.
 """
 
 from collections.abc import Iterator

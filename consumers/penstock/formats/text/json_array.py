@@ -2,14 +2,12 @@
 
 Rule: the layout is known when the first value has ended, and the next one begins. The elements of a
 lone array are the rows; any other lone value is one row. If the first value fills its line, and
-more lines follow, the lines are the rows (NDJSON). Any other values that follow each other are the
-rows, however they are laid out. So the first value is held, but not more than `limits.row_bytes` of
-it: a longer one is an array, or is refused. With `rows.path` the rows are the elements of an array
-inside of each value.
+more follow, the lines are the rows (NDJSON); else values that follow each other. So the first value
+is held, up to `limits.row_bytes`: a longer one is an array, or refused. With `rows.path` the rows
+are the elements of an array inside of each value.
 
-Brackets and commas count only outside of strings. If an array or a value breaks off, or if the text
-of a row is not JSON, the object is `bad_format` from there on. If the text is JSON but Python
-cannot hold its value, it is one bad row, as in NDJSON.
+If an array or a value breaks off, or the text of a row is not JSON, the object is `bad_format` from
+there on. Text that is JSON but whose value Python cannot hold is one bad row, as in NDJSON.
 """
 
 import json

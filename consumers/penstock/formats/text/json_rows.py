@@ -1,9 +1,9 @@
 """Makes rows of JSON texts: of the lines of NDJSON, or of the elements of a JSON array.
 
-Rule: a row of numbers is an array or an object. The values of an object are taken in the order of
-`rows.columns`. If this is not set, they are taken in the order of the first row's keys. The first
-row fixes how many numbers a row has. Rows that go to the model as JSON are handed on unchanged,
-after a check that they are valid (NaN, Infinity and nesting above 1024 are not valid).
+Rule: a row of numbers is an array, or an object whose values are taken in the order of
+`rows.columns`, else of the first row's keys. The first row fixes how many numbers a row has. Rows
+that go as JSON are handed on unchanged, after a check (NaN, Infinity and nesting above 1024 are not
+valid).
 """
 
 import json

@@ -1,10 +1,9 @@
-"""Reads text of numbers to a float32 matrix: many rows at once, and without a Python object for
-each number.
+"""Reads text of numbers to a float32 matrix: many rows at once, without a Python object for each
+number.
 
-Rule: the functions that read in bulk may refuse rows that could be read one by one, but they never
-read a number differently. If such a function returns None, it is not sure. In this case
-`parse_halving` halves the block, so that a bad row slows down only its neighbours. When only a few
-rows are left in a part, they are read one by one. No function has state, so any thread may call it.
+Rule: the functions that read in bulk may refuse (None) what could be read one by one, but never
+read a number differently. Then `parse_halving` halves the block, so that a bad row slows down only
+its neighbours; the last few rows are read one by one.
 """
 
 import secrets

@@ -1,9 +1,7 @@
-"""The formats `text` and `bytes`. A row is a line, or it is the whole object or the whole member of
-an archive.
+"""The formats `text` and `bytes`: a row is a line, or a whole object or member.
 
-Rule: a line ends at a newline, or at a carriage return and a newline; empty lines are passed over.
-A row of `text` with NUL bytes is bad, and so is one that becomes a JSON string but is not UTF-8. If
-a whole object is larger than `limits.row_bytes`, it is one bad row, and is not held. An empty
+Rule: empty lines are passed over. A row of `text` with NUL bytes is bad, and so is one that becomes
+JSON but is not UTF-8. A whole object above `limits.row_bytes` is one bad row, not held. An empty
 member of an archive is a bad row, because it stands for a missing frame; an empty object has no
 row.
 """
