@@ -1,4 +1,3 @@
-"""Decisions. The code here never waits, never asks a clock and knows no client library: the time is
-an argument, and a decision is returned to the caller, who acts on it. Therefore a test can reach
-every case, and runs fast.
+"""Decisions. The code here never waits, asks no clock and knows no client library: the time is an
+argument, and a decision is returned to the caller, so a test can reach every case.
 """

@@ -1,11 +1,9 @@
-"""Measures what a worker has read from Kafka and not answered yet: how much it is, how old it is,
-and whether it still moves.
+"""What a worker has read from Kafka and not answered yet: how much, how old, and whether it still
+moves.
 
-Rule: `backlog_of` is for status pages only, because it walks over all owed objects. A partition
-owes at most `limits.in_flight_objects` objects, or somewhat more if order is kept by stream. Ages
-are counted from the records' own timestamps. The watchdog looks at the lanes a few times within its
-time limit, and reads only counters that exist anyway. If the watchdog ends the worker, no answer is
-lost, because the next worker begins at the last commit. Owner: the pipeline.
+Rule: `backlog_of` walks over all owed objects, so it is for status pages only. Ages are counted
+from the records' own timestamps. The watchdog looks a few times within its time limit, and reads
+only counters that exist anyway. If it ends the worker, no answer is lost.
 """
 
 import asyncio

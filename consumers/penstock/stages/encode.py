@@ -1,11 +1,9 @@
 """Encodes releases into records and dead letters, which leave for Kafka together.
 
-Rule: a line is the partition or, with order by stream, a stream. If a release would bring a line
-too many dead letters, the line refuses it. The line's releases before the refused one are encoded;
-the refused one and all behind it stay in the lane. An unforeseen exception at encoding costs only
-the row whose record cannot be made: the release is cut until that row is alone, the row is tried
-once more, and then it is answered by an error. A letter that cannot be made in full is shortened,
-not left out. Owner: the publish stage.
+Rule: a release that would bring its line (partition or stream) too many dead letters is refused;
+those before are encoded, it and all behind stay in the lane. An unforeseen exception costs only the
+row whose record cannot be made: the release is cut until it is alone, and tried once more. A letter
+that cannot be made in full is shortened, not left out.
 """
 
 from bisect import bisect_right

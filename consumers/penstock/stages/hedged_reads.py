@@ -1,12 +1,10 @@
 """Reads objects so that one slow answer of a store holds nobody up: a read without an answer is
 sent again, and a body that stalls goes on by ranges.
 
-Rule: both reads ask for the same version, if one is known; else each answer is of one version, and
-the one that counts decides which version is read from then on. The client sends the second read on
-another connection, because the first one is busy. A body that brings nothing for long is closed,
-and the rest is read by ranges under the version that the body began with; if the store tells no
-version, the body is waited for. Whether a second read may be sent is decided by
-`core.health.hedging`. Owner: the wiring.
+Rule: both reads ask for the same version, if one is known; else the answer that counts decides
+which is read from then on. A body that brings nothing for long is closed, and the rest read by
+ranges under its version; if the store tells none, the body is waited for. `core.health.hedging`
+decides whether a second read may be sent.
 """
 
 import asyncio

@@ -1,11 +1,7 @@
-"""Helps other regions: joins their groups while they need help, and gives their partitions back
-afterwards.
+"""Helps other regions: joins their groups while they need help (`core.health.other_groups`), and
+leaves them as in any rebalance.
 
-Rule: `core.health.other_groups` decides whether to help. The worker helps a region by joining the
-region's group. To give the partitions back, it hands them over and leaves the group, as in any
-rebalance. A failure ends the help but never the worker, because the worker's own work needs no
-other region. Owner: the pipeline, which runs `run`; when `run` ends, the worker leaves all these
-groups.
+Rule: a failure ends the help but never the worker.
 """
 
 import asyncio

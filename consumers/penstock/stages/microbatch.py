@@ -1,10 +1,8 @@
-"""Hands a batch to each caller of the model that becomes free. A caller is a task that sends
-batches to the model.
+"""Hands a batch to each caller of the model that becomes free.
 
-Rule: the window decides when a batch is due; this stage only waits for that. It has one timer, for
-the oldest row. However many blocks arrive in one turn of the event loop, it looks at the window
-once in that turn. A batch is closed only when a caller is there to take it, so rows that wait for a
-caller fill the next batch. Owner: the track of its model.
+Rule: the window decides when a batch is due. There is one timer, for the oldest row, and the window
+is looked at once in a turn of the event loop. A batch is closed only when a caller is there to take
+it, so rows that wait for one fill the next batch.
 """
 
 import asyncio

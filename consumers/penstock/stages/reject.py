@@ -1,10 +1,8 @@
 """Writes dead letters: one for all rows of a release that failed for the same reason.
 
-Rule: a letter carries no rows. Its reference names exactly the rows that failed, so it can be
-published again as it is. A message without a reference is kept whole, in the first letter about it.
-A letter that is too large for its topic is shortened until it fits. Rows of two releases share no
-letter, because the records and letters of a release leave together. For each stream and code the
-log shows the first letter, and later how many more there were. Owner: the publish stage.
+Rule: a letter carries no rows. Its reference names exactly the rows that failed; a message without
+a reference is kept whole, in the first letter about it. A letter too large for its topic is
+shortened. Rows of two releases share none, because records and letters of a release leave together.
 """
 
 import asyncio

@@ -1,12 +1,10 @@
 """Passes the messages of the input topics on, in the order of their times, to a topic that is keyed
 by stream.
 
-Rule: one member of the group reads all partitions, because records of different partitions may have
-to be put in order. It merges the records by the broker's times. If a partition is known to have
-more records, the records of the others wait for it, `wait_s` at most. Records and positions are
-written in one transaction, so a message is passed on once, whatever fails. A new owner first fences
-the former one, then reads the committed positions, and works from there. Owner: the worker, or
-`penstock rekey`.
+Rule: one member of the group reads all partitions, and merges by the broker's times: if one is
+known to have more records, those of the others wait for it, `wait_s` at most. Records and positions
+are in one transaction, so a message is passed on once. A new owner first fences the former one,
+then reads the committed positions.
 """
 
 import asyncio

@@ -1,15 +1,12 @@
 """Writes the answers to each object into one result object, while the answers come.
 
 Rule: a result is complete before its record leaves and before any row of its object counts as
-delivered. A lane adds rows to its results in order, and completes many results side by side: a
-store may take 30 ms for each, and as many are sent at a time as bring more. Results of one name are
-completed in the order in which they got their last rows, so that the last one stays. If the writing
-of a result is interrupted, the result is given up, and later written again from the object's first
-row: readers never see an incomplete result, and a compressed format cannot be continued. After an
-unforeseen exception the result is written once more, if all its rows are still in memory. They are,
-if no release with rows of it is delivered yet. Otherwise the object is answered by that error.
-Owner: the publish stage, which has one `LaneResults` per lane; results that a lane leaves open are
-given up.
+delivered. A lane completes many side by side: a store may take 30 ms for each. Results of one name
+are completed in the order in which they got their last rows, so that the last one stays. An
+interrupted result is given up, and later written again from the first row: readers never see an
+incomplete one, and a compressed format cannot be continued. After an unforeseen exception it is
+written once more, if no release with rows of it is delivered yet; otherwise the object is answered
+by that error.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """Keeps a few of the last rows with their predictions, for people who look at the status page.
 
-Rule: samples are taken only if `http.samples` allows it, and only while somebody looks at the page;
-afterwards all samples are forgotten. From each stream in view at most one row a second is taken,
-always the first row of a block, and the last few are kept. Texts are cut, and the size of pictures
-is bounded. Owner: the wiring; the predict stage of each model takes them.
+Rule: only if `http.samples` allows it, and only while somebody looks; afterwards all are forgotten.
+At most one row a second from each stream in view, always a block's first; sizes are bounded.
 """
 
 import itertools

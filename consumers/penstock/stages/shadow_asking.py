@@ -1,10 +1,8 @@
 """Sends batches of the live model to a shadow model as well, and compares the answers.
 
 Rule: the shadow never delays live work and never makes it fail. A batch is copied after the live
-model has answered it, into a buffer of the shadow's own; if the buffer is full, the batch is not
-copied. Errors of the shadow end here. The shadow is asked once for each copy; rows that it does not
-answer are only counted. Owner: the pipeline, which runs `run`, and calls `end` when all live work
-is over.
+model has answered it, into a buffer of the shadow's own, if there is room. The shadow is asked once
+for each copy; its errors end here.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""Writes to the shadow topic: rows on which two models disagree, and summaries of the comparison.
+"""Writes to the shadow topic: rows on which two models disagree, and summaries.
 
-Rule: no live stage waits for these records. A disagreement is sent once; if it finds no room in the
-buffer, or Kafka refuses it, it is only counted. A summary is sent again until it is acknowledged,
-always with the same `id`, so that its rows count once. The records go through a producer of the
-shadow's own, whose failure ends nothing else. Owner: the shadow stage.
+Rule: no live stage waits for these records, and their producer's failure ends nothing else. A
+disagreement is sent once, or only counted. A summary is sent until it is acknowledged, always with
+the same `id`, so that its rows count once.
 """
 
 import asyncio

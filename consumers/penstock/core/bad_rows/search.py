@@ -1,12 +1,9 @@
-"""Finds the rows of one batch that cannot be answered. Each such row costs log2(rows) extra
-requests, so not every row has to be asked alone.
+"""Finds the rows of one batch that cannot be answered. Each costs log2(rows) extra requests.
 
 Rule: when some of the asked rows must be bad, half of them is asked next. If that half is answered,
-the bad row must be in the other half, which needs no request to confirm it. A row is bad only if
-the server refused it alone, or if its object is sentenced. Untested rows share a request while bad
-rows are rare. When bad rows are frequent, each request gets about as many rows as hold one bad row.
-Pure. Owner: predict, which has one search for each batch; most searches end with the answer to
-their first request.
+the bad row is in the other, which needs no request to confirm it. A row is bad only if the server
+refused it alone, or if its object is sentenced. Untested rows share a request while bad rows are
+rare; when they are frequent, each request gets about as many rows as hold one bad row.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
 Rule: a failure counts against rows only if the server was well otherwise. A single row is blamed
 only if chance would explain its failures less than once in a million times; several rows are cut as
-soon as a failure repeats. `outcome_of` is the table that says what each error means; `Losses`
-counts the outcomes that may be the server's fault. Any answer or refusal ends the count. Pure.
+soon as a failure repeats. `outcome_of` says what each error means; `Losses` counts the outcomes
+that may be the server's fault, until any answer or refusal.
 """
 
 from enum import Enum, auto

@@ -1,12 +1,11 @@
-"""Do two models say the same? Their answers are compared row by row, and the agreement is counted
-for each stream. The times that the models took are counted as well.
+"""Do two models say the same? Agreement is counted row by row for each stream, and so are the times
+that they took.
 
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
-else exactly. If pointers are given, only the values at these places count. If a pointer finds no
-value, two answers agree only when they are equal as a whole, so that a mistyped pointer shows as
-disagreement. Comparisons can be added up over intervals and over workers. Times are counted in
-classes, twenty for each factor of ten, so a quantile over many workers is at most twelve percent
-too high.
+else exactly; with pointers only the values there. If a pointer finds no value, only answers equal
+as a whole agree, so that a mistyped pointer shows as disagreement. Comparisons can be added up over
+intervals and workers. Times are in classes, twenty for each factor of ten, so a quantile is at most
+twelve percent too high.
 """
 
 import math

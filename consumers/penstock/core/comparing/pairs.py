@@ -1,9 +1,8 @@
 """Two topics that answer the same messages, joined row by row.
 
-Rule: within a stream of an input partition both topics have the rows in the input's order. So once
-a side has passed a place, it brings no more rows of that place. Therefore only the rows by which
-one side is ahead are kept. A row that is repeated after a crash is recognised by its place. If the
-waiting rows take more than `most_bytes`, rows are dropped and counted.
+Rule: within a stream of an input partition both have the rows in the input's order, so only those
+by which one side is ahead are kept. A repeated row is recognised by its place. Above `most_bytes`
+rows are dropped and counted.
 """
 
 from collections import deque

@@ -1,8 +1,7 @@
 """Copies of batches, which wait for a shadow model.
 
-Rule: the number and the bytes of all copied rows are bounded, including the rows of copies that are
-being asked or compared. A batch for which there is no room is not copied. A copy keeps no part of
-the live batch in memory: its rows are copied, and so are the fields that name them.
+Rule: rows and bytes of all copies are bounded, also of those being asked or compared; a batch
+without room is not copied. A copy keeps no part of the live batch in memory.
 """
 
 from collections import deque

@@ -1,9 +1,7 @@
-"""The stream whose rows cost the model many times what the others' rows cost, and by which the
-others are late: all rows of a call wait for its dearest one. If it is asked apart, it is late
-itself.
+"""The stream whose rows cost the model many times what the others' cost, and by which the others
+are late: a call takes as long as its dearest row.
 
-Rule: it is named only if a stream is late by it, and nothing but the model is full. Pure. Owner:
-`diagnose`.
+Rule: it is named only if another stream is late, and nothing but the model is full.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,9 @@
 """The diagnosis: what is wrong with a worker by its status document, what it holds back, and what
-to do. The page, `penstock top`, the doctor, the log and the metrics show its outcome.
+to do, for the page, `penstock top`, the doctor, the log and the metrics.
 
-Rule: pure. Only the document is read. A field that is missing or null is not known yet, and leads
-to no problem. One cause is told once: what follows from it is left out (`without_consequences`).
-Nothing that is measured is judged while the worker starts. Of the flow as a whole one problem is
-told, by the first of its rules that finds one. The worst problem comes first.
+Rule: a field that is missing or null leads to no problem. One cause is told once: what follows from
+it is left out (`without_consequences`). Nothing that is measured is judged while the worker starts.
+The worst problem comes first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,5 @@
-"""A problem, and the words in which problems are told.
-
-Rule: texts from outside are cut, and stay on one line. Pure.
+"""A problem, and the words in which problems are told; texts from outside are cut, and stay on one
+line.
 """
 
 from collections.abc import Mapping

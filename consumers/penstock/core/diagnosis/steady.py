@@ -1,10 +1,8 @@
 """For how long a problem is told, so that no line of the page flickers.
 
-Rule: a problem appears at once. A problem that is a state, such as a stopped line, is told exactly
-while it is found. A problem that is measured, such as lateness, stays until it has not been found
-for `HOLD_S`. Meanwhile it is told at its worst level of the last `HOLD_S`, and its sentence keeps
-to the same kind and the same stream. A line that another problem explains goes at once. Pure: time
-is an argument.
+Rule: a problem appears at once. One that is a state, such as a stopped line, is told exactly while
+it is found; one that is measured until it has not been found for `HOLD_S`, at its worst level of
+that time, with the same kind and stream. A line that another problem explains goes at once.
 """
 
 from collections.abc import Sequence

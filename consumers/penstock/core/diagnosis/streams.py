@@ -1,6 +1,5 @@
-"""The state of one stream, in a word, for the pages' tables.
-
-Rule: pure, by the same figures as the problems, so that no table contradicts the first line.
+"""The state of one stream, in a word, by the same figures as the problems, so that no table
+contradicts the first line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

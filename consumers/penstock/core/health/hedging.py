@@ -1,14 +1,12 @@
 """When is a request that has no answer yet sent a second time (hedged)? And may it be?
 
-Rule: a request is late when it has waited longer than 95 of 100 requests of its size do. Then the
-same question is asked once more, and the first answer counts. Second requests are at most 5 of 100:
-each request earns a part of one, and a failure costs several. None are sent while the service is
-strained, because they would add to its load. (Dean and Barroso, "The Tail at Scale", hedge after
-the 95th percentile for the same reason; gRPC's hedging has such a throttle.)
+Rule: a request is late when it has waited longer than 95 of 100 of its size do. Second requests are
+at most 5 of 100: each request earns a part of one, and a failure costs several. None are sent while
+the service is strained. (Dean and Barroso, "The Tail at Scale", hedge after the 95th percentile for
+the same reason; gRPC's hedging has such a throttle.)
 
-The times are kept in classes that grow by a tenth. Old times count less and less, so that the
-percentile follows a service whose times change. All of this is pure: time is an argument. Owner:
-the reads of one store, or the calls of one model.
+Times are in classes that grow by a tenth, and count less with age, so that the percentile follows a
+service whose times change.
 """
 
 import math

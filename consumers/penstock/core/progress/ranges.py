@@ -1,8 +1,4 @@
-"""Sets of numbers as ascending, disjoint, half-open ranges.
-
-Rule: numbers without a gap between them are one range, so memory grows only with the number of
-gaps.
-"""
+"""Sets of numbers as ascending, disjoint, half-open ranges, so memory grows only with the gaps."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence

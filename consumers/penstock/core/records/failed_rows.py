@@ -1,14 +1,12 @@
-"""The rows of a release that are answered by errors: which rows they are, and which of their
-rejections get a log line of their own.
+"""The rows of a release that are answered by errors, and which of their rejections get a log line
+of their own.
 
-Rule: neighbouring rows that failed for one reason are one `Failed`. Owner: the encoding of a
-release.
+Rule: neighbouring rows that failed for one reason are one `Failed`.
 
-Rule of the log: the first rejection of each stream and code gets a line at once. Later rejections
-are only counted, and the counts are logged when the round of `ROUND_S` ends. However many rows of
-however many streams fail, no minute has more than 60 lines. In the worst case a minute has the
-first lines of two rounds and the counts of one, or the first lines of one round and the counts of
-two. Rejections for which a round has no line left are counted together.
+Rule of the log: the first rejection of each stream and code gets a line at once; later ones are
+counted, and the counts logged when the round of `ROUND_S` ends. No minute has more than 60 lines:
+in the worst case the first lines of two rounds and the counts of one, or the first lines of one and
+the counts of two. Rejections for which a round has no line left are counted together.
 """
 
 from collections.abc import Callable, Iterator, Sequence

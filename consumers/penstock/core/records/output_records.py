@@ -1,10 +1,10 @@
 """The records of a release on the output topic.
 
-Rule: records are encoded in bulk. The part that all records of an object have in common is encoded
-once for each object. An error is encoded once for neighbouring rows that failed for one reason. No
-record is larger than the topic takes: a larger record is replaced by an error, and an error that is
-still too large is shortened. All answers of a stream are in one partition, so their order can be
-seen. A bundle is a JSON array of records of one object; a record has the same bytes in it as alone.
+Rule: records are encoded in bulk: what an object's records have in common once, an error once for
+neighbouring rows that failed for one reason. No record is larger than the topic takes: it is
+replaced by an error, and an error that is still too large is shortened. All answers of a stream are
+in one partition. A bundle is a JSON array of records of one object, each with the same bytes as
+alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

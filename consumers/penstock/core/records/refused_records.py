@@ -1,8 +1,7 @@
 """What is published in place of a record that the output topic refused.
 
-Rule: a refused record of several rows is cut in halves until the row that is refused is alone. That
-row is answered by an error, without all that its sender added. An error that is refused, too, has
-nothing in its place.
+Rule: one of several rows is cut in halves until the refused row is alone. That row is answered by
+an error without all that its sender added; an error that is refused, too, has nothing in its place.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
-"""Where the answers of an input object are written: the name of their result object.
+"""The name of an input object's result object.
 
-Rule: a name is made only of the reference and its record, never of the time of writing, so a repeat
-after a crash writes the same object. A reference cannot name a place outside the template's own
-folders: no segment is empty, `.` or `..`, or longer than stores and file systems take.
+Rule: made only of the reference and its record, so a repeat writes the same object. A reference
+cannot name a place outside the template's own folders: no segment is empty, `.` or `..`, or longer
+than stores and file systems take.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """Which models answer an object?
 
-Rule: an object is answered by the model that its reference names; else by the models of the first
-route that matches the object's stream, bucket and key; else by the default model. A split divides
-whole streams by their hash: a stream has the same model on every worker and after every start, and
-a model whose share grows from 5 to 10 percent keeps the streams that it has.
+Rule: the one that its reference names; else those of the first route that matches stream, bucket
+and key; else the default. A split divides whole streams by their hash: the same model on every
+worker and after every start, and a share that grows keeps the streams that it has.
 """
 
 import fnmatch

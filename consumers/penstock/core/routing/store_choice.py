@@ -1,9 +1,8 @@
 """Which store has the object that a reference names?
 
-Rule: the reference itself decides first (by a store's name, or by the scheme of its URL); then the
-routes, in the order of the configuration; then the store whose `url` names the bucket most exactly.
-`[objects]` takes any bucket. A reference that fits no store is refused, never tried at another
-store.
+Rule: the reference itself (a store's name, or the scheme of its URL); then the routes, in order;
+then the store whose `url` names the bucket most exactly; `[objects]` takes any. A reference that
+fits no store is refused, never tried at another.
 """
 
 import fnmatch

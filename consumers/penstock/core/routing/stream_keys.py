@@ -1,17 +1,14 @@
 """Which stream does an object belong to, when was it captured, and how does a message get its
 stream as the key?
 
-Rule: an object belongs to the stream that its reference names; else to the one that `stream_from`
-finds in its key; else to the one named by the record's key; else to its folder; and at a bucket's
-root to its bucket. Owner: the intake. The rekeyer, `penstock produce` and the judge use the same
-rule, because they must find the same streams as the intake. Cameras write the time into the names
-of their files: where `kafka.time_from` finds a time, it is the reference's `event_time`, whatever
-the message says, because a notification tells when the object was uploaded.
+Rule: the stream that the reference names; else what `stream_from` finds in its key; else the
+record's key; else its folder; at a bucket's root its bucket. The rekeyer, `penstock produce` and
+the judge use the same rule as the intake. Where `kafka.time_from` finds a time in the key, it is
+the `event_time`, because a notification tells when the object was uploaded.
 
-Rule of rekeying: a message is passed on unchanged, with its stream as the key. A message that names
-objects of several streams becomes one message for each stream, because a record has one key. A
-message that is too large for the topic becomes several with fewer objects each. A message that
-cannot be read is passed on as well, and the worker answers it at its place in the order. No I/O.
+Rule of rekeying: a message is passed on unchanged, with its stream as the key; one that names
+objects of several streams becomes one for each; one too large for the topic several with fewer
+objects each. One that cannot be read is passed on as well, and the worker answers it at its place.
 """
 
 import re

@@ -1,7 +1,5 @@
-"""The keys of a log line: the stream, partition or object that the line is about.
-
-Rule: a key has one name in all log lines, and a key without a known value is left out. Keys are for
-machines; a person finds all that matters in the text of the line. Owner: every part that logs.
+"""The keys of a log line: a key has one name in all lines, and is left out without a known value. A
+person finds all that matters in the text.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,9 @@
 """The values of many rows together: the payload that the model takes, and the columns and times
-that are kept for the records.
+kept for the records.
 
-Rule: a payload never changes, and can be cut between any two rows without looking at the rows.
-Payloads may share one request if they have the same `shape`. Columns and times (`rows.keep`,
-`rows.time`) are kept apart, because the model does not get them: they are cut like the payload, and
-are inserted into the finished record. If nothing is to be kept, a block has no `Kept`. Owner: the
-block that has the values.
+Rule: a payload never changes, and can be cut between any two rows. Payloads may share one request
+if they have the same `shape`. Columns and times (`rows.keep`, `rows.time`) are kept apart, because
+the model does not get them: they are cut like the payload, and inserted into the finished record.
 """
 
 from collections.abc import Iterable, Sequence

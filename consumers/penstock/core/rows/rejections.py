@@ -1,8 +1,7 @@
 """Why rows are answered by an error: one reason for a whole block, or one for each of its rows.
 
-Rule: neighbouring rows with one reason are one stretch, and the texts of all stretches share one
-piece of memory, so an object whose rows are all bad takes no more memory than good rows would.
-`Reasons` never change once they are built. Owner: the block, or the ticket, that was rejected.
+Rule: neighbouring rows with one reason are one stretch, and all texts share one piece of memory, so
+an object whose rows are all bad takes no more than good rows would. `Reasons` never change.
 """
 
 from array import array
