@@ -157,7 +157,7 @@ def test_a_shadow_is_asked_as_its_own_keys_say_and_answers_nobody(tmp_path: Path
     settings = for_one(cfg)
     assert settings.shadow is not None
     assert (settings.shadow.call_rows, settings.shadow.callers) == (7, 2)
-    assert settings.shadow.terms.topic == "predictions.shadow"
+    assert settings.shadow.topic.topic == "predictions.shadow"
     assert settings.shadow.agreement.same(b'{"label":1,"x":1}', b'{"label":1,"x":2}')
     assert not settings.models
     assert settings.routes is not None

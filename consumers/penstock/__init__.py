@@ -68,7 +68,8 @@ Where to look. Each part rests on those below it:
 
 Imports go one way: cli → commands → worker → settings → pipeline → stages → lane → core → messages;
 adapters → ports. The adapters and the folders of single commands read their sections of the
-configuration; the parts of the pipeline get plain values. A test checks this and the map.
+configuration; the parts of the pipeline get plain values: a stage its terms, a part of the core
+its limits, a format its options. A test checks this and the map.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -19,7 +19,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.encodings import result_formats
 from penstock.errors import EXIT_UNREACHABLE, Fatal, NoAnswer, Transient
 from penstock.ports import Location
-from penstock.stages.result_objects import COMPARED_BYTES, ObjectResults, ResultPlan
+from penstock.stages.result_objects import COMPARED_BYTES, ObjectResults, ResultTerms
 from penstock.stages.store_reads import StoreReads
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 from tests.stages.test_resume import stuck_after
@@ -31,13 +31,13 @@ ROWS = 2_000
 
 def writing(world: World, records: str = "objects", template: str = TEMPLATE) -> World:
     names = ResultNames(template, world.settings.labels.model, NameScope())
-    plan = ResultPlan(
+    terms = ResultTerms(
         names,
         result_formats.find(names.format),
         of_rows=records != "objects",
         of_objects=records != "rows",
     )
-    return world.with_settings(results=plan)
+    return world.with_settings(results=terms)
 
 
 def lines(world: World, key: str) -> list[dict[str, Any]]:
@@ -305,9 +305,9 @@ def test_as_many_results_are_written_at_a_time_as_the_store_bears(
 @virtual_time
 async def test_after_failures_large_results_are_written_as_many_at_a_time_as_before() -> None:
     told: Any = SimpleNamespace(result_written=lambda _: None, at=lambda _: None)
-    plan: Any = SimpleNamespace(of_rows=False, of_objects=True, only_whole=False)
+    terms: Any = SimpleNamespace(of_rows=False, of_objects=True, only_whole=False)
     writes = StoreReads(Limiter(8), VirtualClock())
-    results = ObjectResults(MemoryResults(), plan, told, writes, told, told)
+    results = ObjectResults(MemoryResults(), terms, told, writes, told, told)
 
     async def complete() -> Any:
         if silent:

@@ -312,9 +312,9 @@ def test_a_result_that_cannot_be_written_costs_its_object(word: str, exactly_onc
         writing(world)
         world.results = TrapResults(word)
         if word == "encode":
-            plan = world.settings.results
-            assert plan is not None
-            world.with_settings(results=replace(plan, encoding=TrapLines))
+            terms = world.settings.results
+            assert terms is not None
+            world.with_settings(results=replace(terms, encoding=TrapLines))
         world.bad("bad.csv", b"13,13\n" * 3)
         async with running(world):
             await until(lambda: (world.next_offset(0), world.next_offset(1)) == (3, 1))

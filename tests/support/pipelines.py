@@ -33,8 +33,8 @@ from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import Offload
-from penstock.stages.shadow_asking import ShadowPlan
-from penstock.stages.shadow_topic import ShadowTerms
+from penstock.stages.shadow_asking import ShadowTerms
+from penstock.stages.shadow_topic import ShadowTopicTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
@@ -44,8 +44,8 @@ from tests.support.memory import MemoryProducers, MemorySource, MemorySpans
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)
 DEAD_LETTERS = "predictions.dlq"
-SHADOW = ShadowPlan(
-    ShadowTerms("predictions.shadow", ModelId("rows"), "v2", 1e-6, ()),
+SHADOW = ShadowTerms(
+    ShadowTopicTerms("predictions.shadow", ModelId("rows"), "v2", 1e-6, ()),
     percent=100.0,
     agreement=Agreement(1e-6),
     rows=10_000,

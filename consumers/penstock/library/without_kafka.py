@@ -35,7 +35,7 @@ from penstock.ports import Adapters
 from penstock.process.clock import SystemClock
 from penstock.settings.results import results_for_call
 from penstock.settings.worker import settings_for_call
-from penstock.stages.result_objects import ResultPlan
+from penstock.stages.result_objects import ResultTerms
 from penstock.telemetry.worker import Telemetry
 
 
@@ -60,12 +60,16 @@ async def predict_lines(
             "--skip-existing needs --output URL: a result object is the proof that an object is "
             "answered"
         )
-    plan = None if output is None else _plan(urls, output, model_name, cfg.results.nested, share)
+    terms = (
+        None
+        if output is None
+        else _result_terms(urls, output, model_name, cfg.results.nested, share)
+    )
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
     async with AsyncExitStack() as opened:
-        call = _call(urls, cfg, model_name, output, plan, found, share, memory, opened)
+        call = _call(urls, cfg, model_name, output, terms, found, share, memory, opened)
         await _until_answered(call, urls, cfg)
         running = asyncio.create_task(call.pipeline.run_until(call.ended.wait))
         try:
@@ -90,9 +94,9 @@ class _Call(NamedTuple):
     ended: asyncio.Event
 
 
-def _plan(
+def _result_terms(
     urls: Sequence[str], output: str, model_name: str, nested: str, share: Share
-) -> ResultPlan:
+) -> ResultTerms:
     return results_for_call(
         output,
         model_name,
@@ -108,7 +112,7 @@ def _call(
     cfg: config.Config,
     model_name: str,
     output: str | None,
-    plan: ResultPlan | None,
+    terms: ResultTerms | None,
     found: Callable[[int], object],
     share: Share,
     memory: Mapping[str, str],
@@ -133,14 +137,14 @@ def _call(
     )
     opened.push_async_callback(decoders.aclose)
 
-    settings = settings_for_call(cfg, model_name, model.version, results=plan)
+    settings = settings_for_call(cfg, model_name, model.version, results=terms)
     sink, clock, ended = ResultSink(cfg.output.topic), SystemClock(), asyncio.Event()
     named: AsyncIterator[Reference] = references(objects, urls, settings.intake.places)
     if share.shard is not None:
         named = of_shard(named, share.shard)
-    if share.skip_existing and results is not None and plan is not None:
+    if share.skip_existing and results is not None and terms is not None:
         intake = settings.intake
-        existing = ExistingResults(results, plan.names, intake.stream_from, intake.places)
+        existing = ExistingResults(results, terms.names, intake.stream_from, intake.places)
         named = existing.left_out(named, share.skipped)
     source = UrlSource(_counted(named, found), ended.set, clock.wall_ms())
     adapters = Adapters(source, objects, model, sink, clock, results=results)

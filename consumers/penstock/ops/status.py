@@ -261,8 +261,8 @@ class Status:
         total = shadow.tally.total
         return {
             "shadow": {
-                "model": shadow.plan.terms.shadow,
-                "percent": shadow.plan.percent,
+                "model": shadow.terms.topic.shadow,
+                "percent": shadow.terms.percent,
                 "is_over": shadow.is_over,
                 "away_s": None if shadow.away_s is None else round(shadow.away_s, 1),
                 "waiting_rows": shadow.waiting_rows,

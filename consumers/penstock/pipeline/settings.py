@@ -1,5 +1,6 @@
-"""The settings of a pipeline as plain values. Each stage has its own object of settings, and no
-other stage reads that object.
+"""The settings of a pipeline as plain values. `Settings` are those of the whole. The `...Terms` in
+it are those of one stage, and no other stage reads them; the `...Limits` are bounds that a part of
+the core holds. How a format reads is its `...Options`.
 
 Rule: the package `settings` makes these objects from the configuration. No part of the pipeline
 sees the configuration itself. Owner: the wiring.
@@ -19,8 +20,8 @@ from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
-from penstock.stages.result_objects import ResultPlan
-from penstock.stages.shadow_asking import ShadowPlan
+from penstock.stages.result_objects import ResultTerms
+from penstock.stages.shadow_asking import ShadowTerms
 from penstock.tracing.tracer import TraceTerms
 
 
@@ -73,12 +74,12 @@ class Settings:
     input_partitions: int
     output_partitions: int | None = None  # None: streams are spread over all partitions
     dedupe: bool = False
-    results: ResultPlan | None = None  # None: answers are published as records only
+    results: ResultTerms | None = None  # None: answers are published as records only
     # for each region that this worker may help: on which terms
     helping: Mapping[str, HelpTerms] = field(default_factory=dict)
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None
-    shadow: ShadowPlan | None = None
+    shadow: ShadowTerms | None = None
     traces: TraceTerms | None = None
     samples: bool = False  # whether the status page may show rows
 

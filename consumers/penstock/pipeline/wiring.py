@@ -331,18 +331,18 @@ class Wiring:
         return Tracer(terms, spans, self.adapters.clock, random.getrandbits)
 
     def _shadow(self, draw: Callable[[], float]) -> Shadow | None:
-        plan, guest, clock = self.settings.shadow, self.adapters.shadow, self.adapters.clock
-        if plan is None or guest is None:
+        terms, guest, clock = self.settings.shadow, self.adapters.shadow, self.adapters.clock
+        if terms is None or guest is None:
             return None
-        away = self._outage(f"shadow model {plan.terms.shadow}", clock, None)
-        return Shadow(plan, guest, clock, self.telemetry.of_shadow(), away, draw)
+        away = self._outage(f"shadow model {terms.topic.shadow}", clock, None)
+        return Shadow(terms, guest, clock, self.telemetry.of_shadow(), away, draw)
 
     def _results(self, offload: Offload) -> ObjectResults | None:
-        plan, results = self.settings.results, self.adapters.results
-        if plan is None or results is None:
+        terms, results = self.settings.results, self.adapters.results
+        if terms is None or results is None:
             return None
         writes = self._turns(DEFAULT)
-        return ObjectResults(results, plan, offload, writes, self.telemetry, self._guards)
+        return ObjectResults(results, terms, offload, writes, self.telemetry, self._guards)
 
     def _turns(self, store: str) -> StoreReads:
         terms = self.settings.objects

@@ -14,7 +14,7 @@ from penstock.core.records.result_names import NameScope, ResultNames
 from penstock.core.records.result_template import parsed
 from penstock.encodings import result_formats
 from penstock.errors import usage
-from penstock.stages.result_objects import ResultPlan
+from penstock.stages.result_objects import ResultTerms
 
 
 def results_for_call(
@@ -25,7 +25,7 @@ def results_for_call(
     is_one_bucket: bool,
     is_one_object: bool,
     by_key: bool = False,
-) -> ResultPlan:
+) -> ResultTerms:
     """Results with one record for each object. An object that fails in the middle never has a
     result, because a result may have to prove to a later call that its object is done. `by_key`:
     another process, on another day, must give an object's result the same name. Raises `Fatal` for
@@ -33,7 +33,7 @@ def results_for_call(
     """
     scope = NameScope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
-    plan = replace(_plan(names, "--output", "objects", nested), only_whole=True)
+    terms = replace(_terms(names, "--output", "objects", nested), only_whole=True)
     passing = parsed(template).fields & {"date", "partition", "offset"}
     if by_key and passing:
         raise usage(
@@ -41,10 +41,10 @@ def results_for_call(
             f"it is of; {{{min(passing)}}} differs from process to process: use {{bucket}} and "
             "{key}"
         )
-    return plan
+    return terms
 
 
-def results_for_worker(cfg: config.Config) -> ResultPlan | None:
+def results_for_worker(cfg: config.Config) -> ResultTerms | None:
     """How a worker writes results; None: it writes answers only as records. A wrong template raises
     `Fatal` here, at the start, not at the first result.
     """
@@ -63,7 +63,7 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
         are_several_models=bool(cfg.with_each_live_model()),
     )
     names = partial(ResultNames, output.objects, cfg.model.name, scope)
-    return _plan(names, "output.objects", output.records, cfg.results.nested)
+    return _terms(names, "output.objects", output.records, cfg.results.nested)
 
 
 def _is_one_bucket(allow: list[str] | None) -> bool:
@@ -77,12 +77,12 @@ def blocks(output: config.Output) -> Blocks | None:
     return Blocks(output.block_rows, output.block_form)
 
 
-def _plan(make: Callable[[], ResultNames], key: str, records: str, nested: str) -> ResultPlan:
+def _terms(make: Callable[[], ResultNames], key: str, records: str, nested: str) -> ResultTerms:
     try:
         names = make()
     except ValueError as error:
         raise usage(f"{key}: {error}") from None
-    return ResultPlan(
+    return ResultTerms(
         names,
         result_formats.find(names.format, nested),
         of_rows=records != "objects",

@@ -40,9 +40,9 @@ from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
-from penstock.stages.result_objects import ResultPlan
-from penstock.stages.shadow_asking import ShadowPlan
-from penstock.stages.shadow_topic import ShadowTerms
+from penstock.stages.result_objects import ResultTerms
+from penstock.stages.shadow_asking import ShadowTerms
+from penstock.stages.shadow_topic import ShadowTopicTerms
 from penstock.tracing.tracer import TraceNames, TraceTerms
 
 # The commit interval of a call without Kafka. After its last answer, the call notices within this
@@ -122,7 +122,7 @@ def _allow(cfg: config.Config) -> list[str] | None:
 
 
 def settings_for_call(
-    cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
+    cfg: config.Config, model: str, model_version: str | None, *, results: ResultTerms | None
 ) -> Settings:
     """The settings of a call, which reads the objects that the caller names, without Kafka.
     `model`: the model's name in records. `results`: how to write the results that the caller asks
@@ -194,7 +194,7 @@ def _lane_limits(cfg: config.Config, line: LineLimits) -> LaneLimits:
     return LaneLimits(cfg.limits.in_flight_objects, line, cfg.output.order == "stream")
 
 
-def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
+def _shadow(cfg: config.Config, model_version: str | None) -> ShadowTerms | None:
     """The shadow's settings; None: there is no shadow. Raises `Fatal` if the shadow takes rows in
     another form than the live model.
     """
@@ -211,8 +211,8 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
     terms = _model_terms(other)
     pointers = tuple(shadow.pointers)
     live = ModelId(cfg.model.name, model_version)
-    return ShadowPlan(
-        ShadowTerms(cfg.output.shadow_topic, live, shadow.model, shadow.tolerance, pointers),
+    return ShadowTerms(
+        ShadowTopicTerms(cfg.output.shadow_topic, live, shadow.model, shadow.tolerance, pointers),
         shadow.percent,
         Agreement(shadow.tolerance, pointers),
         rows=shadow.buffer_rows,

@@ -29,7 +29,7 @@ from penstock.lane.dedupe import Dedupe
 from penstock.ports import Clock, Location, ObjectBody, Objects, Part
 from penstock.stages.expand import Expand
 from penstock.stages.microbatch import Microbatch
-from penstock.stages.result_objects import ResultPlan
+from penstock.stages.result_objects import ResultTerms
 from penstock.stages.store_reads import Fetcher, StoreReads
 from penstock.telemetry.worker import Telemetry
 
@@ -91,7 +91,7 @@ class ReadObject:
         clock: Clock,
         telemetry: Telemetry,
         terms: ObjectTerms,
-        results: ResultPlan | None,
+        results: ResultTerms | None,
     ) -> None:
         # A cursor is valid only under the rules by which it was written. Rows that were delivered
         # only in a result object are not on the output topic. So a cursor that counts such rows

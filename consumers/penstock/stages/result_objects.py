@@ -40,7 +40,7 @@ Offload = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class ResultPlan:
+class ResultTerms:
     """Where results are written and in which format. `of_rows`, `of_objects`: True if a record is
     published besides for each row, and for each object. `only_whole`: True if an object that breaks
     in the middle gets no result, because the result is the proof that the object is done.
@@ -57,11 +57,11 @@ class ResultObject:
     """One result object being written."""
 
     def __init__(
-        self, results: Results, plan: ResultPlan, offload: Offload, ticket: Ticket
+        self, results: Results, terms: ResultTerms, offload: Offload, ticket: Ticket
     ) -> None:
-        name = plan.names.of(ticket)
+        name = terms.names.of(ticket)
         self._url = name.url
-        self._encoding = plan.encoding()
+        self._encoding = terms.encoding()
         self.location = Location(name.bucket, name.key)
         self._upload = results.begin(self.location)
         self._offload = offload
@@ -108,17 +108,17 @@ class ObjectResults:
     def __init__(
         self,
         results: Results,
-        plan: ResultPlan,
+        terms: ResultTerms,
         offload: Offload,
         writes: StoreReads,
         telemetry: Telemetry,
         guards: Guards,
     ) -> None:
         self.guard = guards.at("result")
-        self.of_rows, self.of_objects = plan.of_rows, plan.of_objects
-        self.only_whole = plan.only_whole
+        self.of_rows, self.of_objects = terms.of_rows, terms.of_objects
+        self.only_whole = terms.only_whole
         self._results = results
-        self._plan = plan
+        self._terms = terms
         self._offload = offload
         self._telemetry = telemetry
         self._writes = writes
@@ -133,7 +133,7 @@ class ObjectResults:
             await lane.give_up()
 
     def begin(self, ticket: Ticket) -> ResultObject:
-        return ResultObject(self._results, self._plan, self._offload, ticket)
+        return ResultObject(self._results, self._terms, self._offload, ticket)
 
     def turn(self, result: ResultObject) -> "CompletionTurn":
         return CompletionTurn(self._turns, result.location)

@@ -18,7 +18,7 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable
 from penstock.failures.outage import Outage
 from penstock.ports import Answers, Clock, Guest
-from penstock.stages.shadow_topic import ShadowTerms, ShadowTopic
+from penstock.stages.shadow_topic import ShadowTopic, ShadowTopicTerms
 from penstock.telemetry.models_and_shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,12 @@ QUIET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class ShadowPlan:
+class ShadowTerms:
     """The settings of a shadow, as plain values. The copies that wait for the shadow have at most
     `rows` rows and `nbytes` bytes together; a call of the shadow has at most `call_rows` rows.
     """
 
-    terms: ShadowTerms
+    topic: ShadowTopicTerms
     percent: float
     agreement: Agreement
     rows: int
@@ -54,25 +54,25 @@ class Shadow:
 
     def __init__(
         self,
-        plan: ShadowPlan,
+        terms: ShadowTerms,
         guest: Guest,
         clock: Clock,
         telemetry: ShadowTelemetry,
         outage: Outage,
         draw: Callable[[], float],
     ) -> None:
-        self.plan = plan
+        self.terms = terms
         self.tally = Tally()
         self.is_over = False
         self._model = guest.model
-        self._agreement = plan.agreement
+        self._agreement = terms.agreement
         self._clock = clock
         self._telemetry = telemetry
         self._outage = outage
         self._draw = draw
-        self._copies = Copies(plan.rows, plan.nbytes)
+        self._copies = Copies(terms.rows, terms.nbytes)
         self._come = asyncio.Event()
-        self._topic = ShadowTopic(guest, plan.terms, clock, telemetry)
+        self._topic = ShadowTopic(guest, terms.topic, clock, telemetry)
         self._failures = 0
         self._quiet_until_s = 0.0
 
@@ -91,7 +91,7 @@ class Shadow:
         """Returns the rows of a batch that was just answered, or None if the batch is not to be
         copied. Call this before the blocks of the batch let go of their rows.
         """
-        if self.is_over or self._draw() * 100 >= self.plan.percent:
+        if self.is_over or self._draw() * 100 >= self.terms.percent:
             return None
         payloads = [block.payload for block in blocks if block.payload is not None]
         rows = sum(payload.rows for payload in payloads)
@@ -124,7 +124,7 @@ class Shadow:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._topic.write_forever())
-                for _ in range(self.plan.callers):
+                for _ in range(self.terms.callers):
                     tasks.create_task(self._ask_forever())
         except* Exception as errors:
             # An unforeseen exception is a fault of our own code. Even that must not end live work.
@@ -183,7 +183,7 @@ class Shadow:
         """Ask for the rows of a copy, in requests that are not larger than the shadow's server
         takes.
         """
-        most = min(self.plan.call_rows, self._model.most_rows or self.plan.call_rows)
+        most = min(self.terms.call_rows, self._model.most_rows or self.terms.call_rows)
         values: list[bytes] = []
         errors: dict[int, str] = {}
         for request in requests(copy.payloads, most):

@@ -38,7 +38,7 @@ NAMED = (1_000, 100, 10, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class ShadowTerms:
+class ShadowTopicTerms:
     """The two models that are compared, the settings of the comparison, and the topic to which it
     is written.
     """
@@ -54,7 +54,7 @@ class ShadowTopic:
     """`interval`: the comparison since the last summary."""
 
     def __init__(
-        self, guest: Guest, terms: ShadowTerms, clock: Clock, telemetry: ShadowTelemetry
+        self, guest: Guest, terms: ShadowTopicTerms, clock: Clock, telemetry: ShadowTelemetry
     ) -> None:
         self.interval = Comparison()
         self._model = guest.model

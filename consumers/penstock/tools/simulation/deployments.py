@@ -13,7 +13,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.pipeline.settings import Settings
 from penstock.ports import Record
-from penstock.stages.result_objects import ResultPlan
+from penstock.stages.result_objects import ResultTerms
 from penstock.tools.simulation.checks.life import LifeTerms
 from penstock.tools.simulation.checks.truth import Asked, Truths
 from penstock.tools.simulation.scenario import Scenario, drawn_settings, with_fan_out
@@ -66,7 +66,7 @@ class Deployments:
         exactly_once: bool,
         chunk_bytes: int,
         most_bytes: int | None,
-        results: ResultPlan | None,
+        results: ResultTerms | None,
         fans_out: bool,
     ) -> None:
         self._fans_out = fans_out

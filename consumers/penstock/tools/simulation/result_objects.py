@@ -15,7 +15,7 @@ from penstock.core.records.result_names import NameScope, ResultNames
 from penstock.encodings import result_formats
 from penstock.errors import Unreachable
 from penstock.ports import Location, Stored
-from penstock.stages.result_objects import ResultPlan
+from penstock.stages.result_objects import ResultTerms
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 
@@ -23,14 +23,14 @@ from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 _NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows", NameScope())
 
 
-def drawn_plan(random: Random) -> ResultPlan | None:
+def drawn_terms(random: Random) -> ResultTerms | None:
     """How results are written. None: the world has no result objects, which is so in half of the
     worlds.
     """
     mode = random.choice((None, None, "objects", "both"))
     if mode is None:
         return None
-    return ResultPlan(
+    return ResultTerms(
         _NAMES, result_formats.find(_NAMES.format), of_rows=mode == "both", of_objects=True
     )
 

@@ -19,8 +19,8 @@ from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Answers, Guest, Outgoing, Record, Transactions, Where
-from penstock.stages.shadow_asking import ShadowPlan
-from penstock.stages.shadow_topic import ShadowTerms
+from penstock.stages.shadow_asking import ShadowTerms
+from penstock.stages.shadow_topic import ShadowTopicTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.bucket import Bucket, Draws
 from penstock.tools.simulation.checks.arrivals import Arrivals, ArrivedAnswers
@@ -39,7 +39,7 @@ from penstock.tools.simulation.process_and_faults import (
     Process,
     drawn_faults,
 )
-from penstock.tools.simulation.result_objects import SimulatedResults, drawn_plan
+from penstock.tools.simulation.result_objects import SimulatedResults, drawn_terms
 from penstock.tools.simulation.scenario import FAN_OUT, INPUT, Scenario
 from penstock.tools.simulation.unreliable_services import AskModel, SimulatedModel, SimulatedObjects
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
@@ -50,10 +50,10 @@ MANNERS = ("agrees", "differs", "slow", "mute", "away", "full", "refuses", "wron
 MUTE_S = 600.0
 
 
-def drawn_shadow(random: Random) -> ShadowPlan:
+def drawn_shadow(random: Random) -> ShadowTerms:
     pick = random.choice
-    return ShadowPlan(
-        ShadowTerms("predictions.shadow", ModelId("rows"), "shade", 0.0, ()),
+    return ShadowTerms(
+        ShadowTopicTerms("predictions.shadow", ModelId("rows"), "shade", 0.0, ()),
         percent=pick((10.0, 50.0, 100.0)),
         agreement=Agreement(),
         rows=pick((4, 100, 10_000)),
@@ -190,7 +190,7 @@ class World:
         self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
         # Worlds with small records have no result objects, because a row that fits into a result
         # may not fit into a record.
-        plan = None if self.troubles.small_records else drawn_plan(source("results"))
+        terms = None if self.troubles.small_records else drawn_terms(source("results"))
         self.deployments = Deployments(
             source("settings"),
             scenario,
@@ -198,7 +198,7 @@ class World:
             exactly_once=self.random.random() < 0.3,
             chunk_bytes=objects.chunk_bytes,
             most_bytes=self._most_bytes,
-            results=plan,
+            results=terms,
             fans_out=self._fan is not None,
         )
         self.topic = Topic(map(_where, range(self.deployments.now.settings.input_partitions)))
@@ -385,8 +385,8 @@ class World:
             return settings, None
         random = self._of_shadows
         shadow = SimulatedShadow(self._ask, process, random, self.history.counts)
-        plan = drawn_shadow(random)
-        return replace(settings, shadow=plan), Guest(shadow, ShadowSink(process, random))
+        terms = drawn_shadow(random)
+        return replace(settings, shadow=terms), Guest(shadow, ShadowSink(process, random))
 
     def _transactions(
         self, source: SimulatedSource[Life], deployment: Deployment, process: Process

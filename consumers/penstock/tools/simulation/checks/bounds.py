@@ -73,7 +73,7 @@ class Bounds:
             self._hold(worker, "calls", model.in_flight, most)
         shadow = wiring.shadow
         if shadow is not None:
-            self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
+            self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.terms.rows)
         self._hold(worker, "transfers", worker.objects.reading, limits.transfers)
 
     def _most_bytes(self, pipeline: Pipeline, deployment: Deployment) -> int:
