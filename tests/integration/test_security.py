@@ -20,12 +20,14 @@ from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, first_cause
 from penstock.ports import Location
 from realstack.minio import s3_client
 from realstack.token_server import Signer
+from tests.integration.test_scenes import LISTED, predictions, scenes_environment
 from tests.support import secured
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.secured import PASSWORD, STORE_KEY, STORE_SECRET, USER, Authority
 from tests.support.services import Services, Topics
-from tests.support.topic_tools import Broker, Message
+from tests.support.topic_tools import Broker
+from tests.support.waiting import until
 from tests.support.worker import Ended, environment, penstock, running_worker
 
 WRONG = "a-wrong-one-nobody-may-see"
@@ -225,11 +227,13 @@ async def test_kafka_that_does_not_trust_our_certificate(
 
 
 @pytest.mark.parametrize(
-    ("client", "mechanism", "guarantee"),
+    ("client", "mechanism", "guarantee", "kafka_client"),
     [
-        ("obstore", None, "at_least_once"),
-        ("obstore", "PLAIN", "at_least_once"),
-        ("s3fs", "SCRAM-SHA-512", "exactly_once"),
+        ("obstore", None, "at_least_once", "aiokafka"),
+        ("obstore", None, "at_least_once", "confluent"),
+        ("obstore", "PLAIN", "at_least_once", "aiokafka"),
+        ("obstore", "SCRAM-SHA-256", "exactly_once", "confluent"),
+        ("s3fs", "SCRAM-SHA-512", "exactly_once", "aiokafka"),
     ],
 )
 async def test_a_worker_on_services_that_all_ask_for_credentials(
@@ -242,9 +246,13 @@ async def test_a_worker_on_services_that_all_ask_for_credentials(
     client: str,
     mechanism: str | None,
     guarantee: str,
+    kafka_client: str,
 ) -> None:
-    topics = Topics(*(f"{client}-{mechanism}-{name}" for name in ("in", "out", "dlq")))
+    """And the commands beside it, each with clients of its own."""
+    names = (f"{client}-{mechanism}-{kafka_client}-{name}" for name in ("in", "out", "dlq"))
+    topics = Topics(*names)
     environ = environment(services, topics, DELIVERY__GUARANTEE=guarantee)
+    environ |= settings("KAFKA", client=kafka_client)
     if mechanism is None:
         environ |= by_certificate(kafka, authority, authority)
     else:
@@ -252,15 +260,52 @@ async def test_a_worker_on_services_that_all_ask_for_credentials(
     environ |= at_store(store, authority, client=client) | at_model(model, authority)
     created = await penstock("topics", "create", "--partitions", "1", environ=environ)
     assert created.code == 0, created.stderr
+    examined = await penstock("doctor", environ=environ)
+    assert examined.code == 0, examined.stdout
     async with running_worker(environ) as worker:
         await worker.ready(partitions=1)
-        await broker.publish(topics.input, [Message({"bucket": BUCKET, "key": "a.csv"})])
+        announced = await penstock("produce", f"s3://{BUCKET}/a.csv", environ=environ)
+        assert announced.code == 0, announced.stderr
         await broker.until_committed(topics.input, topics.input, {0: 1})
         assert await worker.stop() == 0, worker.said
         secrets = [*SECRETS, secured.token(model[1])]
         assert not [secret for secret in secrets if secret in worker.said], worker.said
     (records,) = (await broker.records(topics.output)).values()
     assert [record.document["prediction"] is not None for record in records] == [True] * 5
+    judged = await penstock("verify", environ=environ)
+    assert judged.code == 0, judged.stderr
+
+
+@pytest.mark.parametrize("engine", ["penstock", "faust"])
+@pytest.mark.parametrize("mechanism", [None, "PLAIN", "SCRAM-SHA-512"])
+async def test_scenes_of_a_broker_that_asks_for_credentials(
+    services: Services,
+    kafka: dict[str, str],
+    authority: Authority,
+    broker: Broker,
+    engine: str,
+    mechanism: str | None,
+) -> None:
+    name = f"scenes-{engine}-{mechanism}"
+    topics = Topics(*(f"{name}-{each}" for each in ("in", "out", "dlq")))
+    environ = scenes_environment(services, topics, topics.output, LISTED, SCENES__ENGINE=engine) | (
+        by_certificate(kafka, authority, authority)
+        if mechanism is None
+        else by_password(kafka, authority, mechanism, "secure")
+    )
+    scenes = environ["PENSTOCK_SCENES__TOPIC"]
+    for more in ((), ("--scenes",)):
+        created = await penstock("topics", "create", *more, "--partitions", "4", environ=environ)
+        assert created.code == 0, created.stderr
+    async with running_worker(environ, command="scenes") as worker:
+        await broker.publish(topics.output, predictions(topics.input, range(2)))
+
+        async def are_there() -> bool:
+            return sum((await broker.ends(scenes)).values()) > 0
+
+        await until(are_there, lambda: f"scenes: {worker.said}")
+        assert await worker.stop() == 0, worker.said
+        assert not [secret for secret in SECRETS if secret in worker.said], worker.said
 
 
 @pytest.mark.parametrize("client", ["obstore", "s3fs"])
