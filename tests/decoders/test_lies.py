@@ -12,7 +12,15 @@ import pytest
 
 from penstock.core.rows.payload import NO_TIME, BytesRows, Columns, JsonRows, Kept, Matrix
 from penstock.decoders import arrow_messages
-from penstock.decoders.packing import _ENCODER, MOST_RUNS, _Head, packed, unpacked
+from penstock.decoders.packing import (
+    _ENCODER,
+    MOST_RUNS,
+    _Head,
+    end_and_rest,
+    packed,
+    unpacked,
+    with_end,
+)
 from penstock.decoders.socket_messages import (
     INBOX_BYTES,
     OUTBOX_BYTES,
@@ -97,6 +105,9 @@ def test_json_values_are_taken_with_their_blanks(rows: JsonRows) -> None:
         opaque(struct.pack("<I", 5) + b"abc", 7),
         opaque(struct.pack("<I", 1) + b"a" + struct.pack("<I", 1) + b"b", 3, 10),
         opaque(b"ab", 2),
+        opaque(struct.pack("<I", 3) + b"abc", 6),
+        opaque(struct.pack("<I", 2) + b"abc", 7),
+        opaque(b"", 0),
     ],
 )
 def test_opaque_rows_of_another_length_are_refused(rows: BytesRows) -> None:
@@ -475,3 +486,20 @@ def test_texts_that_are_checked_in_steps_are_those_of_the_message(length: int) -
         forged = forged[: place + 1] + b" " + forged[place + 2 :]
         with pytest.raises(ValueError, match=REFUSED):
             said(forged)
+
+
+def test_the_end_behind_which_the_last_rows_come_has_a_bounded_length() -> None:
+    run = Run(1, Matrix(np.ones((1, 2), np.float32)))
+    for end in (b"", b"end", bytes(61), bytes(60)):
+        message = memoryview(b"".join(with_end(end, [run])))
+        found, rest = end_and_rest(message, 100)
+        assert bytes(found) == end
+        (again,) = said(bytes(rest))
+        assert isinstance(again.payload, Matrix)
+        assert again.payload.values.tolist() == [[1.0, 1.0]]
+    with pytest.raises(ValueError, match="an end of 101 bytes"):
+        end_and_rest(memoryview(b"".join(with_end(bytes(101), [run]))), 100)
+    for cut in range(20):
+        found, rest = end_and_rest(memoryview(b"".join(with_end(b"end", [run])))[:cut], 100)
+        with pytest.raises(ValueError, match=REFUSED):
+            said(bytes(rest))

@@ -118,6 +118,30 @@ async def test_rows_are_those_of_this_process(form: Form) -> None:
     assert rows_of(there) == rows_of(here)
 
 
+async def test_a_small_object_at_hand_takes_one_turn_with_its_decoder() -> None:
+    data = b"1,2\n3,4\n"
+    async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
+        task = Task(RowOptions(), claim_of("a.csv"), len(data), 0, None, whole=data)
+        rows = await decoder.turn(task)
+        assert isinstance(rows, list)
+        assert values(rows) == [[1.0, 2.0], [3.0, 4.0]]
+        # Nothing is left to ask: that it has gone is no matter.
+        os.kill(decoder._number, signal.SIGKILL)
+        assert await decoder.turn(b"") is None
+
+
+async def test_a_decoder_reads_each_object_by_its_own_options() -> None:
+    both, second = RowOptions(), RowOptions(columns=[1])
+    async with pool(most=1) as decoders:
+        for options, row in (
+            (both, [1.0, 2.0]),
+            (both, [1.0, 2.0]),
+            (second, [2.0]),
+            (both, [1, 2]),
+        ):
+            assert values(await read(decoders, b"1,2\n", "a.csv", options)) == [row]
+
+
 async def test_what_is_long_travels_both_ways() -> None:
     async with pool() as decoders:
         runs = await read(decoders, LONG, "a.csv")

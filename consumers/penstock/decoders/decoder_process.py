@@ -10,7 +10,6 @@ import errno
 import gc
 import logging
 import os
-import pickle
 import select
 import selectors
 import signal
@@ -32,12 +31,13 @@ from penstock.decoders.bounds import (
     end_with_parent,
     readable_files,
 )
-from penstock.decoders.packing import packed
-from penstock.decoders.protocol import Task, decode
+from penstock.decoders.packing import packed, with_end
+from penstock.decoders.protocol import Task, decode, task_heard
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
     FAILED,
+    LAST,
     MORE,
     MOST_CHARS,
     MOST_NOTES,
@@ -56,7 +56,7 @@ from penstock.decoders.socket_messages import (
 )
 from penstock.decoders.system_calls import call_told, go_on, may_go_on, prepare
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.runs import Notices
+from penstock.formats.base.runs import Notices, RowOptions, Run
 from penstock.formats.base.source import Need
 from penstock.formats.registry import formats
 from penstock.process.memory import give_back, without_pandas
@@ -184,14 +184,20 @@ def serve(end: socket.socket, memory: int) -> None:
     line, notes = _Line(end, *boxes(memory)), _Notes()
     logging.getLogger().handlers = [notes]
     had = late_libraries.loaded()
+    options: RowOptions | None = None
     try:
         while True:
             if line.is_quiet(_BUSY_MS):
                 give_back()
-            task: Task = pickle.loads(line.hear(TASK))
-            done = _decoded(task, line, notes)
+            task = task_heard(line.hear(TASK), options)
+            options = task.options
+            done, last = _decoded(task, line, notes)
             done.libraries = sorted(late_libraries.loaded() - had)
-            line.tell(ENDED, [msgspec.msgpack.encode(done)])
+            ending = msgspec.msgpack.encode(done)
+            if last:
+                line.tell(LAST, with_end(ending, last))
+            else:
+                line.tell(ENDED, [ending])
     except _HungUp:
         return
     except _Failed as failed:
@@ -199,19 +205,21 @@ def serve(end: socket.socket, memory: int) -> None:
             end.sendmsg(said(FAILED, [str(failed).encode()]))
 
 
-def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
+def _decoded(task: Task, line: _Line, notes: _Notes) -> tuple[End, list[Run]]:
+    """The end of the object, and the rows that are not said yet."""
     object.__setattr__(task.options, "notices", _ToWorker(notes))
     try:
-        decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))
+        last = decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))
     except Poison as poison:
         trace = ""
         if isinstance(poison.__cause__, MemoryError):
             most = f"{MOST_MEMORY_BYTES >> 20} MiB, which is all that a decoder has"
-            return End(notes.taken(), "too_large", f"it needs more than {most}")
+            return End(notes.taken(), "too_large", f"it needs more than {most}"), []
         if isinstance(poison, Unforeseen):
             trace = "".join(traceback.format_exception(poison.__cause__ or poison))
-        return End(notes.taken(), poison.code, str(poison)[:MOST_CHARS], trace[-MOST_CHARS:])
-    return End(notes.taken())
+        said = str(poison)[:MOST_CHARS]
+        return End(notes.taken(), poison.code, said, trace[-MOST_CHARS:]), []
+    return End(notes.taken()), last
 
 
 FORK, KILL = b"F", b"K"  # sent to the zygote

@@ -11,7 +11,6 @@ another.
 import asyncio
 import logging
 import os
-import pickle
 import random
 import resource
 import signal
@@ -25,12 +24,13 @@ import msgspec
 from penstock.decoders import late_libraries
 from penstock.decoders.bounds import missing
 from penstock.decoders.decoder_process import RANGE
-from penstock.decoders.packing import MOST_ERROR_CHARS, unpacked
-from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task
+from penstock.decoders.packing import MOST_ERROR_CHARS, end_and_rest, unpacked
+from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task, task_said
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
     FAILED,
+    LAST,
     MORE,
     NEED,
     ROWS,
@@ -129,6 +129,10 @@ class PooledDecoder:
         # it has said.
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
         self._is_asked_size = False
+        # The options that it was told last.
+        self._said: RowOptions | None = None
+        # The end of the object that came with its last rows.
+        self._last: End | None = None
         # An error is a result, too: who was cancelled does not ask, and asyncio would complain.
         self._answer: asyncio.Future[Message | Exception] | None = None
         self._ending: asyncio.TimerHandle
@@ -138,9 +142,14 @@ class PooledDecoder:
 
     async def turn(self, what: Task | bytes) -> Said:
         try:
+            if self._last is not None:
+                end, self._last = self._last, None
+                self._finish(end)
+                return None
             if isinstance(what, Task):
+                words = task_said(what, self._said)
                 self._begin(what)
-                message = await self._say(TASK, pickle.dumps(what))
+                message = await self._say(TASK, words)
             else:
                 if self._is_asked_size:
                     self._size = int.from_bytes(what[:SIZE_BYTES], "little")
@@ -188,11 +197,14 @@ class PooledDecoder:
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
+        self._said = task.options
         self._options, self._size, self._rows = task.options, task.size, 0
         self._wants = task.wants_any
         self._idle_ticks = None
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
         self._left_s, self._by_rows_s = self._least_s, 0.0
+        if task.whole is not None:
+            self._buy(len(task.whole))
 
     async def _understood(self, message: Message) -> Said:
         letter, body = message
@@ -204,30 +216,44 @@ class PooledDecoder:
                 self._check_part(need)
             return need
         if letter == ROWS:
-            runs: list[Run] = []
-            most_rows, most_row_bytes = self._most_rows() - self._rows, self._most_row_bytes()
-            for run in unpacked(memoryview(body), most_rows, most_row_bytes):
-                if run is None:
-                    await asyncio.sleep(0)
-                else:
-                    self._check_run(run)
-                    runs.append(run)
-                    if not len(runs) % PIECE_ROWS:
-                        await asyncio.sleep(0)
+            return await self._runs(memoryview(body))
+        if letter == LAST:
+            said, rest = end_and_rest(memoryview(body), _MOST_END_BYTES)
+            end = msgspec.msgpack.decode(said, type=End)
+            if end.code is not None:
+                raise ValueError("an error with rows")
+            runs = await self._runs(rest)
+            self._last = end
             return runs
         if letter == FAILED:
             how = f"failed: {shown(bytes(body))!r}"
             raise self._died(how, "unavailable", is_excused=True)
         if letter != ENDED or len(body) > _MOST_END_BYTES:
             raise ValueError(f"{letter!r} of {len(body)} bytes")
-        end = msgspec.msgpack.decode(body, type=End)
+        self._finish(msgspec.msgpack.decode(body, type=End))
+        return None
+
+    async def _runs(self, message: memoryview) -> list[Run]:
+        runs: list[Run] = []
+        most_rows, most_row_bytes = self._most_rows() - self._rows, self._most_row_bytes()
+        for run in unpacked(message, most_rows, most_row_bytes):
+            if run is None:
+                await asyncio.sleep(0)
+            else:
+                self._check_run(run)
+                runs.append(run)
+                if not len(runs) % PIECE_ROWS:
+                    await asyncio.sleep(0)
+        return runs
+
+    def _finish(self, end: End) -> None:
         self._note(end.notes)
         if self._given_bytes + self._made_bytes > _SMALL_BYTES:
             self._held_bytes = None
         self.libraries = late_libraries.known(end.libraries)
         self.is_idle = not self._process.done()  # it may have been killed behind its last word
         if end.code is None:
-            return None
+            return
         if end.trace:
             raise Unforeseen(end.code, end.message) from InDecoder(end.trace)
         raise Poison(end.code, end.message[:MOST_ERROR_CHARS])

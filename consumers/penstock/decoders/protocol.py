@@ -1,9 +1,11 @@
 """What worker and decoder say to each other, however the messages are carried.
 
 Rule: worker and decoder take turns. The decoder asks for bytes, or gives rows, and then waits for
-the worker's answer. So the decoder never decodes more than the byte budget has room for.
+the worker's answer. So the decoder never decodes more than the byte budget has room for. A small
+object takes one turn: its task brings all its bytes, and its last rows bring its end.
 """
 
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -26,7 +28,8 @@ SIZE_BYTES: Final = 8
 @dataclass(frozen=True, slots=True)
 class Task:
     """One try at one object. Rows below `next_row` were decoded by an earlier try. `rows`: the
-    ranges of rows that the reference selects; None: all rows.
+    ranges of rows that the reference selects; None: all rows. `whole`: all bytes of the object, if
+    the worker has them at hand.
     """
 
     options: RowOptions
@@ -34,10 +37,32 @@ class Task:
     size: int
     next_row: int
     rows: object
+    whole: bytes | None = None
 
     def wants_any(self, start: int, stop: int) -> bool:
         fresh = max(start, self.next_row)
         return fresh < stop and next(selected(self.rows, fresh, stop), None) is not None  # type: ignore[arg-type]
+
+
+_LENGTH_BYTES: Final = 4
+
+
+def task_said(task: Task, former: RowOptions | None) -> bytes:
+    """The message that begins a task. `former`: the options of the decoder's last task. To say the
+    same options again would take longer than all else of a small object.
+    """
+    options = None if task.options is former else task.options
+    head = pickle.dumps((options, task.claim, task.size, task.next_row, task.rows))
+    return b"".join((len(head).to_bytes(_LENGTH_BYTES, "little"), head, task.whole or b""))
+
+
+def task_heard(message: bytes, former: RowOptions | None) -> Task:
+    """For the decoder, which believes its worker."""
+    end = _LENGTH_BYTES + int.from_bytes(message[:_LENGTH_BYTES], "little")
+    options, claim, size, next_row, rows = pickle.loads(message[_LENGTH_BYTES:end])
+    options = former if options is None else options
+    assert options is not None, "the first task brings its options"
+    return Task(options, claim, size, next_row, rows, message[end:] or None)
 
 
 # What a decoder says. `Need`: the bytes that it needs; a list: the rows that it gives; None: the
@@ -103,9 +128,10 @@ class Decoders(Protocol):
 class AskedSource:
     """The object for the code that decodes it. All bytes come from the worker, by `ask`."""
 
-    def __init__(self, size: int, ask: Callable[[Need], bytes]) -> None:
+    def __init__(self, size: int, ask: Callable[[Need], bytes], whole: bytes | None = None) -> None:
         self.size = size
         self._ask = ask
+        self._whole = whole
         self._ranges: RangedSource | None = None
 
     def read(self, start: int, stop: int) -> bytes:
@@ -116,6 +142,9 @@ class AskedSource:
         return self._ranges.read(start, stop)
 
     def chunks(self) -> Iterator[bytes]:
+        if self._whole is not None:
+            yield self._whole
+            return
         while chunk := self._ask(NEXT):
             yield chunk
 
@@ -125,14 +154,18 @@ def tail_of(size: int, data: bytes) -> bytes:
     return size.to_bytes(SIZE_BYTES, "little") + data
 
 
-def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]) -> None:
-    """Decode the object of a task. All complete rows are given before more bytes are asked for."""
+def decode(
+    task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]
+) -> list[Run]:
+    """Decode the object of a task. All complete rows are given before more bytes are asked for.
+    Returns the last rows, which are not given.
+    """
     pieces = Pieces(give)
 
     def ask_after_rows(need: Need) -> bytes:
         pieces.flush()
         return ask(need)
 
-    source = AskedSource(task.size, ask_after_rows)
+    source = AskedSource(task.size, ask_after_rows, task.whole)
     runs = read_object(source, task.options, task.claim, task.wants_any)
-    pieces.take(runs)
+    return pieces.take(runs)

@@ -41,7 +41,8 @@ class _Threaded:
     def _work(self, task: Task) -> None:
         end: BaseException | None = None
         try:
-            decode(task, self._ask, self._ask)
+            if last := decode(task, self._ask, self._ask):
+                self._ask(last)
         except _Abandoned:
             pass
         except BaseException as error:  # `turn` raises it again

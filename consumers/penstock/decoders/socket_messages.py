@@ -18,7 +18,8 @@ from penstock.errors import ErrorCode
 
 TASK, DATA = b"T", b"B"  # sent to the decoder
 MORE, TAKEN = b"M", b"K"  # sent by both; MORE: another piece follows; TAKEN: it may come
-NEED, ROWS, ENDED = b"N", b"R", b"E"  # sent from the decoder
+# Sent from the decoder. LAST: the end of the object, with its last rows behind it.
+NEED, ROWS, ENDED, LAST = b"N", b"R", b"E", b"L"
 # Sent from a decoder that ends, with the error: the system refused what the decoder needs.
 FAILED = b"F"
 

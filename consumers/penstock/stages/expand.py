@@ -102,13 +102,15 @@ class Expand:
             return None
         return InlineReading(found, self._rows(ticket, len(data)), self._guard)
 
-    def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
+    def begin(self, ticket: Ticket, size: int, whole: bytes | None) -> "DecoderReading":
+        """`whole`: all bytes of the object, if they are at hand."""
         task = Task(
             self._options_of(ticket),
             self._claim(ticket),
             size=size,
             next_row=ticket.next_row,
             rows=ticket.reference.rows if ticket.reference is not None else None,
+            whole=whole,
         )
         return DecoderReading(task, self._rows(ticket, size), self._guard)
 

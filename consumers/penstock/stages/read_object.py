@@ -202,6 +202,7 @@ class Attempt:
         self._body: ObjectBody | None = None
         self._chunks: AsyncIterator[bytes] | None = None
         self._first: list[bytes] = []
+        self._at_hand: bytes | None = None  # all of it, if it is small
         self._tail: tuple[int, bytes] | None = None
         # The read in flight of a body that is not read yet.
         self._in_flight: InFlight | None = None
@@ -229,7 +230,7 @@ class Attempt:
                 # A small object is read now: while it waits for a decoder, it must hold no read.
                 await self._whole(expand.inline_bytes)
         async with self._decoder(new=new) as decoder:
-            reading = expand.begin(self._ticket, self._size)
+            reading = expand.begin(self._ticket, self._size, self._at_hand)
             self._has_decoder = True
             await reading.read(decoder, self._needed, self.next_step)
         self._was_read()
@@ -400,7 +401,8 @@ class Attempt:
             self._landed(error)
             raise
         self._landed()
-        return self._first[0] if len(self._first) == 1 else b"".join(self._first)
+        self._at_hand = self._first[0] if len(self._first) == 1 else b"".join(self._first)
+        return self._at_hand
 
     async def _needed(self, need: Need) -> bytes:
         """The bytes that the decoder asks for. A chunk is empty only at the end of the stream."""

@@ -256,13 +256,17 @@ class Pieces:
         self._runs: list[Run] = []
         self._nbytes = self._bad_rows = 0
 
-    def take(self, runs: Iterator[Run]) -> None:
-        """Take all runs. If an error ends them, the runs before the error are handed on."""
+    def take(self, runs: Iterator[Run]) -> list[Run]:
+        """Take all runs. Returns the last ones, which are not handed on. If an error ends the runs,
+        those before it are handed on.
+        """
         try:
             for run in runs:
                 self.add(run)
-        finally:
+        except BaseException:
             self.flush()
+            raise
+        return self._runs
 
     def add(self, run: Run) -> None:
         add(self._runs, run)
