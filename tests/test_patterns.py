@@ -45,6 +45,7 @@ CONFIGURED = {
     "consumers/penstock/core/routing/stream_keys.py",
     "consumers/penstock/core/routing/store_choice.py",
     "consumers/penstock/core/routing/model_routes.py",
+    "consumers/penstock/core/window/priorities.py",
     "consumers/penstock/settings/inputs.py",
     "consumers/penstock/tools/lint/check.py",
     "consumers/penstock/logs.py",

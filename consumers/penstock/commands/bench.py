@@ -158,6 +158,15 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
     help="Ticks of a gateway share instants, 2 ms apart; or each stream has its own.",
 )  # fmt: skip
 @at_distance
+@click.option(
+    "--costs", type=click.Choice(["equal", "zipf"]),
+    help="Ask a model whose time for a row depends on the stream: the k-th takes --row-ms / k; or "
+    "equal.",
+)  # fmt: skip
+@click.option(
+    "--row-ms", type=click.FloatRange(0, 10_000), default=1, show_default=True,
+    help="With --costs: what a row of the dearest stream takes.",
+)  # fmt: skip
 @click.option("--streams", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
 @click.option(

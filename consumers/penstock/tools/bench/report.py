@@ -158,8 +158,9 @@ def result_line(report: StreamsReport) -> str:
     """
     body = f" of {report.body}" if report.body else ""
     far = f", {report.distance}" if report.distance else ""
+    costs = f", costs {report.costs}" if report.costs else ""
     what = (
-        f"at {report.hz:g} Hz, {report.rows} rows{body} a tick{far}, "
+        f"at {report.hz:g} Hz, {report.rows} rows{body} a tick{far}{costs}, "
         f"p99 within {report.bound_ms:g} ms, worst stream included"
     )
     last = report.trials[-1]

@@ -12,8 +12,10 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.model_servers.protocols import request_of
+from penstock.errors import usage
 from penstock.tools.bench import object_bodies, tick_generator
 from penstock.tools.bench.compared_clients import WARM_UP_REQUESTS, warm_up
+from penstock.tools.bench.costly_model import Costs, Law, costly
 from penstock.tools.bench.distance import Distance, Far, at_distance
 from penstock.tools.bench.object_bodies import BenchObject, read_body
 from penstock.tools.bench.resource_use import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
@@ -36,9 +38,10 @@ Holds = Callable[[int], Awaitable[bool]]
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
     """`streams`: a fixed number of streams to try; None: the largest number up to `max_streams` is
-    searched. `beside_rows`: beside the streams, huge objects are answered, each with this number of
-    rows; 0: there are no huge objects. `body`: a file that every object has as its body; None: an
-    object has `rows` rows of numbers.
+    searched. `costs`, `row_ms`: see `costly_model`; None: the configured model. `beside_rows`:
+    beside the streams, huge objects are answered, each with this number of rows; 0: there are no
+    huge objects. `body`: a file that every object has as its body; None: an object has `rows` rows
+    of numbers.
     """
 
     hz: float = 20.0
@@ -50,6 +53,8 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     streams: int | None = None
     max_streams: int = 100
     distance: Distance = Distance()
+    costs: Law | None = None
+    row_ms: float = 1.0
     seconds: float = 60.0
     trial_s: float = 12.0
     warm_up_requests: int = WARM_UP_REQUESTS
@@ -69,6 +74,7 @@ class StreamsReport(Struct, kw_only=True):
     beside_rows: int
     spread: tick_generator.Spread = "grid"
     distance: Distance = Distance()
+    costs: Law | None = None
     streams: int
     proof: Verdict | None
     trials: list[Verdict]
@@ -84,7 +90,17 @@ async def measure(
     check_local(cfg)
     body = None if plan.body is None else read_body(cfg, plan.body)
     await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
-    async with fresh_bucket(cfg.objects) as bucket, at_distance(cfg, plan.distance) as far:
+    costs = None
+    if plan.costs is not None:
+        if body is not None or plan.beside_rows or plan.distance.model_ms:
+            raise usage("--costs: the model knows the streams only by the bench's own small rows")
+        most = plan.streams or plan.max_streams
+        costs = Costs(plan.costs, plan.row_ms, plan.rows, most)
+    async with (
+        fresh_bucket(cfg.objects) as bucket,
+        at_distance(cfg, plan.distance) as away,
+        costly(costs, away) as far,
+    ):
         if plan.beside_rows:
             await bucket.put({tick_generator.HUGE_KEY: object_bodies.huge_body(plan.beside_rows)})
         search = _Search(cfg, config_path, plan, body, bucket, tell, far, service_pids(cfg))
@@ -103,6 +119,7 @@ async def measure(
         beside_rows=plan.beside_rows,
         spread=plan.spread,
         distance=plan.distance,
+        costs=plan.costs,
         streams=proven,
         proof=search.trials[-1] if proven else None,
         trials=search.trials,
