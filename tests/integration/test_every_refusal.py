@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock import config
-from penstock.adapters.kafka.announcer_and_keyed_writer import KeyedWriter, announcing
+from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.error_codes import BROKER, CODES, RECORD, about
 from penstock.adapters.kafka.exactly_once.producers import open_transactions
+from penstock.adapters.kafka.keyed_writer import KeyedWriter
 from penstock.errors import (
     EXIT_FATAL,
     EXIT_UNREACHABLE,

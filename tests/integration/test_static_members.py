@@ -3,7 +3,7 @@
 import pytest
 
 from penstock import config
-from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
+from penstock.adapters.kafka.group.observed import GroupStanding
 from penstock.errors import EXIT_USAGE
 from penstock.tools.doctor.topics import look_at_group
 from tests.support.broker_stage import CLIENTS, Client

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from penstock import config
-from penstock.adapters.kafka.announcer_and_keyed_writer import announcing
+from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.positions_from_outside import KeptPositions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects

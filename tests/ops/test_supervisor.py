@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import config
-from penstock.core.health.retry_and_failover import Backoff
+from penstock.core.health.retries import Backoff
 from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
 from penstock.ops.supervisor import MemberTerms, supervise
 from penstock.process.process_end import RESERVE

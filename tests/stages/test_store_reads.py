@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.core.health.limiter import Limiter
-from penstock.core.health.retry_and_failover import Tries
+from penstock.core.health.retries import Tries
 from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unreachable
 from penstock.stages.store_reads import StoreReads
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time

@@ -25,7 +25,7 @@ from penstock.decoders import decoder_process
 LOADED: Final = (
     "penstock.commands.root",
     "penstock.adapters.confluent.source",
-    "penstock.adapters.kafka.announcer_and_keyed_writer",
+    "penstock.adapters.kafka.announcer",
     "penstock.tools.dlq.list_and_resume",
     "penstock.tools.dlq.redrive",
     "penstock.tools.doctor.examine",

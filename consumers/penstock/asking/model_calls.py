@@ -21,7 +21,7 @@ from penstock.asking.server_health import ServerHealth
 from penstock.core.bad_rows.verdicts import UNCONTROLLED_TRIES
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.limiter import Limiter
-from penstock.core.health.retry_and_failover import Backoff
+from penstock.core.health.retries import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BytesRows, Form, JsonRows, Matrix, Payload
 from penstock.errors import (

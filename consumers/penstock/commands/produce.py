@@ -62,7 +62,7 @@ def produce(
         raise click.UsageError("Give URLs, or --manifest URL, and not both.")
     if resume and anew:
         raise click.UsageError("--resume goes on, --anew begins again: give one of them.")
-    from penstock.adapters.kafka.announcer_and_keyed_writer import announced_on
+    from penstock.adapters.kafka.announcer import announced_on
     from penstock.adapters.stores.choice import open_objects, with_clouds
     from penstock.adapters.stores.local_files import LocalObjects
     from penstock.settings.inputs import stream_from

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from penstock.core.health.retry_and_failover import Backoff
+from penstock.core.health.retries import Backoff
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Poison, Transient, usage
 from penstock.ports import Clock, Location, Objects
 

@@ -26,7 +26,7 @@ from penstock import config
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import instance_of
 from penstock.config.variables import ENV_PREFIX
-from penstock.core.health.retry_and_failover import Backoff
+from penstock.core.health.retries import Backoff
 from penstock.ops.http_server import HTTP_FD
 from penstock.ops.members_page import MembersSource
 from penstock.ops.page.actions import Actions

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from penstock import config
-from penstock.adapters.kafka.announcer_and_keyed_writer import KeyedWriter
+from penstock.adapters.kafka.keyed_writer import KeyedWriter
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.order.time_order import Merge
 from penstock.errors import Transient

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock import config, requests
-from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
+from penstock.adapters.kafka.key_partitions import hashed
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.names import folder_of
 from penstock.asking.model_calls import canary_of
 from penstock.config.open_files import most_open_files
 from penstock.core.comparing.comparison import Agreement
-from penstock.core.health.retry_and_failover import GIVE_UP_S
+from penstock.core.health.retries import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_records import Labels, by_stream, same_partition
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice

@@ -1,7 +1,7 @@
 """Fetches the objects of one model. Lanes take turns, and the objects of a lane are fetched in
 order.
 
-Rule: one fetcher reads an object from the first try to the last. `core.health.retry_and_failover`
+Rule: one fetcher reads an object from the first try to the last. `core.health.retries`
 decides what is tried again and for how long; read_object.py makes one try. There are as
 many fetchers as the reads of the store allow now, but always one, so the oldest object of a lane is
 always fetched in the end. If the object of a fetcher needs a decoder, the fetcher reads that object
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from penstock.core.health.retry_and_failover import Tries
+from penstock.core.health.retries import Tries
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection

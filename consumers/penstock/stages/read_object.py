@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.core.health.limiter import InFlight
-from penstock.core.health.retry_and_failover import Tries
+from penstock.core.health.retries import Tries
 from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket

@@ -13,7 +13,7 @@ its partitions; its fenced transaction does not count as a failure.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from penstock.core.health.retry_and_failover import Backoff
+from penstock.core.health.retries import Backoff
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient
 from penstock.failures.outage import Outage
 from penstock.lane.lane import Lane

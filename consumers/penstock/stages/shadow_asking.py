@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from penstock.core.comparing.comparison import Agreement, Tally
 from penstock.core.comparing.shadow_copies import CopiedRows, Copies, ShadowCopy, requests, run_of
-from penstock.core.health.retry_and_failover import Backoff
+from penstock.core.health.retries import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable

@@ -13,7 +13,7 @@ store.
 from collections.abc import Callable
 
 from penstock.core.health.limiter import InFlight, Limiter
-from penstock.core.health.retry_and_failover import Tries
+from penstock.core.health.retries import Tries
 from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
 from penstock.ports import Clock
 from penstock.process.asyncio_additions import Places

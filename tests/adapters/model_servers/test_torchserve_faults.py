@@ -14,7 +14,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.model_servers.torchserve import TorchServeModel
-from penstock.core.health.retry_and_failover import MOST_ASKED_S, Backoff
+from penstock.core.health.retries import MOST_ASKED_S, Backoff
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import (
     Fatal,

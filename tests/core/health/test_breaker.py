@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.limiter import Limiter
-from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_SHARE
+from penstock.core.health.retries import FLOOR, MOST_ASKED_S, RETRY_SHARE
 
 
 def begin(breaker: Breaker, now_s: float = 0.0) -> Call:

@@ -1,6 +1,6 @@
 """Who is asked of several that do the same."""
 
-from penstock.core.health.retry_and_failover import Standby
+from penstock.core.health.standby import Standby
 
 LOOK_S = 3.0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.health.retry_and_failover import Backoff, Tries
+from penstock.core.health.retries import Backoff, Tries
 
 BACKOFF = Backoff(first_s=1.0, most_s=8.0, give_up_s=60.0)
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.inputs.regional_source import RegionalSource
 from penstock.adapters.kafka.group.assignors import OneOwner
-from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
 from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
+from penstock.adapters.kafka.group.observed import GroupStanding
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.source import KafkaSource

@@ -1,6 +1,6 @@
 """A model on several servers: `model.replicas` are asked while `model.url` is unavailable.
 
-Rule: `core.health.retry_and_failover` decides which server is asked: the first while it is healthy.
+Rule: `core.health.standby` decides which server is asked: the first while it is healthy.
 A request that could not be sent, or got no answer within `model.failover_ms`, goes to the next. If
 a connection broke or a worker died during a request, the error goes to the caller, which finds out
 whether the rows are the cause. An unavailable server is probed by a question without rows; if only
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal, NamedTuple, Protocol
 
 from penstock.core.health.hedging import Hedging
-from penstock.core.health.retry_and_failover import Standby
+from penstock.core.health.standby import Standby
 from penstock.core.rows.payload import Payload
 from penstock.errors import (
     Fatal,

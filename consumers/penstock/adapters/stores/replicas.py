@@ -1,6 +1,6 @@
 """Reads a store's replicas, which have the same objects, while the store is unavailable.
 
-Rule: `core.health.retry_and_failover` decides which is asked: the store itself while it is healthy.
+Rule: `core.health.standby` decides which is asked: the store itself while it is healthy.
 On a replica the entity tag must match the pin, because each store has version ids of its own. A
 replica without the object proves nothing, because the copy may still arrive: the caller waits for
 the store itself.
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from penstock.adapters.stores.names import name
-from penstock.core.health.retry_and_failover import Standby
+from penstock.core.health.standby import Standby
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, Unreachable
 from penstock.ports import Listed, Location, ObjectBody, Objects, Part

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from penstock.core.health.limiter import InFlight, Limiter
-from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_SHARE, Backoff
+from penstock.core.health.retries import FLOOR, MOST_ASKED_S, RETRY_SHARE, Backoff
 
 # TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
 # 5 s, spares a server that is down for long.

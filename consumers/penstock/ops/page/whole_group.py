@@ -87,7 +87,7 @@ class GroupPartitions:
     async def _ask_forever(self, kafka: config.Kafka) -> None:
         await self._wanted.wait()
         # This import waits until somebody looks, because a supervisor imports little.
-        from penstock.adapters.kafka.group.lag_and_owners import GroupView  # noqa: PLC0415
+        from penstock.adapters.kafka.group.observed import GroupView  # noqa: PLC0415
 
         group = GroupView(kafka)
         async with stopped_after(group.stop):

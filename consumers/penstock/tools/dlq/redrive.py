@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import msgpack, structs
 
 from penstock import config
-from penstock.adapters.kafka.announcer_and_keyed_writer import announcing
+from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
 from penstock.core.records.result_template import parsed
 from penstock.errors import usage

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.kafka.group.lag_and_owners import GroupView
 from penstock.adapters.kafka.group.membership import instance_of
+from penstock.adapters.kafka.group.observed import GroupView
 from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink

@@ -20,7 +20,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from penstock import config
-from penstock.adapters.kafka.announcer_and_keyed_writer import announced_on, hashed
+from penstock.adapters.kafka.announcer import announced_on
+from penstock.adapters.kafka.key_partitions import hashed
 from penstock.adapters.kafka.positions_from_outside import open_positions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.sink import KafkaSink

@@ -1,16 +1,7 @@
-"""How long to wait before the next try, when to give up, and which of several replicas to ask.
-`Backoff` is for any service, `Tries` for one object of a store, `Standby` for replicas.
-
-Rule for replicas: the first replica in their order that works is asked, and a replica that is away
-is skipped. Every few seconds one caller tries a skipped replica again, so a silent replica delays
-only this one call. Each replica has a small budget: a failure spends one unit of it, an answer
-earns a tenth of a unit, and a replica without budget counts as away. If all are away, all are asked
-in their order.
-
-All of this is pure: time and the random number are arguments.
+"""How long to wait before the next try, and when to give up. `Backoff` is for any service, `Tries`
+for one object of a store. Time and the random number are arguments.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.errors import Poison, Unforeseen
@@ -112,63 +103,3 @@ class Tries:
             return 0.0 if self.mishaps == 1 else None
         is_late = error.code == "not_found" and now_s - self._began_s < wait_for_object_s
         return LATE_OBJECT_POLL_S if is_late else None
-
-
-@dataclass(slots=True)
-class _Replica:
-    is_well: bool = True
-    budget: float = FLOOR
-    look_again_s: float = 0.0
-
-
-class Standby:
-    """Replicas are numbered by place: place 0 is preferred to place 1. All times are by the
-    caller's clock.
-    """
-
-    def __init__(self, places: int, *, look_again_s: float) -> None:
-        self._standings = [_Replica() for _ in range(places)]
-        self._look_again_s = look_again_s
-
-    def well(self) -> Sequence[int]:
-        """The places to ask, in this order; never empty."""
-        return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
-
-    def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
-        """The first place that is away and due for another try; it is given to one caller only. If
-        the caller already waits for an answer of place `waits_at`, the result is another place.
-        """
-        if waits_at is None and not any(one.is_well for one in self._standings):
-            return None  # all places are asked anyway
-        for number, one in enumerate(self._standings):
-            if number != waits_at and not one.is_well and now_s >= one.look_again_s:
-                one.look_again_s = now_s + self._look_again_s
-                return number
-        return None
-
-    def is_another_well(self, place: int) -> bool:
-        return any(one.is_well for n, one in enumerate(self._standings) if n != place)
-
-    def answered(self, place: int) -> None:
-        one = self._standings[place]
-        if one.is_well:
-            one.budget = min(FLOOR, one.budget + RETRY_SHARE)
-        else:
-            # Just enough budget for one call: after another failure the place is skipped again.
-            one.is_well, one.budget = True, 1.0
-
-    def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
-        """Returns True if this failure is the one from which the place is skipped. `is_away`: the
-        replica did not answer at all.
-        """
-        one = self._standings[place]
-        one.budget = 0.0 if is_away else one.budget - 1.0
-        if one.budget >= 1.0:
-            return False
-        was_well, one.is_well = one.is_well, False
-        one.look_again_s = now_s + self._look_again_s
-        return was_well
-
-    @property
-    def _all(self) -> Sequence[int]:
-        return range(len(self._standings))

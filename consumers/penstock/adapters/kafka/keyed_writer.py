@@ -1,32 +1,24 @@
-"""Two writers that send a message to the partition of its key: `KeyedWriter` for `penstock scenes`,
-`Announcer` for commands.
+"""Writes records to the partitions that their keys decide, and tells their offsets.
 
-Rule: as Java's default partitioner (murmur2). Every wait has a deadline.
+Rule: records of one partition keep their order even when they are sent again, and each record keeps
+the time given with it. Every wait has a deadline.
 """
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from functools import lru_cache, partial
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
-from penstock.adapters.kafka.client import CLOSE_S, close, opened, start, within
+from penstock.adapters.kafka.client import CLOSE_S, close, start, within
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches, give_up, producer_of
+from penstock.adapters.kafka.key_partitions import hashed
 from penstock.adapters.kafka.topics import count_partitions, max_batch_bytes
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
-
-# The partitions of at most this many keys are remembered, because murmur2 in Python takes 3-7 µs a
-# key.
-REMEMBERED_KEYS = 100_000
-# An announcer waits while more messages than this are not acknowledged. While a broker is slow,
-# these messages stay in our memory: about 10 MB of references.
-MAX_PENDING = 10_000
 
 # What is to be written if the topic refuses a record by its content: a function that gets the
 # broker's words. None: the refusal is an error.
@@ -36,23 +28,11 @@ Instead = Callable[[str], "Sequence[Out]"] | None
 Out = tuple[str, bytes, bytes | None, int | None, int | None, Instead]
 
 
-def hashed(partitions: int) -> Callable[[bytes], int]:
-    """A function from a key to its partition in a topic with this many partitions."""
-
-    @lru_cache(maxsize=REMEMBERED_KEYS)
-    def partition_of(key: bytes) -> int:
-        return int((murmur2(key) & 0x7FFFFFFF) % partitions)
-
-    return partition_of
-
-
 class KeyedWriter:
-    """Writes records to the topics that `start` is given, and returns their offsets.
-
-    Records of one partition keep their order even when they are sent again, and each record keeps
-    the time given with it. If a record cannot be delivered, the process ends, because later records
-    would get the offset of the missing one. Only a record that its topic refuses by its content is
-    left out, if something else is to be written then.
+    """Writes records to the topics that `start` is given, and returns their offsets. If a record
+    cannot be delivered, the process ends, because later records would get the offset of the missing
+    one. Only a record that its topic refuses by its content is left out, if something else is to be
+    written then.
     """
 
     def __init__(self, settings: config.Kafka, clock: Clock) -> None:
@@ -146,63 +126,3 @@ def _left_out(
 
 def _undelivered(topic: str, error: Transient) -> Fatal:
     return Fatal(f"Kafka did not take a batch of {topic}: {error}")
-
-
-def announced_on(settings: config.Kafka) -> str:
-    """The topic on which objects are announced: the first input topic of the settings. To announce
-    on another topic, use a configuration that names only that topic.
-    """
-    return (settings.inputs or [settings.input_topic])[0]
-
-
-class Announcer:
-    """Sends messages to an input topic. At most `MAX_PENDING` messages wait for their
-    acknowledgement. Get one from `announcing`.
-    """
-
-    def __init__(self, producer: Any, settings: config.Kafka) -> None:
-        self.acknowledged = 0
-        self._producer = producer
-        self._topic = announced_on(settings)
-        self._timeout_s = settings.timeout_ms / 1000
-        self._pending: deque[Awaitable[Any]] = deque()
-
-    async def send(
-        self, value: bytes, key: bytes, partition: int | None = None, *, topic: str | None = None
-    ) -> None:
-        """Messages leave in the order of the calls. Without `partition`, the key decides the
-        partition.
-        """
-        topic = topic or self._topic
-        async with within(f"a message to {topic}", self._timeout_s):
-            self._pending.append(
-                await self._producer.send(topic, value, key=key, partition=partition)
-            )
-        if len(self._pending) > MAX_PENDING:
-            await self._next_acknowledged()
-
-    async def settle(self) -> None:
-        """Wait until every message is acknowledged."""
-        while self._pending:
-            await self._next_acknowledged()
-
-    async def partitions(self, topic: str) -> int:
-        async with within(f"a question about topic {topic}", self._timeout_s):
-            return len(await self._producer.partitions_for(topic))
-
-    async def _next_acknowledged(self) -> None:
-        async with within(f"the delivery of a message to {self._topic}", self._timeout_s):
-            await self._pending.popleft()
-        self.acknowledged += 1
-
-
-@asynccontextmanager
-async def announcing(settings: config.Kafka) -> AsyncIterator[Announcer]:
-    """Give the block an announcer. If the block ends without a failure, every message that it sent
-    has been acknowledged.
-    """
-    producer = producer_of(settings, enable_idempotence=True, linger_ms=5)
-    async with opened(producer, settings, "the announcement of objects"):
-        announcer = Announcer(producer, settings)
-        yield announcer
-        await announcer.settle()
