@@ -268,8 +268,8 @@ class Reads:
                 # within the call empties `_early`, and `+=` would bring the old records back.
                 behind = consumer.consume(MAX_RECORDS, 0)
                 self._early += behind
-        found, self._early = self._early, []
-        return found
+        messages, self._early = self._early, []
+        return messages
 
     def _arrived(self, reading: "asyncio.Future[list[Any]]") -> None:
         self._reading = None
@@ -297,8 +297,8 @@ class Reads:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 where = _where(message)
                 if self.ours.held([where]):
-                    told = message.offset()
-                    self.lost[where] = CUT if told is None else told
+                    offset = message.offset()
+                    self.lost[where] = CUT if offset is None else offset
             else:
                 self.errors.append(error)
 

@@ -36,8 +36,8 @@ class BoundedSource:
 
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         wanted = [] if self.is_held else self._unread(partitions)
-        found = await self._source.poll(wanted, wait_ms)
-        return [record for record in found if record.offset < self._ends.get(record.where, 0)]
+        records = await self._source.poll(wanted, wait_ms)
+        return [record for record in records if record.offset < self._ends.get(record.where, 0)]
 
     def _unread(self, partitions: Collection[Where]) -> list[Where]:
         """Returns those of the partitions that are not at their end, and pauses the others, so that
@@ -56,8 +56,8 @@ class BoundedSource:
         self._source.pause(partition)
 
     def reached(self) -> Mapping[Where, int]:
-        found = self._source.reached()
-        return {each: min(offset, self._ends.get(each, 0)) for each, offset in found.items()}
+        offsets = self._source.reached()
+        return {each: min(offset, self._ends.get(each, 0)) for each, offset in offsets.items()}
 
     def topic_id(self, partition: Where) -> str | None:
         return self._source.topic_id(partition)
@@ -66,8 +66,8 @@ class BoundedSource:
         return self._source.partitions()
 
     async def end_offsets(self) -> Mapping[Where, int]:
-        found = await self._source.end_offsets()
-        return {each: min(offset, self._ends.get(each, 0)) for each, offset in found.items()}
+        offsets = await self._source.end_offsets()
+        return {each: min(offset, self._ends.get(each, 0)) for each, offset in offsets.items()}
 
     async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         return await self._source.words(partitions)

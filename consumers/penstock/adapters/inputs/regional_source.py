@@ -72,10 +72,10 @@ class RegionalSource:
         return starts
 
     async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
-        said: dict[Where, str] = {}
+        texts: dict[Where, str] = {}
         for member, theirs in self._by_member(partitions).items():
-            said |= await member.words(theirs)
-        return said
+            texts |= await member.words(theirs)
+        return texts
 
     async def mark_obeyed(self, partition: Where, words: Collection[Word]) -> None:
         for member in self._by_member([partition]):
@@ -109,10 +109,10 @@ class RegionalSource:
         """A mapping from each member to those of the partitions that it reads. Partitions of a
         region that we have left are omitted.
         """
-        found: dict[InputSource, list[Where]] = defaultdict(list)
+        partitions_of: dict[InputSource, list[Where]] = defaultdict(list)
         for where in partitions:
             region = self._region_of.get(where.topic)
             member = self._own if region is None else self._helping.get(region)
             if member is not None:
-                found[member].append(where)
-        return found
+                partitions_of[member].append(where)
+        return partitions_of

@@ -106,35 +106,35 @@ async def positions(
     request = DecidedOffsets if decided else OffsetFetchRequest
     answer = await client.send(node, request(group, list(by_topic.items())))
     check_code(getattr(answer, "error_code", 0))  # answers before version 2 lack this code
-    found: dict[Where, Commit | None] = {}
+    commits: dict[Where, Commit | None] = {}
     for topic, entries in DecidedOffsets.plain(answer) if decided else answer.topics:
         for number, offset, metadata, code in entries:
             if code == UNSTABLE_OFFSET_COMMIT:
-                found[Where(topic, number)] = UNDECIDED
+                commits[Where(topic, number)] = UNDECIDED
                 continue
             check_code(code)
             # confluent-kafka also writes into the metadata the zero byte that ends a C string.
             text = (metadata or "").rstrip("\0")
             commit = Commit(offset, text) if offset != NO_OFFSET else None
-            found[Where(topic, number)] = commit
-    if missing := [where for where in partitions if where not in found]:
+            commits[Where(topic, number)] = commit
+    if missing := [where for where in partitions if where not in commits]:
         names = ", ".join(map(str, missing))
         raise Transient(f"Kafka did not say what group {group} has committed of {names}")
-    return found
+    return commits
 
 
 async def decided_positions(
     client: AIOKafkaClient, group: str, partitions: Collection[Where]
 ) -> Mapping[Where, Commit | None]:
     """Ask for the group's positions. While any of them is undecided, ask again, for some 0.3 s."""
-    found: dict[Where, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
+    commits: dict[Where, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
     for _ in range(TRIES):
-        asked = [where for where, at in found.items() if at == UNDECIDED]
-        found |= await positions(client, group, asked, decided=True)
-        if UNDECIDED not in found.values():
+        asked = [where for where, commit in commits.items() if commit == UNDECIDED]
+        commits |= await positions(client, group, asked, decided=True)
+        if UNDECIDED not in commits.values():
             break
         await asyncio.sleep(TRY_AGAIN_S)
-    return found
+    return commits
 
 
 def lines_group(group: str) -> str:
@@ -151,8 +151,8 @@ async def words(
     """The operator's words about each partition, undecoded. Partitions without such words are left
     out. `group`: the second group, whose commits hold the words.
     """
-    found = await positions(client, group, partitions)
-    return {where: commit.metadata for where, commit in found.items() if commit is not None}
+    commits = await positions(client, group, partitions)
+    return {where: commit.metadata for where, commit in commits.items() if commit is not None}
 
 
 class GroupPositions:
@@ -258,10 +258,10 @@ class SourceQuestions:
         """
         what = "a question about the committed offsets"
         async with answered_within(what, min(QUESTION_S, self._timeout_s)):
-            found = await self.group_positions(partitions)
-            fresh = [where for where, commit in found.items() if commit is None]
+            commits = await self.group_positions(partitions)
+            fresh = [where for where, commit in commits.items() if commit is None]
             begins = await self._consumer.beginning_offsets(parts_of(fresh)) if fresh else {}
-        return {where: commit or Commit(begins[where]) for where, commit in found.items()}
+        return {where: commit or Commit(begins[where]) for where, commit in commits.items()}
 
     async def group_positions(self, wanted: Collection[Where]) -> Mapping[Where, Commit | None]:
         ask = decided_positions if self._decided else positions
@@ -308,5 +308,5 @@ class SourceQuestions:
         return {each: end for each, end in ends if end}
 
     def _states(self) -> list[tuple[Where, Any]]:
-        found = [(each, state_of(self._consumer, each)) for each in self._ours]
-        return [(each, state) for each, state in found if state is not None]
+        states = [(each, state_of(self._consumer, each)) for each in self._ours]
+        return [(each, state) for each, state in states if state is not None]

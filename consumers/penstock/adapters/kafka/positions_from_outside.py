@@ -37,16 +37,16 @@ class Groups:
     async def positions(self, group: str, parts: Collection[Where]) -> Mapping[Where, Commit]:
         """The group's commit for each partition. Partitions without a commit are left out."""
         async with answered_within(f"a question about group {group}", QUESTION_S):
-            found = await positions(client_of(self._consumer), group, parts)
-        return {part: commit for part, commit in found.items() if commit is not None}
+            commits = await positions(client_of(self._consumer), group, parts)
+        return {part: commit for part, commit in commits.items() if commit is not None}
 
     async def ends(
         self, parts: Iterable[Where], within_s: float = QUESTION_S
     ) -> Mapping[Where, int]:
         """The offset after the last record of each partition."""
         async with answered_within("a question about the ends of the input", within_s):
-            found = await self._consumer.end_offsets(parts_of(parts))
-        return {Where(*part): end for part, end in found.items()}
+            ends = await self._consumer.end_offsets(parts_of(parts))
+        return {Where(*part): end for part, end in ends.items()}
 
     async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
         """Commit positions for a group that has none yet: the group will begin there. If the group
@@ -54,13 +54,13 @@ class Groups:
         """
         if not commits:
             return
-        said = {TopicPartition(*part): OffsetAndMetadata(*one) for part, one in commits.items()}
+        offsets = {TopicPartition(*part): OffsetAndMetadata(*one) for part, one in commits.items()}
         what = f"the beginning of group {group}"
         async with opened(member_of_none(self._settings, group), self._settings, what) as consumer:
-            consumer.assign(list(said))
+            consumer.assign(list(offsets))
             async with answered_within(what, QUESTION_S):
                 try:
-                    await consumer.commit(said)
+                    await consumer.commit(offsets)
                 except kafka_errors.CommitFailedError as error:
                     raise usage(
                         f"group {group} has members already, and no positions yet: another start "
@@ -96,16 +96,16 @@ class KeptPositions:
     async def read(self) -> dict[int, Commit]:
         """The position in each partition. Partitions without a position are left out."""
         async with within(f"a question about group {self._group}", self._timeout_s):
-            found = await positions(client_of(self._consumer), self._group, self._parts)
-        return {part.partition: one for part, one in found.items() if one is not None}
+            commits = await positions(client_of(self._consumer), self._group, self._parts)
+        return {part.partition: one for part, one in commits.items() if one is not None}
 
     async def write(self, commits: Mapping[int, Commit]) -> None:
         """Write all of these positions with one request."""
         topic = self._parts[0].topic
-        said = {TopicPartition(topic, n): OffsetAndMetadata(*one) for n, one in commits.items()}
+        offsets = {TopicPartition(topic, n): OffsetAndMetadata(*one) for n, one in commits.items()}
         async with within(f"the position in group {self._group}", self._timeout_s):
             try:
-                await self._consumer.commit(said)
+                await self._consumer.commit(offsets)
             except kafka_errors.CommitFailedError as error:
                 raise usage(
                     f"group {self._group} keeps a position of penstock produce, but has members; "
@@ -148,7 +148,7 @@ READ_BACK_S = (0.3, 0.9)
 LOOK_S = 0.5
 
 
-async def tell_stopped_lines(settings: config.Kafka, said: Mapping[Where, Word]) -> None:
+async def tell_stopped_lines(settings: config.Kafka, new_words: Mapping[Where, Word]) -> None:
     """Tell the group's workers what to do with partitions, or single streams, that have stopped.
     Returns when the words have held. Raises `Fatal` if too many words about a partition wait.
     """
@@ -166,7 +166,7 @@ async def tell_stopped_lines(settings: config.Kafka, said: Mapping[Where, Word])
 
         return change
 
-    await _change(settings, {where: adds(word) for where, word in said.items()})
+    await _change(settings, {where: adds(word) for where, word in new_words.items()})
 
 
 async def mark_obeyed(settings: config.Kafka, where: Where, done: Collection[Word]) -> None:
@@ -174,14 +174,14 @@ async def mark_obeyed(settings: config.Kafka, where: Where, done: Collection[Wor
 
 
 async def obeyed_words(
-    settings: config.Kafka, said: Mapping[Where, Word], within_s: float
+    settings: config.Kafka, new_words: Mapping[Where, Word], within_s: float
 ) -> Collection[Where]:
     """Wait until workers have obeyed the words, or the time has passed. Returns the partitions
     whose words were obeyed.
     """
     group = lines_group(settings.group)
     consumer = member_of_none(settings, group)
-    left = dict(said)
+    left = dict(new_words)
     done: list[Where] = []
     async with opened(consumer, settings, "a question about stopped lines"):
         with suppress(TimeoutError):

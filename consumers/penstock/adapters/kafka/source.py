@@ -171,19 +171,19 @@ class KafkaSource(SourceQuestions):
             return ()
         try:
             async with asyncio.timeout(wait_ms / 1000 + REBALANCE_LOOK_S):
-                found = await self._getmany(wanted, wait_ms)
+                batches = await self._getmany(wanted, wait_ms)
         except TimeoutError:
-            found = {}
+            batches = {}
         except Gone as gone:
             for part, offset in gone.offsets.items():
                 where = Where(*part)
                 if where in self._ours and self._rebalance is not None:
                     await self._places.find(where, offset, self._rebalance)
-            found = {}
+            batches = {}
         self._check()
         return [
             self.record(where, message)
-            for part, messages in found.items()
+            for part, messages in batches.items()
             for where in (Where(*part),)
             # aiokafka gives out records of a new assignment before its listener has returned.
             if where in self._ours
