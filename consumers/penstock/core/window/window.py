@@ -331,12 +331,14 @@ class Window:
             filling = self._take_apart()
         else:
             filling = self._take_shared(due.oldest, now_s)
+        prices = self._prices.rows
         for block in filling.blocks:
             assert block.payload is not None
-            kind = self._kind(block, is_apart=is_apart)
+            kind = self._apart if is_apart else self._backlog if block.is_backlog else self._plain
             kind.nbytes -= block.payload.nbytes
             kind.rows -= block.rows
-            kind.usual_rows -= block.rows * self._price(block)
+            price = prices.get(block.ticket.stream, 1) if prices else 1
+            kind.usual_rows -= block.rows * price
         for kind in due.groups:
             if not kind.rows:
                 kind.arrivals.clear()
@@ -398,9 +400,6 @@ class Window:
         # The blocks keep their own times of arrival, so that no deadline moves.
         for block in sorted(kept, key=_arrival):
             self.add(block, block.arrived_s)
-
-    def _kind(self, block: Block, *, is_apart: bool) -> _Waiting:
-        return self._apart if is_apart else self._backlog if block.is_backlog else self._plain
 
     def _free(self, now_s: float) -> Sequence[_Waiting]:
         """The groups that share batches, and have waiting blocks that may leave now."""
