@@ -204,7 +204,8 @@ class Rows(Section, frozen=True):
     quote: Literal["auto", '"', "'", "none"] = "auto"
     escape: Literal["auto", "none", "backslash"] = "auto"
     missing: Literal["reject", "nan"] | float = "reject"
-    dtype: Literal["float32"] = "float32"
+    # uint8: of pixels, and of opaque rows, whose bytes are the numbers.
+    dtype: Literal["float32", "uint8"] = "float32"
     member: str | None = None
     on_bad_row: Literal["reject", "fail_object"] = "reject"
     # Width x height. None: the row is the picture's own bytes.

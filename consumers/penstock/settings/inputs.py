@@ -145,6 +145,11 @@ def row_options(cfg: config.Config) -> RowOptions:
             "/features"
         )
     form = requests.find(cfg.model.request).takes
+    if cfg.rows.dtype == "uint8" and form != "bytes":
+        raise usage(
+            f"rows.dtype = 'uint8' needs rows of bytes, and model.request = {cfg.model.request!r} "
+            "sends others: set it to bytes or raw; pixels (rows.image_size) are then bytes"
+        )
     image = pixel_options(
         cfg.rows.image_size,
         cfg.rows.image_layout,

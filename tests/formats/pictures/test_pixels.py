@@ -273,6 +273,13 @@ def test_settings_become_options() -> None:
     assert row_options(Config()).of(PictureOptions).image is None
 
 
+def test_pixels_of_uint8_are_a_byte_a_number() -> None:
+    rows = Rows(image_size="4x3", dtype="uint8")
+    found = row_options(Config(rows=rows, model=Model(request="raw"))).of(PictureOptions).image
+    assert found is not None
+    assert found.row_bytes("bytes") == 4 * 3 * 3
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -282,6 +289,7 @@ def test_settings_become_options() -> None:
         (lambda: config(image_scale="0-255"), "image_scale"),
         (lambda: config(image_scale="1,1,1/1,0,1"), "image_scale"),
         (lambda: Config(rows=Rows(image_size="4x3")), "model.request"),
+        (lambda: config(dtype="uint8"), "rows.dtype"),
         (
             lambda: Config(
                 rows=Rows(image_size="4x3", image_scale="0-1"), model=Model(request="raw")
