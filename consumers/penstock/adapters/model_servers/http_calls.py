@@ -71,7 +71,7 @@ LOOK_S: Final = 5.0
 MOST_REQUEST_BYTES: Final = 64 << 20
 # How many values the JSON of an answer may have, by its commas. Reading a value takes up to 100
 # bytes of memory, so an answer of empty objects would take forty times its size. 512 vectors of
-# 8,192 numbers are half as many.
+# 8,192 numbers are half as many. A key may take 200 bytes with its entry, and counts as four.
 MOST_VALUES: Final = 8 << 20
 # After a 413 the limit falls to this share of the refused request's size. Two or three such steps
 # reach most limits.
@@ -318,6 +318,15 @@ class HttpModel:
         await self._http.aclose()
 
 
+def _values(body: bytes) -> int:
+    """How many values the JSON has at most, with its keys."""
+    commas = body.count(b",")
+    keys = commas + body.count(b"{")  # each follows one of them
+    if commas <= MOST_VALUES < commas + 3 * keys:
+        keys = sum(map(body.count, (b'":', b'" ', b'"\n', b'"\r', b'"\t')))
+    return commas + 3 * keys
+
+
 def read_answer(
     read: Callable[[bytes, int], Answers], reply: Reply, rows: int, request: Request
 ) -> Answers:
@@ -325,7 +334,7 @@ def read_answer(
     `Poison`, the error also shows what was sent.
     """
     try:
-        if len(reply.body) > MOST_VALUES and reply.body.count(b",") > MOST_VALUES:
+        if len(reply.body) > MOST_VALUES and _values(reply.body) > MOST_VALUES:
             said = (
                 f"the model's answer has more than {MOST_VALUES} values; answer less for each row"
             )
