@@ -110,12 +110,14 @@ def completion(content: str | None, **more: Any) -> dict[str, Any]:
 class ChatServer:
     """`answers`: what the next requests get instead of the model's answer, one each: a completion,
     or a response. `wants_new`: True if the server is one that knows only `max_completion_tokens`.
+    `has_health`: True if `/health` is there, for which nobody needs the key.
     `together`: no request is answered before so many were open at a time.
     """
 
     url: str = ""
     key: str | None = None
     wants_new: bool = False
+    has_health: bool = False
     together: int = 1
     asked: list[Asked] = field(default_factory=list)
     answers: list[dict[str, Any] | web.Response | Callable[[web.Request], web.Response]] = field(
@@ -126,6 +128,8 @@ class ChatServer:
     _met: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def take(self, request: web.Request) -> web.Response:
+        if self.has_health and request.path == "/health":
+            return web.Response()
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
             return error(401, "Incorrect API key provided: sk-no.", code="invalid_api_key")
         if request.path == "/v1/models":

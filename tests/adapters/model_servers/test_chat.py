@@ -1,6 +1,8 @@
 """A picture and a prompt in, words out: what is asked, what is an answer, what a refusal means."""
 
+import asyncio
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +185,12 @@ TOO_LONG = "This model's maximum context length is 4096 tokens. However, you req
         (error(503, "The engine is currently overloaded"), Overloaded),
         (error(502, "bad gateway"), Transient),
         (error(500, "The server had an error"), Doubtful),
+        # OpenRouter's, of what failed once the answer had begun, and of its moderation.
+        (error(200, "Provider returned error", code=502), Doubtful),
+        (error(403, "Your input was flagged", code=403), Rejected),
+        # vLLM's, and OpenRouter's, for an answer that the server did not end.
+        (web.json_response(completion("half an ans", finish_reason="abort")), Doubtful),
+        (web.json_response(completion("half an ans", finish_reason="error")), Doubtful),
         (hang_up, HungUp),
     ],
 )
@@ -221,6 +229,35 @@ async def test_a_server_that_knows_only_the_new_name_of_the_limit_is_asked_by_it
         await model.aclose()
 
 
+async def test_calls_at_the_same_time_learn_the_new_name_together() -> None:
+    async with chat_server(wants_new=True) as server:
+        model = connect(server)
+        answers = await asyncio.gather(*(model.predict([row(picture())]) for _ in range(4)))
+        assert all(one.errors == {} for one in answers)
+        await model.aclose()
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 10**400, "completion_tokens": 1},
+        {"prompt_tokens": None, "completion_tokens": 1},
+        {"prompt_tokens": -3, "completion_tokens": 1},
+        "eleven",
+    ],
+    ids=lambda usage: str(usage)[:30],
+)
+async def test_odd_figures_of_tokens_cost_no_answer(usage: Any) -> None:
+    # Not every number fits into what writes JSON elsewhere here.
+    body = json.dumps(completion("yes") | {"usage": usage})
+    async with chat_server() as server:
+        server.answers.append(web.Response(text=body, content_type="application/json"))
+        model = connect(server)
+        answers = await model.predict([row(picture())])
+        assert (answers.values, answers.tokens) == ([b'{"text":"yes"}'], None)
+        await model.aclose()
+
+
 async def test_health_is_asked_and_where_there_is_none_the_list_of_models() -> None:
     async with chat_server(key="sk-1") as server:
         model = connect(server)
@@ -234,6 +271,17 @@ async def test_health_is_asked_and_where_there_is_none_the_list_of_models() -> N
         assert "sk-2" not in str(caught.value)
         await model.aclose()
         assert server.asked == []
+
+
+async def test_a_server_that_tells_its_health_to_anybody_finds_a_wrong_token_at_the_start() -> None:
+    async with chat_server(key="sk-1", has_health=True) as server:
+        model = connect(server)
+        assert await model.predict(()) == Answers([], {})
+        await model.aclose()
+        model = connect(server, token="sk-2")
+        with pytest.raises(Fatal, match=r"model\.token"):
+            await model.predict(())
+        await model.aclose()
 
 
 async def test_two_rows_are_no_request() -> None:

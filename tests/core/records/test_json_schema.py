@@ -22,6 +22,8 @@ SCHEMAS: list[dict[str, Any]] = [
     {"type": "object", "additionalProperties": {"type": "string"}},
     {"anyOf": [{"type": "string"}, {"type": "array"}]},
     {"oneOf": [{"type": "number"}, {"minimum": 2}]},
+    {"type": "array", "items": False},
+    {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}},
     {"allOf": [{"type": "number"}, {"minimum": 2}]},
     {
         "$ref": "#/$defs/tree",
@@ -52,6 +54,16 @@ def test_a_value_fits_where_the_standard_says_so(schema: dict[str, Any], value: 
     [
         [],
         {"type": "strange"},
+        {"type": {"a": 1}},
+        {"minimum": "5"},
+        {"minimum": 0, "exclusiveMinimum": True},
+        {"maxLength": None},
+        {"required": [["a"]]},
+        {"patternProperties": {"^c_": {}}, "additionalProperties": False},
+        {"prefixItems": [{"type": "string"}], "items": False},
+        {"$ref": "#"},
+        {"$ref": "#/required", "required": ["a"]},
+        {"$ref": "#/other", "other": {"type": 1}},
         {"properties": []},
         {"properties": {"a": 1}},
         {"anyOf": {}},
@@ -66,8 +78,8 @@ def test_what_cannot_be_judged_is_refused_at_the_start(schema: Any) -> None:
 
 
 def test_schemas_and_values_without_end_are_judged_in_bounded_time() -> None:
-    loop = AnswerSchema({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}})
-    assert loop.wrong(1) is not None
+    with pytest.raises(ValueError, match="itself alone"):
+        AnswerSchema({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}})
     fork = AnswerSchema({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]})
     assert fork.wrong(1) is not None
     deep: Any = 1
@@ -75,3 +87,11 @@ def test_schemas_and_values_without_end_are_judged_in_bounded_time() -> None:
         deep = [deep]
     tree = AnswerSchema({"type": ["array", "number"], "items": {"$ref": "#"}})
     assert tree.wrong(deep) is not None
+
+
+@pytest.mark.parametrize("keyword", [{"pattern": "^a"}, {"multipleOf": 2}, {"format": "date"}])
+def test_with_a_keyword_that_is_the_servers_two_choices_may_fit(keyword: dict[str, Any]) -> None:
+    schema = AnswerSchema({"oneOf": [keyword, {"type": ["string", "number"]}]})
+    assert schema.wrong("ax") is None
+    assert schema.wrong([]) is None
+    assert AnswerSchema({"oneOf": [{}, {"type": "string"}]}).wrong("ax") is not None

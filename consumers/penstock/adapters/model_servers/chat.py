@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 import orjson
@@ -34,7 +34,7 @@ from penstock.adapters.model_servers.row_answers import MOST_DEPTH
 from penstock.core.records.json_schema import AnswerSchema
 from penstock.core.rows.payload import BytesRows, Payload
 from penstock.core.rows.prompt import Prompt
-from penstock.errors import PenstockError, Poison, Rejected, usage
+from penstock.errors import Doubtful, PenstockError, Poison, Rejected, usage
 from penstock.ports import Answers, Tokens
 from penstock.requests import media_type
 
@@ -54,10 +54,15 @@ _SETTINGS: Final = {
     _NEW_LIMIT: "model.max_tokens",
 }
 # Refusals of a row with a status that means something else: llama.cpp's 500 for a picture that it
-# cannot decode or a model that cannot see, and OpenAI's 429 for a request above what a minute has.
+# cannot decode or a model that cannot see, OpenAI's 429 for a request above what a minute has, and
+# OpenRouter's 403 for one that its moderation flagged.
 _OF_ROW: Final = re.compile(
-    r"failed to load image|input is not supported|request too large", re.IGNORECASE
+    r"failed to load image|input is not supported|request too large"
+    r"|input was flagged|requires moderation",
+    re.IGNORECASE,
 )
+# vLLM's word, and OpenRouter's, for an answer that the server did not end.
+_BROKEN_OFF: Final = frozenset({"abort", "error"})
 # llama.cpp names no `param`.
 _OF_SCHEMA: Final = re.compile("JSON schema (error|conversion)")
 
@@ -72,17 +77,21 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+
+
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
 
 
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _COMPLETION: Final = msgspec.json.Decoder(_Completion)
+_USAGE: Final = msgspec.json.Decoder(_Usage)
 
 
 class ChatModel(HttpModel):
@@ -119,8 +128,10 @@ class ChatModel(HttpModel):
             request = self.request(payloads)
         except ValueError as error:
             return Answers([b"null"], {0: str(error)})
+        # Another call may learn the new name meanwhile.
+        limit = self._limit
         reply = await self._http.post(self.url, request, rows)
-        if self._wants_new_limit(reply):
+        if limit == _OLD_LIMIT and _wants_new_limit(reply):
             self._limit = _NEW_LIMIT
             request = self.request(payloads)
             reply = await self._http.post(self.url, request, rows)
@@ -143,19 +154,16 @@ class ChatModel(HttpModel):
         return Request(orjson.dumps(document), _JSON)
 
     async def check(self) -> None:
-        """Asks `/health`, which vLLM and llama.cpp have; else for the list of the models."""
+        """Asks `/health`, which vLLM and llama.cpp have, and then for the list of the models:
+        health is told without a token.
+        """
         reply = await self._http.look(self._health_url)
-        if reply.status == NOT_FOUND:
-            reply = await self._http.look(self._models_url)
+        if reply.status == NOT_FOUND or reply.status < REDIRECT:
+            models = await self._http.look(self._models_url)
+            if models.status != NOT_FOUND or reply.status == NOT_FOUND:
+                reply = models
         if reply.status >= REDIRECT:
             raise of_server(self._refusal(reply, 0))
-
-    def _wants_new_limit(self, reply: Reply) -> bool:
-        return (
-            reply.status == _BAD_REQUEST
-            and self._limit == _OLD_LIMIT
-            and _WANTS_NEW.search(complaint(reply.body)) is not None
-        )
 
     def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
         said = complaint(reply.body)
@@ -175,12 +183,14 @@ class ChatModel(HttpModel):
         try:
             completion = _COMPLETION.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
+            if _is_error(raw):  # OpenRouter tells so of what failed after the answer had begun
+                said = f"the server answered an error: {self._http.masked_text(complaint(raw))}"
+                raise Doubtful("model_rejected", said) from None
             said = f"the answer is no chat completion ({error}): {excerpt(raw)}"
             raise Rejected("model_rejected", said) from None
         if not completion.choices:
             raise Poison("model_mismatch", "the model was given a row and answered no choices")
-        used = completion.usage
-        tokens = None if used is None else Tokens(used.prompt_tokens, used.completion_tokens)
+        tokens = _tokens(completion.usage)
         value, wrong = self._answer(completion.choices[0])
         if wrong is not None:
             return Answers([b"null"], {0: wrong}, tokens=tokens)
@@ -189,6 +199,9 @@ class ChatModel(HttpModel):
     def _answer(self, choice: _Choice) -> tuple[bytes, str | None]:
         """The prediction, and why there is none."""
         message = choice.message
+        if choice.finish_reason in _BROKEN_OFF:
+            said = f"the server broke off the answer (finish_reason {choice.finish_reason})"
+            raise Doubtful("model_rejected", said)
         if message.refusal:
             return b"", f"the model refuses: {clean(message.refusal)}"
         if choice.finish_reason == "content_filter":
@@ -203,6 +216,19 @@ class ChatModel(HttpModel):
         if self._schema is None:
             return orjson.dumps({"text": message.content}), None
         return _fitting(message.content, self._schema)
+
+
+def _wants_new_limit(reply: Reply) -> bool:
+    return reply.status == _BAD_REQUEST and _WANTS_NEW.search(complaint(reply.body)) is not None
+
+
+def _tokens(usage: msgspec.Raw) -> Tokens | None:
+    """None: the server does not tell, or in a form of its own, which must not cost the answer."""
+    try:
+        used = _USAGE.decode(usage)
+    except msgspec.DecodeError:
+        return None
+    return Tokens(used.prompt_tokens, used.completion_tokens)
 
 
 def _fitting(said: str, schema: AnswerSchema) -> tuple[bytes, str | None]:
@@ -234,6 +260,13 @@ def _part(row: bytes) -> dict[str, Any]:
         return {"type": "text", "text": row.decode()}
     except UnicodeDecodeError:
         raise ValueError("the row is no picture, no WAV sound and no text") from None
+
+
+def _is_error(body: bytes) -> bool:
+    try:
+        return "error" in orjson.loads(body)
+    except (orjson.JSONDecodeError, TypeError):
+        return False
 
 
 def _setting_in(body: bytes) -> str | None:

@@ -197,7 +197,7 @@ class ModelHttp:
         if (location := headers.get("Location")) is not None:
             with suppress(ValueError):  # if it is no URL, a person may still know what is meant
                 location = str(url.join(URL(location)))
-            headers["Location"] = self._masked(config.shown_url(location).encode()).decode()
+            headers["Location"] = self.masked_text(config.shown_url(location))
         return reply._replace(headers=headers, body=self._masked(reply.body))
 
     def _failure(
@@ -229,7 +229,7 @@ class ModelHttp:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
             lost = NoAnswer(self._said(url, reason))
         else:
-            reason = f"{type(error).__name__}: {self._masked(str(error).encode()).decode()}"
+            reason = f"{type(error).__name__}: {self.masked_text(str(error))}"
             # The server may have hung up because the request is too large for it, or because the
             # server died. After an oversize request the caller tries smaller requests first.
             is_oversize = len(request.body) > self._limit.most_bytes
@@ -262,6 +262,9 @@ class ModelHttp:
     def _said(self, url: URL, reason: str) -> str:
         hint = "check model.url and that the model server runs"
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
+
+    def masked_text(self, text: str) -> str:
+        return self._masked(text.encode()).decode()
 
     def _masked(self, body: bytes) -> bytes:
         """Mask our secrets, because a server may quote the request in an error that we publish."""

@@ -1,8 +1,9 @@
 """Does a value fit a JSON schema? For the answers of models that are asked for JSON.
 
 Rule: the keywords are those by which servers constrain a model's answer: types, fields, elements,
-choices, bounds. All others, such as `pattern` and `format`, are left to the server. A schema that
-cannot be judged is refused at the start. Pure.
+choices, bounds. All others, such as `pattern` and `format`, are left to the server, so with one of
+them more than one choice of `oneOf` may seem to fit. A schema that cannot be judged is refused at
+the start; so is a keyword that would change what others mean. Pure.
 """
 
 import math
@@ -23,6 +24,22 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 _MOST_DEPTH: Final = 64
 _MOST_STEPS: Final = 50_000
 _LOCAL: Final = "#/"
+# These decide which fields and elements `additionalProperties` and `items` are about.
+_OF_OTHERS: Final = (
+    "patternProperties", "prefixItems", "unevaluatedProperties", "unevaluatedItems"
+)  # fmt: skip
+_NUMBERS: Final = (
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "minLength", "maxLength", "minItems", "maxItems",
+)  # fmt: skip
+# What is judged, and what says nothing of values.
+_JUDGED: Final = frozenset(
+    (*_NUMBERS, "type", "enum", "const", "$defs", "definitions", "properties", "required", "items",
+     "additionalProperties", "anyOf", "oneOf", "allOf", "title", "description", "default",
+     "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment")
+)  # fmt: skip
+# Beside a reference the keywords are left to the server.
+_REFERRING: Final = frozenset(("$ref", "$defs", "definitions", "title", "description", "$schema"))
 
 
 class AnswerSchema:
@@ -34,6 +51,9 @@ class AnswerSchema:
             raise ValueError("a schema is a JSON object")
         self.document = document
         self._steps = 0
+        # Every keyword is judged.
+        self._is_whole = True
+        self._referred = set[str]()
         self._check(document, 0)
 
     def wrong(self, value: Any) -> str | None:
@@ -46,12 +66,19 @@ class AnswerSchema:
             return
         if not isinstance(schema, dict) or depth > _MOST_DEPTH:
             raise ValueError(f"{schema!r:.80} is no schema")
+        for name in _OF_OTHERS:
+            if name in schema:
+                raise ValueError(f"{name} is not judged: write the schema without it")
+        for name in _NUMBERS:
+            if type(schema.get(name, 0)) not in (int, float):
+                raise ValueError(f"{name} is no number: {schema[name]!r:.80}")
         kinds = schema.get("type", [])
         for kind in kinds if isinstance(kinds, list) else [kinds]:
-            if kind not in _TYPES:
-                raise ValueError(f"there is no type {kind!r}")
+            if not isinstance(kind, str) or kind not in _TYPES:
+                raise ValueError(f"there is no type {kind!r:.80}")
         if (reference := schema.get("$ref")) is not None:
-            self._at(reference)
+            self._check_reference(reference, depth)
+        self._is_whole &= schema.keys() <= (_REFERRING if "$ref" in schema else _JUDGED)
         fields = [schema.get(name, {}) for name in ("properties", "$defs", "definitions")]
         if not all(isinstance(one, dict) for one in fields):
             raise ValueError("properties and $defs are JSON objects")
@@ -59,10 +86,23 @@ class AnswerSchema:
         choices = [schema.get(name, []) for name in ("anyOf", "oneOf", "allOf", "required", "enum")]
         if not all(isinstance(one, list) for one in choices):
             raise ValueError("anyOf, oneOf, allOf, required and enum are arrays")
+        if not all(isinstance(one, str) for one in choices[3]):
+            raise ValueError("required is an array of names")
         inner += [one for some in choices[:3] for one in some]
         inner += [schema[name] for name in ("items", "additionalProperties") if name in schema]
         for one in inner:
             self._check(one, depth + 1)
+
+    def _check_reference(self, reference: Any, depth: int) -> None:
+        seen, schema = list[Any](), self._at(reference)
+        while isinstance(schema, dict) and "$ref" in schema:
+            if schema["$ref"] in seen:
+                raise ValueError(f"$ref {reference!r} refers to itself alone")
+            seen.append(schema["$ref"])
+            schema = self._at(schema["$ref"])
+        if reference not in self._referred:
+            self._referred.add(reference)
+            self._check(self._at(reference), depth + 1)
 
     def _at(self, reference: Any) -> Any:
         found: Any = self.document
@@ -70,7 +110,8 @@ class AnswerSchema:
             return found
         if not isinstance(reference, str) or not reference.startswith(_LOCAL):
             raise ValueError(f"$ref {reference!r}: only places in this file, as #/$defs/NAME")
-        for name in reference.removeprefix(_LOCAL).split("/"):
+        for step in reference.removeprefix(_LOCAL).split("/"):
+            name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or name not in found:
                 raise ValueError(f"$ref {reference!r} is not in the file")
             found = found[name]
@@ -109,7 +150,7 @@ class AnswerSchema:
             if name in schema:
                 found = [self._wrong(value, one, place, depth + 1) for one in schema[name]]
                 fitting = found.count(None)
-                if not fitting or (name == "oneOf" and fitting > 1):
+                if not fitting or (name == "oneOf" and fitting > 1 and self._is_whole):
                     return f"{place} fits {fitting} of {name}"
         return None
 
