@@ -405,6 +405,7 @@ def test_an_error_of_a_store_names_the_store(environ: Mapping[str, str], words: 
             "no key [[models]] 'small': ulr; did you mean url",
         ),
         ('[[models]]\nname = "small"\nprotocol = "x"\n', "it is one of torchserve, oip"),
+        ('[[priorities]]\nstream = "a"\nclass = "bulk"\n', "it is one of live, backlog"),
         ('[[models]]\nname = "a"\n[[models]]\nurl = "http://x"\n', "[[models]] number 2: "),
         ('[[routes]]\nmodel = "rows"\nstream = 7\n', "[[routes]] number 1: stream: Expected"),
         ("models = [1]\n", "write [[models]]"),

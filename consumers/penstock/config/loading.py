@@ -177,7 +177,10 @@ def _explained(
         name = f"[{section}]" if label.endswith(".") else label.removesuffix(": ")
         return None, f"configuration: {name}: {error}"
     what, key, inside = found.groups()
-    allowed = () if inside else choices(get_type_hints(kind_of(section))[key])
+    kind = kind_of(section)
+    # `class` of the file is `class_` in Python.
+    fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    allowed = () if inside else choices(get_type_hints(kind)[fields.get(key, key)])
     which = f"; it is one of {', '.join(allowed)}" if allowed else ""
     where = sources.get(f"{section}.{key}", "configuration")
     return key, f"{where}: {label}{key}{inside}: {what}{which}"

@@ -274,7 +274,7 @@ class Wiring:
             is_alone=is_alone,
             size=None
             if pace is None
-            else lambda blocks: pace.size(costs.prices.usual_rows(blocks)),
+            else lambda blocks: pace.size(microbatch.prices.usual_rows(blocks)),
             token_prices=terms.token_prices,
             tracing=partial(self._tracer.call, name) if self._tracer is not None else None,
         )

@@ -147,6 +147,11 @@ class Microbatch:
             self._note_use()
             self._window.apart_from_s = self._apart.from_s(calls)
 
+    @property
+    def prices(self) -> Prices:
+        """By which rows count in the window."""
+        return self._window.prices
+
     def reprice(self, prices: Prices) -> None:
         """From now on the rows of each stream count by these prices."""
         self._window.reprice(prices)
@@ -171,17 +176,15 @@ class Microbatch:
         """A caller is done with its batch."""
         self._busy -= 1
         self._note_use()
+        now_s = self._clock.now()
+        self._apart.done(now_s - batch.taken_s, batch.beside, now_s, is_apart=batch.is_apart)
+        self._window.apart_from_s = self._apart.from_s(self._calls)
         if batch.is_apart or self._window.goes_apart:
-            now_s = self._clock.now()
-            took_s = now_s - batch.taken_s
-            self._apart.done(took_s, batch.beside, now_s, is_apart=batch.is_apart)
-            self._window.apart_from_s = self._apart.from_s(self._calls)
             self._look_soon()
         if self._share is not None:
             self._called_bytes -= batch.cost_bytes
             self._look_soon()
         if batch.has_backlog:
-            now_s = self._clock.now()
             self._window.backlog_from_s = self._backlog.answered(now_s - batch.taken_s, now_s)
             self._look_soon()
 
@@ -249,8 +252,7 @@ class Microbatch:
             self._busy += 1
             self._note_use()
             batch.beside = self._apart.taken(now_s, is_apart=batch.is_apart)
-            if batch.is_apart:
-                self._window.apart_from_s = self._apart.from_s(self._calls)
+            self._window.apart_from_s = self._apart.from_s(self._calls)
             # The rows that a caller has taken count against the model's share until they are
             # answered.
             if self._share is not None:

@@ -73,14 +73,14 @@ class Predict:
         self._copied = None if self._shadow is None else self._shadow.wants(blocks)
         if self._sampling is not None:
             self._sampling.take(blocks, answers)
-        now_s, prices = self._clock.now(), self._prices
+        now_s, prices = self._clock.now(), self._microbatch.prices
         # The pace is that of the calls that all other streams share.
         if self._pace is not None and blocks[0].ticket.stream not in prices.apart:
             self._pace.answered(prices.usual_rows(blocks), took_s, now_s)
         self._costs.answered(blocks, took_s, now_s)
         if self._costs.may_differ:
             self._costs.fit(now_s)
-        if self._costs.prices is not prices:
+        if self._costs.prices is not self._prices:
             self._prices = self._costs.prices
             self._microbatch.reprice(self._prices)
 

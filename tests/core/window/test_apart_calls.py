@@ -75,3 +75,12 @@ def test_while_no_other_stream_has_calls_they_have_all() -> None:
     apart.done(0.01, 0, 5.01, is_apart=False)
     apart.taken(5.0, is_apart=True)
     assert apart.from_s(4) == 5.01 + QUIET_S
+
+
+def test_a_call_in_flight_is_not_quiet_however_long_it_takes() -> None:
+    apart = ApartCalls()
+    beside = apart.taken(0.0, is_apart=False)
+    apart.taken(0.0, is_apart=True)
+    assert apart.from_s(8) == math.inf
+    apart.done(5.0, beside, 5.0, is_apart=False)
+    assert apart.from_s(8) == 5.0 + QUIET_S

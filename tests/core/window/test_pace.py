@@ -163,3 +163,10 @@ def test_the_setting_stays_within_its_bounds_whatever_happens(
     assert 1 <= setting.max_rows <= 512
     assert 0.0 <= setting.max_wait_s <= 0.050
     assert any_pace.size(1) > 0
+
+
+def test_after_many_slow_calls_of_one_row_a_batch_has_at_most_two() -> None:
+    slow = pace()
+    for number in range(60):
+        slow.answered(1, 5.0, 5.0 * (number + 1))
+        assert slow.plan().max_rows <= 2

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.window.priorities import ALL_BACKLOG, Priorities
+from penstock.core.window.priorities import ALL_BACKLOG, Priorities, Priority
 from penstock.core.window.stream_costs import EVEN, Prices
 from penstock.core.window.window import Batch, Window, WindowLimits
 from tests.core.builders import block, ticket
@@ -205,3 +205,28 @@ def test_whatever_rows_cost_each_leaves_once_and_each_stream_in_order(
         pass
     assert left == {name: list(range(one.next_row)) for name, one in tickets.items()}
     assert (waiting.rows, waiting.deadline_s()) == (0, None)
+
+
+def test_weights_keep_no_small_stream_out_of_a_batch() -> None:
+    live = [f"cam{number}" for number in range(20)]
+    huge = [f"huge{number}" for number in range(6)]
+    waiting = Window(
+        WindowLimits(64, 1_000_000, 0.01, priorities=Priorities([("cam*", Priority(4))]))
+    )
+    for name in huge:
+        waiting.add(block(ticket(name), 2_000), 0.0)
+    for turn in range(12):
+        for name in live:
+            waiting.add(block(ticket(name), 1), turn * 1.0)
+        rows = by_stream(take(waiting, turn * 1.0 + 0.5))
+        assert [rows[name] for name in live] == [1] * len(live)
+
+
+def test_a_drain_holds_back_no_rows_apart() -> None:
+    waiting = window(apart(dear=200))
+    waiting.add(block(ticket("dear"), 2), 0.0)
+    waiting.apart_from_s = math.inf
+    assert waiting.take(1.0) is None
+    waiting.draining = True
+    assert waiting.deadline_s() is not None
+    assert [by_stream(take(waiting, 1.0)) for _ in range(2)] == [{"dear": 1}] * 2

@@ -298,3 +298,16 @@ def test_calls_that_wait_in_the_server_for_each_other_are_told_from_slow_ones() 
         costs.fit(free_s)
     assert costs.prices.apart == {DEAR}
     assert costs.lately[DEAR].row_s == pytest.approx(0.2, rel=0.3)
+
+
+def test_a_slow_call_among_more_streams_than_are_known_is_an_ordinary_call() -> None:
+    costs, streams = (
+        StreamCosts(),
+        [block(f"s{number}", 1) for number in range(MOST_STREAMS + 1_000)],
+    )
+    for call in range(120):
+        blocks = [streams[(call * 300 + number) % len(streams)] for number in range(300)]
+        costs.answered(blocks, 0.120 if call % 40 == 39 else 0.010, 0.05 * (call + 1))
+        if call % 20 == 0:
+            costs.fit(0.05 * (call + 1))
+    assert len(costs.spent_s) <= MOST_STREAMS

@@ -36,7 +36,7 @@ class ApartCalls:
 
     def __init__(self) -> None:
         self.most = 1
-        self._in_flight = 0
+        self._in_flight = self._others = 0
         self._apart_s = 0.0
         self._fast_s = math.inf
         self._held_up = 0.0
@@ -49,7 +49,9 @@ class ApartCalls:
         """`calls`: how many calls there may be at a time, of all streams."""
         if self._in_flight < max(1, min(self.most, calls - 1)):
             return 0.0
-        return self._others_s + QUIET_S if self._in_flight < calls else math.inf
+        if self._others or self._in_flight >= calls:
+            return math.inf
+        return self._others_s + QUIET_S
 
     def taken(self, now_s: float, *, is_apart: bool) -> int:
         """Returns beside how many calls apart this one goes."""
@@ -57,7 +59,7 @@ class ApartCalls:
         if is_apart:
             self._in_flight += 1
         else:
-            self._others_s = now_s
+            self._others += 1
         return beside
 
     def done(self, took_s: float, beside: int, now_s: float, *, is_apart: bool) -> None:
@@ -65,6 +67,7 @@ class ApartCalls:
             self._in_flight -= 1
             self._apart_s += STEP * (took_s - self._apart_s) if self._apart_s else took_s
             return
+        self._others -= 1
         self._others_s = now_s
         self._fast_s = min(FADES * self._fast_s, took_s)
         # A call beside fewer calls apart tells nothing of the present number.

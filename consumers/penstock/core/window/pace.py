@@ -175,7 +175,7 @@ class Pace:
         is_slow = min(call_s, base_s + per_row_s * LEAST_ROWS) > left_s
         if fit.calls < MIN_CALLS or is_lost or is_slow:
             most_rows = self._most_rows(MOST_CALL_S, base_s, per_row_s, 1)
-            if fit.calls < MIN_CALLS and fit.time_s > SLOW_CALL_S * fit.weight:
+            if fit.time_s > SLOW_CALL_S * fit.weight:
                 most_rows = min(most_rows, 2 * self._largest)
             if most_rows == self.fixed.max_rows:
                 return self.fixed

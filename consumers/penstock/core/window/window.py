@@ -228,6 +228,11 @@ class Window:
         return rows + apart.rows if apart else rows
 
     @property
+    def prices(self) -> Prices:
+        """By which rows count here."""
+        return self._prices
+
+    @property
     def goes_apart(self) -> bool:
         """Some streams go apart."""
         return bool(self._prices.apart)
@@ -280,7 +285,8 @@ class Window:
         if self._backlog.rows:
             deadline_s = min(deadline_s, self._deadline_s(self._backlog, self.backlog_from_s))
         if self._apart.rows:
-            deadline_s = min(deadline_s, self._deadline_s(self._apart, self.apart_from_s))
+            from_s = 0.0 if self.draining else self.apart_from_s
+            deadline_s = min(deadline_s, self._deadline_s(self._apart, from_s))
         return deadline_s if deadline_s < math.inf else None
 
     def _deadline_s(self, kind: _Waiting, from_s: float) -> float:
@@ -297,7 +303,7 @@ class Window:
 
     def _due(self, now_s: float) -> _Due | None:
         due = self._due_of(self._free(now_s), now_s)
-        if not self._apart.rows or now_s < self.apart_from_s:
+        if not self._apart.rows or (now_s < self.apart_from_s and not self.draining):
             return due
         apart = self._due_of((self._apart,), now_s)
         if due is None or apart is None:
@@ -351,7 +357,6 @@ class Window:
         shares = len(self._queues)
         if limits.priorities is not None:
             shares = sum([queue.weight for queue in self._queues.values()])
-        # With this limit the small streams together never have more than `max_rows` rows.
         share = limits.max_rows // shares
         # A row that is more than a share by itself goes first if it is the oldest. Otherwise the
         # small streams could always leave too little room for it.
@@ -359,7 +364,7 @@ class Window:
             self._move(self._queues, (oldest.ticket.stream, oldest.is_backlog), filling, 1)
         # The small streams go first: all their rows are in this batch, however many rows the large
         # streams have.
-        self._take_small(filling, share)
+        self._take_small(filling, shares)
         self._take_turns(filling)
         if self._apart.rows:
             self._turns.took_shared(filling.usual_rows, shares)
@@ -435,13 +440,15 @@ class Window:
         self._last_shape = shape
         return shape
 
-    def _take_small(self, filling: Filling, share: int) -> None:
-        """Move all rows of the streams that have no more than their share of the batch. `share`:
-        of a stream of weight 1.
+    def _take_small(self, filling: Filling, shares: int) -> None:
+        """Move all rows of the streams that have no more than their share of the batch: as many of
+        the `shares` as their weight. So together they never have more than `max_rows` rows.
         """
-        queues = self._queues
+        queues, most = self._queues, self.limits.max_rows
         small = [
-            key for key, queue in queues.items() if queue.rows * queue.price <= share * queue.weight
+            key
+            for key, queue in queues.items()
+            if queue.rows * queue.price * shares <= most * queue.weight
         ]
         for key in small:
             self._move(queues, key, filling, self.limits.max_rows)
