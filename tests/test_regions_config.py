@@ -94,6 +94,26 @@ def test_references_of_a_region_are_looked_for_in_its_own_store_first(tmp_path: 
     assert settings.helping["us"].lag == 7
 
 
+@pytest.mark.parametrize(
+    "kafka", ['input_topic = "refs.us"', 'input_pattern = "refs[.].*"'], ids=["topic", "pattern"]
+)
+def test_what_a_worker_reads_is_not_a_topic_of_a_region_that_it_helps(
+    tmp_path: Path, kafka: str
+) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(
+        f'region = "eu"\n[kafka]\n{kafka}\n[regions.eu]\nfallback = ["us"]\n'
+        '[regions.us]\ntopics = ["refs.us"]\n'
+    )
+    with pytest.raises(Fatal, match=r"refs\.us is that of regions\.us, and is read here, too"):
+        config.resolve(path, {})
+
+
+def test_a_topic_may_be_called_as_another_region_s_store_is(tmp_path: Path) -> None:
+    names = {"PENSTOCK_REGIONS__EU__TOPICS": "us", "PENSTOCK_REGIONS__US__STORES": "us"}
+    assert resolved(tmp_path, "eu", **names).config.kafka.inputs == ["us"]
+
+
 def test_a_worker_is_in_one_of_the_regions(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="set region, one of eu, us"):
         settings_of(resolved(tmp_path, None).config)

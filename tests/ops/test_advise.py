@@ -30,7 +30,10 @@ def test_of_several_processes_the_busiest_is_told_and_named() -> None:
     assert any("of 2 processes, this is told of the busiest (1)" in one for one in found.unknown)
 
 
-@pytest.mark.parametrize("wrong", [{}, {"processes": [{"error": "away"}]}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"processes": [{"error": "away"}]}, {"calls": {"times": {"calls": 1, "rows": 2}}}],
+)
 def test_what_is_no_status_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(Fatal, match="penstock top --json") as caught:
         advised(wrong, Config())

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from penstock import config
 from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
 from penstock.ops.http_server import as_json
-from penstock.ops.page.live_page import EVERY_S
+from penstock.ops.page.live_page import EVERY_S, MOST_VIEWERS
 from penstock.ops.page.page import ALIVE, Page, PageSource, Picture, Probe
 from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium
@@ -386,6 +386,17 @@ async def test_members_of_the_group_are_shown_with_their_first_line_and_a_silent
             await tab.size(width)
             assert await tab.run("document.documentElement.scrollWidth") <= width
         assert tab.complaints == []
+
+
+async def test_who_asks_for_the_head_of_the_updates_gets_no_body_and_takes_no_place() -> None:
+    worker = Worker(document())
+    async with worker.served() as url, aiohttp.ClientSession() as session:
+        for _ in range(MOST_VIEWERS):
+            async with session.head(f"{url}/api/live") as answer:
+                assert (answer.status, answer.content_type) == (200, "application/x-ndjson")
+        assert worker.made == 0
+        async with session.get(f"{url}/api/live") as answer:
+            assert await answer.content.readuntil(b"\n")
 
 
 async def test_an_update_is_made_once_for_all_viewers_and_none_without_one() -> None:

@@ -3,6 +3,8 @@ workers: its topics, read by a group of its own, and its model servers before th
 back on.
 """
 
+import re
+
 from msgspec.structs import replace
 
 from penstock.config.all_sections import Config
@@ -57,7 +59,7 @@ def _model(model: Model, region: Region, others: list[Region]) -> Model:
 def _check(cfg: Config) -> None:
     if cfg.region is not None and cfg.region not in cfg.regions:
         raise usage(f"region: there is no [regions.{cfg.region}]{nearest(cfg.region, cfg.regions)}")
-    owners: dict[str, str] = {}
+    owners: dict[tuple[str, str], str] = {}
     for name, region in cfg.regions.items():
         where = f"regions.{name}"
         for other in region.fallback:
@@ -69,6 +71,22 @@ def _check(cfg: Config) -> None:
         for store in region.stores or ():
             if store not in stores:
                 raise usage(f"{where}.stores: there is no store {store}{nearest(store, stores)}")
-        for thing in (*(region.topics or ()), *(region.stores or ())):
+        things = [("topic", one) for one in region.topics or ()]
+        things += [("store", one) for one in region.stores or ()]
+        for thing in things:
             if (owner := owners.setdefault(thing, name)) != name:
-                raise usage(f"{where}: {thing} is that of regions.{owner} already")
+                raise usage(f"{where}: {thing[1]} is that of regions.{owner} already")
+        if name == cfg.region and region.topics is None:
+            _check_inputs(cfg, region)
+
+
+def _check_inputs(cfg: Config, region: Region) -> None:
+    """A topic has one owner, so what is read here is not that of a region that is helped."""
+    pattern = re.compile(cfg.kafka.input_pattern) if cfg.kafka.input_pattern else None
+    for other in region.fallback:
+        for topic in cfg.regions[other].topics or ():
+            if topic in cfg.kafka.inputs or (pattern is not None and pattern.match(topic)):
+                raise usage(
+                    f"regions.{cfg.region}.topics: {topic} is that of regions.{other}, and is read "
+                    "here, too; name this region's own topics"
+                )

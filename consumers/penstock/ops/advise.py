@@ -5,14 +5,20 @@ the lines say so. Decides nothing itself (`core.diagnosis.advice`).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
 from penstock import config
 from penstock.core.diagnosis.advice import Advised, Present, advise
+from penstock.core.diagnosis.call_times import CallTimes
 from penstock.core.diagnosis.problem import value_at
 from penstock.errors import usage
+
+_NONE: Final = "this is no status of a worker of this version, as penstock top --json prints it"
+_Times = msgspec.defstruct(
+    "_Times", list(get_type_hints(CallTimes).items()), forbid_unknown_fields=True
+)
 
 
 def advised(document: Mapping[str, Any], cfg: config.Config) -> Advised:
@@ -20,8 +26,12 @@ def advised(document: Mapping[str, Any], cfg: config.Config) -> Advised:
     workers = document.get("processes") or [document]
     told = [one for one in workers if isinstance(one, Mapping) and "calls" in one]
     if not told:
-        raise usage("this is no status of a worker, as penstock top --json prints it")
+        raise usage(_NONE)
     busiest = max(told, key=lambda one: value_at(one, "rates", "rows_per_s") or 0.0)
+    try:
+        msgspec.convert(value_at(busiest, "calls", "times"), _Times | None)
+    except msgspec.ValidationError as error:
+        raise usage(f"{_NONE}: {error}") from None
     most_calls = cfg.model.max_in_flight
     found = advise(
         busiest,

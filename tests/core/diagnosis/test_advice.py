@@ -134,9 +134,20 @@ def test_a_bound_below_the_smallest_call_is_out_of_reach_and_nothing_else_is_sai
     found = advise(status(bound_ms=18), PRESENT)
     bound = of_kind(found, "bound")
     assert "no size of batches holds the bound" in bound.said
-    # 14 ms elsewhere, and twice the 4.8 ms of a call of 40 rows.
-    assert bound.better == 24
+    # 14 ms elsewhere, and twice the 4.02 ms of a call of one row.
+    assert bound.better == 23
     assert {one.kind for one in found.advice}.isdisjoint({"size", "wait"})
+
+
+def test_a_size_below_all_that_were_seen_may_hold_the_bound() -> None:
+    large = times(
+        rows_least=150, rows_mean=300.0, rows_most=512, mean_s=0.302, base_s=0.002, row_s=0.001
+    )
+    found = advise(status(bound_ms=100, calls__times=large, calls__elsewhere_ms=20.0), PRESENT)
+    assert of_kind(found, "size").better == 38
+    unknown = large | {"row_s": None, "row_error_s": None}
+    found = advise(status(bound_ms=100, calls__times=unknown, calls__elsewhere_ms=20.0), PRESENT)
+    assert "no size of batches that was seen holds" in of_kind(found, "bound").said
 
 
 def test_a_dear_stream_is_named() -> None:

@@ -121,8 +121,10 @@ def advise(document: Document, present: Present) -> Advised:
         return found
     room_s = None if load.bound_s is None else load.bound_s - load.elsewhere_s
     most = _most_rows(times, room_s)
-    if room_s is not None and times.at(times.rows_least) > room_s:
-        found.advice.append(_out_of_reach(load, times))
+    # Where it is known what a row takes, a call may have fewer rows than any had.
+    least = times.rows_least if times.row_s is None else 1
+    if room_s is not None and times.at(least) > CALL_SHARE * room_s:
+        found.advice.append(_out_of_reach(load, times, least))
         most = None
     if room_s is not None and most is not None:
         found.advice += _size(load, times, present, room_s, most)
@@ -179,14 +181,16 @@ def _most_rows(times: CallTimes, room_s: float | None) -> tuple[float, float, fl
     return fitting(0.0), fitting(SURE), fitting(-SURE)
 
 
-def _out_of_reach(load: Load, times: CallTimes) -> Advice:
+def _out_of_reach(load: Load, times: CallTimes, least: int) -> Advice:
     assert load.bound_s is not None
-    least_s = load.elsewhere_s + times.at(times.rows_least) / CALL_SHARE
+    least_s = load.elsewhere_s + times.at(least) / CALL_SHARE
+    rows = "1 row" if least == 1 else f"{least} rows"
+    batches = "no size of batches" if least == 1 else "no size of batches that was seen"
     return Advice(
         "bound",
-        f"a call takes {_ms(times.at(times.rows_least))} with {times.rows_least} rows, which is "
-        f"more than the {_ms(load.bound_s - load.elsewhere_s)} that the rest of the way leaves: no "
-        f"size of batches holds the bound; it takes a faster model, or {_ms(least_s)}",
+        f"a call takes {_ms(times.at(least))} with {rows}, which is more than half of the "
+        f"{_ms(load.bound_s - load.elsewhere_s)} that the rest of the way leaves: "
+        f"{batches} holds the bound; it takes a faster model, or {_ms(least_s)}",
         load.bound_s * 1000,
         ceil(least_s * 1000),
     )

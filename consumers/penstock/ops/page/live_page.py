@@ -39,6 +39,13 @@ PARTS: Final = (
 )
 
 
+_HEADERS: Final = {
+    "Content-Type": "application/x-ndjson",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
 def document_of(title: str, scripts: Sequence[Traversable]) -> str:
     """The whole document. These scripts come after the frame's own script. The last script must
     define the function `show`, which shows an update.
@@ -119,6 +126,8 @@ class Live:
             self._closing.set()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "HEAD":  # which has no body, and this one has no end
+            return web.Response(headers=_HEADERS)
         if self._viewers >= MOST_VIEWERS:
             text = f"{MOST_VIEWERS} viewers look already; /api/status answers everybody\n"
             return web.Response(status=503, text=text)
@@ -130,12 +139,7 @@ class Live:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         line = await self._newest()
-        headers = {
-            "Content-Type": "application/x-ndjson",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
-        response = web.StreamResponse(headers=headers)
+        response = web.StreamResponse(headers=_HEADERS)
         await response.prepare(request)
         with suppress(ConnectionError):  # raised when the viewer has left
             while True:

@@ -115,7 +115,7 @@ class Page:
         self._actions = (actions or {}) if settings.token else {}
         self._live = Live(self._update)
         self._pages: dict[str, Handler] = {
-            "/": self._api_status if document is None else handler_of(document),
+            "/": self._root if document is None else handler_of(document),
             "/api/live": self._live.serve,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -145,6 +145,12 @@ class Page:
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return _probed(await self._source.alive())
+
+    async def _root(self, request: web.Request) -> web.Response:
+        # Nobody needs the token for `/`, so with one it shows nothing.
+        if self._settings.token:
+            raise web.HTTPSeeOther("/api/status")
+        return await self._api_status(request)
 
     async def _readyz(self, _: web.Request) -> web.Response:
         return _probed(await self._source.ready())
