@@ -59,7 +59,7 @@ def test_a_promise_that_is_broken_at_the_end_is_raised_alone(
 ) -> None:
     monkeypatch.setattr(simulation, "MOVES_S", -1.0)
     for seed in (2, 3, 6):  # in these something is left to do after the last trouble
-        with pytest.raises(Violation, match=f"seed {seed}: partition . does not move"):
+        with pytest.raises(Violation, match=f"seed {seed}: refs/. does not move"):
             simulate(seed)
 
 

@@ -57,6 +57,9 @@ def starter(answers: StarterAnswers) -> str:
     """
     format, request = _rows(answers.rows)
     model = {**_model(answers.model), "request": request}
+    if model["protocol"] == "openai-chat":
+        # One row a call, as it is, and a question about it.
+        model |= {"request": "raw", "prompt": "What is on this picture? Answer in one word."}
     parts = [
         "# Made by `penstock config --init`. Lines in comments are defaults, or examples.",
         "# Next: penstock lint, doctor, and run --dry-run 5, each with --config FILE.",

@@ -21,8 +21,8 @@ MEANINGS: Final = {
     ),
     WAITED: (
         "the worker waits without end and rejects no object. But if the store meanwhile answers "
-        "requests for other objects of the same bucket, the fault lies with this object, and the "
-        "worker does the same as for **again**"
+        "requests for other objects of the same bucket, the fault lies with this object: "
+        "**again**"
     ),
 }
 # Anything else in the last column is the code of the marker and the dead letter.
