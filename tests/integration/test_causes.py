@@ -89,7 +89,7 @@ CAUSES = {
     ),
     "slow camera": Cause(r"^cam-3 is \d.* behind", "PenstockObjectsLate", ("late", "cam-3")),
     "store slow": Cause(r"^The store is slow", "PenstockObjectsLate", ("store",)),
-    "skew": Cause(r"^Partition 1 has \d+ % .* of cam-1", "PenstockSkewed", ("skew", "cam-1")),
+    "skew": Cause(r"^Partition \S+/1 has \d+ % .* of cam-1", "PenstockSkewed", ("skew", "cam-1")),
     "model away": Cause(
         r"^The model server has not answered for",
         "PenstockServiceAway",
