@@ -80,12 +80,14 @@ def work(name: str, pieces: int, chunk_bytes: int) -> Counted:
     data = begin + piece * pieces + end
     format = None if options.format == "auto" else options.format
     tracemalloc.start()
-    with counted_calls() as counted:
-        parser = open_parser(options, claim_of(key, format))
-        chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
-        with suppress(Poison):
-            counted.all(turns(parser, chunks, options))
-    tracemalloc.stop()
+    try:
+        with counted_calls() as counted:
+            parser = open_parser(options, claim_of(key, format))
+            chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
+            with suppress(Poison):
+                counted.all(turns(parser, chunks, options))
+    finally:
+        tracemalloc.stop()
     return counted
 
 

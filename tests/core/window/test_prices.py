@@ -12,25 +12,13 @@ from penstock.core.window.priorities import ALL_BACKLOG, Priorities, Priority
 from penstock.core.window.stream_costs import EVEN, Prices
 from penstock.core.window.window import Batch, Window, WindowLimits
 from tests.core.builders import block, ticket
+from tests.core.window.batches import by_stream, take
 
 
 def window(prices: Prices, *, rows: int = 100, wait_s: float = 0.01) -> Window:
     made = Window(WindowLimits(rows, 1_000_000, wait_s))
     made.reprice(prices)
     return made
-
-
-def take(of: Window, now_s: float) -> Batch:
-    batch = of.take(now_s)
-    assert batch is not None
-    return batch
-
-
-def by_stream(batch: Batch) -> Counter[str]:
-    rows: Counter[str] = Counter()
-    for one in batch.blocks:
-        rows[one.ticket.stream] += one.rows
-    return rows
 
 
 def test_a_row_counts_as_many_rows_as_it_costs() -> None:

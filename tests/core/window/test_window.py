@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from penstock.core.rows.blocks import Block
 from penstock.core.window.priorities import Priorities, Priority
-from penstock.core.window.window import BACKLOG_ROWS, Batch, Window, WindowLimits
+from penstock.core.window.window import BACKLOG_ROWS, Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
+from tests.core.window.batches import by_stream, take
 from tests.support.partitions import P0, P1, where
 
 
@@ -21,19 +22,6 @@ def window(
     fair: bool = True,
 ) -> Window:
     return Window(WindowLimits(rows, nbytes, wait_s, eager, fair))
-
-
-def take(of: Window, now_s: float) -> Batch:
-    batch = of.take(now_s)
-    assert batch is not None
-    return batch
-
-
-def by_stream(batch: Batch) -> Counter[str]:
-    rows: Counter[str] = Counter()
-    for one in batch.blocks:
-        rows[one.ticket.stream] += one.rows
-    return rows
 
 
 def test_an_empty_window_has_nothing_to_give() -> None:

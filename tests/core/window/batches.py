@@ -1,0 +1,18 @@
+"""What the tests of the window ask of a batch."""
+
+from collections import Counter
+
+from penstock.core.window.window import Batch, Window
+
+
+def take(of: Window, now_s: float) -> Batch:
+    batch = of.take(now_s)
+    assert batch is not None
+    return batch
+
+
+def by_stream(batch: Batch) -> Counter[str]:
+    rows: Counter[str] = Counter()
+    for one in batch.blocks:
+        rows[one.ticket.stream] += one.rows
+    return rows
