@@ -6,6 +6,7 @@ raised. If work beside a block fails, the block fails with it.
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -69,6 +70,33 @@ async def in_thread(work: Callable[[], T]) -> T:
     """
     box: list[T] = []
     await asyncio.to_thread(lambda: box.append(work()))
+    return box.pop()
+
+
+async def opened_in_thread(work: Callable[[], T], close: Callable[[T], object]) -> T:
+    """Like `asyncio.to_thread`, for work that opens what must be closed. A thread goes on when its
+    caller is cancelled: then `close` is called with what it opens, which nobody else would know.
+    """
+    box: list[T] = []
+    is_wanted = True
+    handing_over = threading.Lock()
+
+    def open_() -> None:
+        opened = work()
+        with handing_over:
+            if is_wanted:
+                box.append(opened)
+                return
+        close(opened)
+
+    try:
+        await asyncio.to_thread(open_)
+    except asyncio.CancelledError:
+        with handing_over:
+            is_wanted = False
+        for opened in box:
+            close(opened)
+        raise
     return box.pop()
 
 

@@ -1,5 +1,6 @@
 """The contract of result objects, in memory and in a folder."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -58,6 +59,18 @@ class TestFolder(ResultsContract):
         with pytest.raises(Fatal, match="let this user write there") as caught:
             await upload.write(b"x")
         assert caught.value.exit_code == EXIT_USAGE
+
+
+async def test_a_write_that_is_cancelled_as_it_begins_leaves_no_file(tmp_path: Path) -> None:
+    upload = FolderResults(str(tmp_path)).begin(Location("bucket", "a"))
+    writing = asyncio.create_task(upload.write(b"x"))
+    await asyncio.sleep(0)  # a thread makes the file
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await upload.abort()
+    await asyncio.get_running_loop().shutdown_default_executor()  # waits for its threads
+    assert list((tmp_path / "bucket").iterdir()) == []
 
 
 def test_only_time_ends_the_tries_of_a_store_that_is_ill() -> None:

@@ -34,6 +34,7 @@ from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.messages.urls import S3
 from penstock.ports import Location, Stored
+from penstock.process.asyncio_additions import opened_in_thread
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -84,7 +85,7 @@ class FileUpload:
     async def write(self, data: bytes) -> None:
         try:
             if self._file is None:
-                self._file = await asyncio.to_thread(self._create)
+                self._file = await opened_in_thread(self._create, self._discard)
             await asyncio.to_thread(_write, self._file, data)
         except OSError as error:
             raise self._translated(error) from None
@@ -92,7 +93,7 @@ class FileUpload:
     async def complete(self) -> Stored:
         try:
             if self._file is None:
-                self._file = await asyncio.to_thread(self._create)
+                self._file = await opened_in_thread(self._create, self._discard)
             return Stored(await asyncio.to_thread(partial(self._finish, self._file)))
         except OSError as error:
             raise self._translated(error) from None

@@ -26,7 +26,7 @@ from penstock.adapters.stores.transfer import CHUNK_BYTES, WHOLE_BYTES, check_pa
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, ObjectBody, Objects, Part
-from penstock.process.asyncio_additions import in_thread
+from penstock.process.asyncio_additions import in_thread, opened_in_thread
 
 _NO_SUCH_FILE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
@@ -45,8 +45,7 @@ class FolderObjects:
     async def open(self, location: Location) -> "FolderBody":
         _check_file(location)
         try:
-            file = await asyncio.to_thread(_open_inside, self._folder, location)
-            body = FolderBody(location, file)
+            body = await opened(location, partial(_open_inside, self._folder, location))
         except OSError as error:
             raise translated(error, location) from None
         return await pinned(body, location)
@@ -113,6 +112,10 @@ class FolderBody:
 
     async def aclose(self) -> None:
         self._file.close()
+
+
+async def opened(location: Location, open_: Callable[[], BinaryIO]) -> FolderBody:
+    return FolderBody(location, await opened_in_thread(open_, lambda file: file.close()))
 
 
 async def pinned(body: FolderBody, location: Location) -> FolderBody:
@@ -282,7 +285,7 @@ class LocalObjects:
             path = self._memory.get(location.key, location.key)
             if path == STDIN:
                 path = await self._copied()
-            body = FolderBody(location, await asyncio.to_thread(open_regular, path, location))
+            body = await opened(location, partial(open_regular, path, location))
         except (FileNotFoundError, ValueError):  # no file's name has a NUL
             said = (
                 f"there is no file {location.key}; correct the path (an object is s3://bucket/key)"
