@@ -6,7 +6,8 @@
 import importlib
 import re
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -22,6 +23,7 @@ FAMILIES = {
     "Archives and codecs": ("test_archives",),
 }
 _TABLE = re.compile(r"(?<=<!-- tried with -->\n).*?(?=<!-- end of tried with -->)", re.DOTALL)
+_MADE = re.compile(r"\ba\.([a-z0-9]+)\b")
 
 
 def cells(modules: Sequence[str]) -> list[Cell]:
@@ -34,15 +36,28 @@ def table() -> str:
     lines = []
     for family, modules in FAMILIES.items():
         lines += ["", f"## {family}", ""]
+        in_short = kinds if family == "Pictures" else options
         for writer, tried in groupby(cells(modules), lambda cell: cell.writer):
-            options = "; ".join(
-                f"*{cell.option}*" if cell.is_long else cell.option for cell in tried
-            )
-            text = f"**{writer}**: {options}".replace("\\|", "|")
+            text = f"**{writer}**: {in_short(tried)}".replace("\\|", "|")
             lines += textwrap.wrap(
                 text, 120, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
             )
     return "\n".join([*lines, "", ""])
+
+
+def options(tried: Iterable[Cell]) -> str:
+    return "; ".join(f"*{cell.option}*" if cell.is_long else cell.option for cell in tried)
+
+
+def kinds(tried: Iterable[Cell]) -> str:
+    """Kinds of files and how many of each: the options of pictures are whole commands."""
+    counts = Counter(_kind(cell.option) for cell in tried)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def _kind(option: str) -> str:
+    made = _MADE.findall(option)
+    return made[-1].upper() if made else option.partition(",")[0]
 
 
 def test_the_page_lists_what_is_tried() -> None:
