@@ -9,58 +9,35 @@ and after how many seconds each cause was named.
 """
 
 import asyncio
-import json
 import os
-import re
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from random import Random
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from penstock import config
-from penstock.tools.doctor.examine import look_at_worker
-from tests.deploy.capture import EVERY_S, Scraped, at_once, note, series
-from tests.deploy.tools import tool
-from tests.support.chromium import Tab, chromium
+from tests.deploy.capture import Scraped
+from tests.support.chromium import chromium
 from tests.support.json_server import JsonServer, json_server
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services
 from tests.support.slow_store import SlowStore, slow_store
+from tests.support.told_causes import CALM, CALM_S, COUNT, Cause, check_alert, told_by_all
 from tests.support.topic_tools import Broker, Message
-from tests.support.waiting import until
-from tests.support.worker import Worker, environment, running_worker
+from tests.support.worker import environment, running_worker
 
 STREAMS = 4
 # A row whose answer is long.
 LONG = 777.0
 # A row that takes the model a hundred times as long as others.
 DEAR = 778.0
-SCRAPES = 4
-CALM = "document.querySelector('#verdict .first')?.innerText === 'All is well'"
-# Late objects, and letters, are told of for a minute.
-CALM_S = 150.0
-
-
-class Cause(NamedTuple):
-    """`line`: what the first line must match. `alert`, and what it must tell. `log`: what the log
-    must say, if an event of its own tells it in other words.
-    """
-
-    line: str
-    alert: str
-    tells: tuple[str, ...]
-    log: str = ""
-
 
 CAUSES = {
     "full buffer": Cause(
@@ -236,72 +213,6 @@ class Plant:
         self.store.delay_s = lambda _: 0.0
 
 
-# Counts the updates, and keeps each first line that is new.
-COUNT = """{ const told = verdict; verdict = (...all) => {
-  heard += 1; told(...all); const line = document.querySelector("#verdict .first").innerText;
-  if (lines.at(-1)?.[1] !== line) lines.push([heard, line]) } }"""
-
-
-async def lines_until(tab: Tab, line: str) -> list[tuple[int, str]]:
-    """The first lines until one matches, each with the number of the update that brought it."""
-    await tab.run("heard = 0; lines = []")
-    await tab.until(f"lines.some(([_, line]) => RegExp({json.dumps(line)}).test(line))")
-    found: list[tuple[int, str]] = await tab.run("lines")
-    return found
-
-
-async def until_doctor_says(cfg: config.Config, line: str) -> None:
-    """The page was told at another moment than the doctor is, and a cause comes and goes."""
-    said = ""
-
-    async def does() -> bool:
-        nonlocal said
-        said = (await look_at_worker(cfg))[0].said
-        return bool(re.search(line, said, re.IGNORECASE))
-
-    await until(does, lambda: f"{line!r} from the doctor, who says {said!r}")
-
-
-async def until_log_says(worker: Worker, line: str) -> None:
-    async def does() -> bool:
-        return bool(re.search(line, worker.said, re.IGNORECASE))
-
-    await until(does, lambda: f"{line!r} in the log: {worker.said}")
-
-
-async def captured(worker: Worker) -> Scraped:
-    found: Scraped = {}
-    await asyncio.sleep(1.0)
-    for _ in range(SCRAPES):
-        await asyncio.sleep(0.5)
-        note((await worker.get("/metrics"))[1], found)
-    return found
-
-
-def fired(folder: Path, alert: str, scraped: Scraped) -> str:
-    """What the alert tells, at the last scrape; empty if its expression is not true."""
-    at = f"{EVERY_S * (SCRAPES - 1)}s"
-    test = {
-        "interval": f"{EVERY_S}s",
-        "input_series": series(scraped),
-        # Wrong on purpose: promtool then prints what it got instead.
-        "alert_rule_test": [{"eval_time": at, "alertname": alert, "exp_alerts": []}],
-    }
-    file = folder / "tests.yml"
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "rule_files": [str(at_once(folder))],
-                "evaluation_interval": f"{EVERY_S}s",
-                "tests": [test],
-            }
-        )
-    )
-    command = [tool("promtool"), "test", "rules", str(file)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if said.returncode == 0 else said.stdout + said.stderr
-
-
 @pytest.mark.timeout(1_500)
 @pytest.mark.skipif(not os.environ.get("EVERY_CAUSE"), reason="some ten minutes: scripts/test long")
 async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
@@ -319,7 +230,6 @@ async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
     for key, body in {"good.csv": rows, "slow.csv": rows, "bad.csv": bad, "dear.csv": dear}.items():
         s3.put_object(Bucket=bucket, Key=key, Body=body)
     scraped: dict[str, Scraped] = {}
-    lines: dict[str, list[tuple[int, str]]] = {}
     async with (
         json_server("/", answers) as model,
         slow_store(services.endpoint_url) as store,
@@ -346,22 +256,14 @@ async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
             await tab.open(f"http://127.0.0.1:{http.port}/")
             loading = tasks.create_task(plant.load())
             await tab.until("document.querySelector('#verdict .first')")
-            await tab.run("heard = 0; lines = []; " + COUNT)
+            await tab.run(COUNT)
             for cause, named in CAUSES.items():
                 await tab.until(CALM, CALM_S)
-                began_s = monotonic()
                 async with plant.planted(cause):
-                    lines[cause] = await lines_until(tab, named.line)
-                    took_s = monotonic() - began_s
-                    beside = await tab.run("document.querySelectorAll('#verdict li').length")
-                    assert beside == 0, (cause, await tab.text("#verdict"))
-                    sys.stdout.write(f"{cause}: {took_s:.1f} s, {lines[cause]}\n")
-                    await until_doctor_says(cfg, named.line)
-                    await until_log_says(worker, named.log or named.line.removeprefix("^"))
-                    scraped[cause] = await captured(worker)
+                    page, scraped[cause] = await told_by_all(tab, cfg, worker, named)
+                sys.stdout.write(f"{cause}: {page}\n")
             loading.cancel()
             assert not tab.complaints
             worker.may_end()
-    told = {cause: fired(tmp_path, CAUSES[cause].alert, scraped[cause]) for cause in CAUSES}
     for cause, named in CAUSES.items():
-        assert all(one in told[cause] for one in named.tells), (cause, told[cause])
+        check_alert(tmp_path, named, scraped[cause])
