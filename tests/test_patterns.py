@@ -11,22 +11,23 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.formats.csv import finder, grammar
-from penstock.formats.csv.dialect import Dialect, Quoting
+from penstock.formats.text import csv_finder as finder
+from penstock.formats.text import csv_grammar as grammar
+from penstock.formats.text.csv_dialect import Dialect, Quoting
 from tests.support.backtracking import SUSPECT, growth
 
 ROOT = Path(penstock.__file__).parents[2]
 FILES = sorted((ROOT / "consumers" / "penstock").rglob("*.py"))
 # Those that are put together while the program runs, as they are then.
 MADE = {
-    "consumers/penstock/formats/csv/grammar.py": (
+    "consumers/penstock/formats/text/csv_grammar.py": (
         *grammar.patterns(grammar.DOUBLED),
         *grammar.patterns(grammar.ESCAPED),
         grammar._QUOTED_CELLS,
         grammar._QUOTED_AND_ESCAPED_CELLS,
     ),
-    "consumers/penstock/formats/csv/dialect.py": (Dialect(b";", b",", b"#").comments,),
-    "consumers/penstock/formats/csv/finder.py": (
+    "consumers/penstock/formats/text/csv_dialect.py": (Dialect(b";", b",", b"#").comments,),
+    "consumers/penstock/formats/text/csv_finder.py": (
         finder.passed_over(b"#"),
         *(
             pattern

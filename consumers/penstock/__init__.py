@@ -16,9 +16,8 @@ Where to look. Each part rests on those below it:
     lane/           one assignment of one partition: which answers it owes, which may be published
     asking/         the model behind one door, `Asker.answer`: gate, probes, health, bad rows
     failures/       what any stage may meet: services that are away, exceptions nobody foresaw
-    formats/        bytes to rows
-      base/         what all formats share: runs, members, reading by parts
-      csv/, text/, tables/, archives/, media/, pictures/    the formats
+    formats/        bytes to rows: what all formats share, and which one an object has
+      text/, tables/, archives/, media/, pictures/    the formats
     decoders/       processes without partitions or credentials, in which objects become rows
     encodings/      answers to the bytes of a result object, in each format; Arrow blocks
     requests        the body of a model call, in each form

@@ -6,9 +6,9 @@ may change with any version.
 
 from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
 from penstock.errors import Poison
-from penstock.formats.base.format import Format, makes
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.format import Format, makes
+from penstock.formats.parser_chain import PLAIN_STEP_BYTES, Parser
+from penstock.formats.runs import RowOptions, Run
 from penstock.requests import Body, RequestForm
 
 __all__ = [

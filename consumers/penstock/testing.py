@@ -4,7 +4,7 @@ failures: the simulation, in which time is virtual and the services are in memor
 
 from penstock.core.rows.payload import Payload
 from penstock.errors import Rejected
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.ports import Answers
 from penstock.tools.simulation.simulation import Report, Scenario, Violation, simulate
 

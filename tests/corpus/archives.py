@@ -6,7 +6,7 @@ import tarfile
 import zlib
 from collections.abc import Callable
 
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from tests.corpus.cases import Stored
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ failed; `row*3` is three of them, and nothing at all is an input that is passed 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 
 DEFAULT = RowOptions()
 

@@ -12,7 +12,7 @@ import orjson
 
 from penstock.core.rows.payload import Payload
 from penstock.errors import Rejected
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.ports import Answers
 from tests.corpus.cases import DEFAULT
 

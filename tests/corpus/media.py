@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.runs import RowOptions
 from tests.corpus.cases import Stored
 from tests.formats.recordings import recording, tone, video
 

@@ -5,8 +5,8 @@ Where rows go to the model as JSON (`texts`), a cell may hold anything and a row
 
 import gzip
 
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from tests.corpus.cases import Stored
 
 _ROWS_BAD = "row bad_row row"

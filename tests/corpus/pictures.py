@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from PIL import Image
 
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.runs import RowOptions
 from tests.corpus.cases import Stored
 from tests.formats import picture_bodies
 from tests.formats.support import tar_of

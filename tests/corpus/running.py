@@ -7,7 +7,7 @@ from penstock.core.order.line_stop import LineLimits
 from penstock.core.records.output_records import Blocks
 from penstock.core.rows.payload import Form, Payload
 from penstock.encodings.output_values import records_of
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.messages.codec import References, decode, encode_reference
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import Prediction, decode_prediction

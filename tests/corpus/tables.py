@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from backports import zstd
 
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from tests.corpus.cases import Stored
 from tests.formats.support import tar_of
 

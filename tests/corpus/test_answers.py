@@ -8,7 +8,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.model_servers.torchserve import TorchServeModel
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from tests.corpus.answers import ANSWERS
 from tests.corpus.cases import Said, words
 from tests.corpus.model_server import HOSTILE, model_server

@@ -13,8 +13,8 @@ import pytest
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.unpacking import Expansion, GzipParser
-from penstock.formats.base.parser_chain import Members, Parser
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.parser_chain import Members, Parser
+from penstock.formats.runs import RowOptions, Run
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.corpus.archives import BOMBS, MIB, archive_of_bombs, member, packed, zeros
 from tests.corpus.cases import Stored

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.corpus.cases import Message, words
 from tests.corpus.messages import MESSAGES

@@ -30,7 +30,7 @@ from penstock.decoders.socket_messages import (
     placed,
 )
 from penstock.decoders.socket_messages import heard as heard_by
-from penstock.formats.base.runs import Pieces, Run
+from penstock.formats.runs import Pieces, Run
 from penstock.messages.times import EARLIEST_MS, LATEST_MS
 
 # Any `ValueError` makes an end of the decoder; what it says is for the log.

@@ -28,8 +28,8 @@ from penstock.decoders.socket_messages import (
     TASK,
     placed,
 )
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions
+from penstock.formats.runs import RowOptions
 from penstock.messages.times import LATEST_MS
 from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import virtual_time

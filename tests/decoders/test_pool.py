@@ -29,8 +29,8 @@ from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Said
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.decoders.socket_messages import ROWS, Message
 from penstock.errors import Poison, Transient, Unforeseen
-from penstock.formats.base.runs import PIECE_ROWS, RowOptions, Run
 from penstock.formats.registry import Claim, claim_of
+from penstock.formats.runs import PIECE_ROWS, RowOptions, Run
 from tests.formats.support import rows_of
 from tests.support import deadly_formats
 

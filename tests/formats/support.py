@@ -13,11 +13,11 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.format import Format
-from penstock.formats.base.reading import ObjectEnd, turns
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import TAIL_BYTES, Need, RangedSource, Wanted
+from penstock.formats.format import Format
+from penstock.formats.reading import ObjectEnd, turns
 from penstock.formats.registry import claim_of, open_parser
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import TAIL_BYTES, Need, RangedSource, Wanted
 
 
 @contextmanager

@@ -29,12 +29,12 @@ from backports import zstd
 from PIL import Image
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.text.csv_dialect import CsvOptions
 from tests.formats.random_tables import (
     NUMBERS,
     OTHERS,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded, turns
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.reading import decoded, turns
 from penstock.formats.registry import claim_of, open_parser
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.text.csv_dialect import CsvOptions
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure, gzipped, matrix, rows_of, tar_of
 

@@ -19,11 +19,11 @@ from backports import zstd
 
 from penstock.core.rows.payload import Columns
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.text.csv_dialect import CsvOptions
 from tests.formats.archives.test_zip import zip_of
 from tests.formats.recordings import recording, tone, video
 from tests.formats.support import Row, rows_of, tar_of

@@ -19,8 +19,8 @@ import orjson
 import pytest
 from pyarrow import csv as arrow_csv
 
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from tests.formats.support import decode_until_failure, rows_of
 
 SECONDS = float(os.environ.get("PENSTOCK_DIFFERENTIAL_SECONDS", "0"))

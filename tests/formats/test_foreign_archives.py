@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.registry import formats
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from tests.formats.support import Row, by_ranges, decode, rows_of
 
 LONG = "/".join(["a-folder-with-a-long-name"] * 5) + "/file.csv"

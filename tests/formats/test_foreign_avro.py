@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from realstack import layout
 from tests.formats.support import decode, elements, matrix
 

@@ -13,10 +13,10 @@ from PIL import Image
 
 from penstock.core.rows.payload import Matrix
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.registry import formats
+from penstock.formats.runs import RowOptions, Run
 from tests.formats.support import by_ranges
 
 pytestmark = pytest.mark.skipif(

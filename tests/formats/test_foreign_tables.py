@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.registry import formats
+from penstock.formats.runs import RowOptions
 from tests.formats.support import by_ranges, elements, matrix
 
 ROWS = 500

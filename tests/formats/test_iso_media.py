@@ -3,11 +3,11 @@
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import read_object
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.base.source import AtHand
 from penstock.formats.magic import iso_media
+from penstock.formats.reading import read_object
 from penstock.formats.registry import claim_of, sniff_format
+from penstock.formats.runs import RowOptions
+from penstock.formats.source import AtHand
 from tests.formats.picture_bodies import ftyp
 from tests.formats.support import decode, errors
 

@@ -14,10 +14,10 @@ from itertools import chain
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import read_object
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.reading import read_object
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.text.csv_dialect import CsvOptions
 
 MIB = 1 << 20
 OBJECT_MIB = 200

@@ -13,12 +13,12 @@ import pytest
 
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import GZIP_MAGIC
-from penstock.formats.base.reading import read_object
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.base.source import AtHand
 from penstock.formats.magic import iso_media
+from penstock.formats.reading import read_object
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions
 from penstock.formats.sniff import BOM
+from penstock.formats.source import AtHand
 from tests.formats.picture_bodies import png
 from tests.formats.support import decode, decode_until_failure, errors, gzipped, rows_of, tar_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.formats.base.format import Format
+from penstock.formats.format import Format
 from penstock.packages import plugins
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"

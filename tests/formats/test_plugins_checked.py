@@ -8,11 +8,11 @@ import pytest
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
 from penstock.errors import ErrorCode, Fatal, Poison
-from penstock.formats.base.format import Format, makes
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import AtHand
+from penstock.formats.format import Format, makes
+from penstock.formats.parser_chain import Parser
 from penstock.formats.plugins_checked import checked, guarded
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import AtHand
 
 ROWS = np.array([[1, 2, 3], [4, 5, 6]], "<f4")
 

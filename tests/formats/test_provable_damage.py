@@ -32,9 +32,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import Notices, RowOptions, Run
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import Notices, RowOptions, Run
 from tests.formats.support import Row, rows_of
 
 DAMAGES = int(os.environ.get("DAMAGES", "24"))

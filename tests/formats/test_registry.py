@@ -4,10 +4,10 @@ import pytest
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.base.reading import read_object
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.base.source import AtHand
+from penstock.formats.reading import read_object
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions
+from penstock.formats.source import AtHand
 from tests.formats.picture_bodies import PNG
 from tests.formats.support import decode, elements, gzipped, matrix, rows_of, tar_of
 

@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import TURN_BYTES, Turn, open_inline
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.reading import TURN_BYTES, Turn, open_inline
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from tests.formats.test_work import HOSTILE, counted_calls
 
 # The worst of the texts below, lines of five bytes that may be comments, takes 2.5 a byte, which is

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import ErrorCode, Transient, Unforeseen
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
-from penstock.formats.base.reading import ObjectEnd, turns
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import AtHand, ObjectSource, Wanted
+from penstock.formats.parser_chain import PLAIN_STEP_BYTES, Parser
+from penstock.formats.reading import ObjectEnd, turns
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import AtHand, ObjectSource, Wanted
 
 ROW = Run(1, None, "bad")
 ERRORS: list[Exception] = [

@@ -14,10 +14,10 @@ from types import FrameType
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import Turn, turns
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.reading import Turn, turns
 from penstock.formats.registry import claim_of, open_parser
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 
 JSON = RowOptions(form="json")
 # By how many of the piece: the same text, longer.

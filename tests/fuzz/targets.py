@@ -18,15 +18,15 @@ from penstock.adapters.model_servers.torchserve import refusal
 from penstock.core.progress import cursor
 from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError, Poison, Transient, Unforeseen
-from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.base.source import AtHand
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.format import WantsRanges
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.media.container_ends import FollowedFile
 from penstock.formats.media.ogg import OggFile
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.registry import formats
+from penstock.formats.runs import RowOptions
+from penstock.formats.source import AtHand
+from penstock.formats.text.csv_dialect import CsvOptions
 from penstock.messages.codec import References, decode, encode_reference
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction

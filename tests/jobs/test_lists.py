@@ -20,7 +20,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.stores.local_files import LocalObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.formats.base.source import AtHand
+from penstock.formats.source import AtHand
 from penstock.messages.reference import Reference, SchemaError
 from penstock.tools.jobs.globs_and_manifests import At, open_manifest
 from penstock.tools.jobs.list_rows import MOST_RECORD_CHARS, ListColumns, csv_rows

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from penstock.core.progress import cursor
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.ports import Commit, Record
 from penstock.tools.simulation.checks.arrivals import ArrivedAnswers
 from penstock.tools.simulation.checks.history import History, Violation

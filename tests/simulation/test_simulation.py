@@ -14,8 +14,8 @@ import pytest
 
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.errors import Rejected
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from penstock.ports import Answers
 from penstock.tools.simulation import simulation
 from penstock.tools.simulation.checks.history import Violation

@@ -14,7 +14,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.encodings.arrow_blocks import HEAD, RECORD
 from penstock.encodings.output_values import records_of
 from penstock.errors import Rejected
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.messages.json_schemas import documents
 from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import virtual_time

@@ -13,8 +13,8 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Poison
 from penstock.failures.unexpected_errors import Guards
-from penstock.formats.base.reading import Turn
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.reading import Turn
+from penstock.formats.runs import RowOptions
 from penstock.messages.reference import Reference
 from penstock.ports import Answers, Record
 from penstock.stages.expand import Expand, InlineReading, Repeated

@@ -14,8 +14,8 @@ import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.decoders.protocol import Decoder, Said, Task
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.runs import RowOptions
 from penstock.ports import Location, ObjectBody
 from penstock.process.asyncio_additions import Places
 from penstock.tools.simulation.virtual_time import virtual_time

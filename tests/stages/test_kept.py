@@ -6,7 +6,7 @@ from penstock.adapters.memory.topics import MemorySink
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Rejected
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.messages.prediction import decode_prediction
 from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import virtual_time

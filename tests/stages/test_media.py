@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.rows.payload import Payload
 from penstock.errors import Rejected
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.formats.recordings import recording, tone

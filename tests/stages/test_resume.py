@@ -10,8 +10,8 @@ import pytest
 
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from penstock.ports import Answers, Commit
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until

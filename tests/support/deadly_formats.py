@@ -29,11 +29,11 @@ from penstock.decoders.protocol import TAIL
 from penstock.decoders.socket_messages import End, Note
 from penstock.decoders.system_calls import MOST_THREADS
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.format import Format, makes
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Need
+from penstock.formats.format import Format, makes
+from penstock.formats.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.registry import _claimed, formats, known_formats
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import Need
 from penstock.packages import plugins
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)

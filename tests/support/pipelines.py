@@ -21,7 +21,7 @@ from penstock.core.rows.blocks import Ticket
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.protocol import Decoders
 from penstock.decoders.simulated import DecodersAtHand
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
 from penstock.pipeline.life import Pipeline

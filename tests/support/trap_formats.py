@@ -11,10 +11,10 @@ import numpy as np
 
 from penstock.core.rows.payload import Matrix
 from penstock.errors import ErrorCode
-from penstock.formats.base.format import Format, makes
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import ObjectSource, Wanted
+from penstock.formats.format import Format, makes
+from penstock.formats.parser_chain import PLAIN_STEP_BYTES, Parser
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import ObjectSource, Wanted
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
 _ODD: dict[bytes, Any] = {b"flat": ROWS.reshape(-1), b"none": None, b"list": ROWS.tolist()}

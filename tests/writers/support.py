@@ -29,9 +29,9 @@ from penstock.config import Config, Model
 from penstock.config.sections import Limits, Rows
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.reading import decoded, open_inline
-from penstock.formats.base.runs import Notices, RowOptions, Run
+from penstock.formats.reading import decoded, open_inline
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import Notices, RowOptions, Run
 from penstock.settings.inputs import row_options
 
 INSTALLED = (

@@ -56,9 +56,9 @@ from penstock.decoders.socket_messages import (
 )
 from penstock.decoders.system_calls import call_told, go_on, may_go_on, prepare
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.runs import Notices, RowOptions, Run
-from penstock.formats.base.source import Need
 from penstock.formats.registry import formats
+from penstock.formats.runs import Notices, RowOptions, Run
+from penstock.formats.source import Need
 from penstock.process.memory import give_back, without_pandas
 
 RANGE = struct.Struct("<qq")

@@ -27,8 +27,8 @@ from penstock.core.rows.payload import (
     Payload,
 )
 from penstock.decoders import arrow_messages
-from penstock.formats.base.kept_columns import are_times
-from penstock.formats.base.runs import PIECE_BYTES, Run
+from penstock.formats.kept_columns import are_times
+from penstock.formats.runs import PIECE_BYTES, Run
 
 # The size of a cache line. Arrays begin at multiples of it.
 _ALIGNED_BYTES: Final = 64

@@ -48,9 +48,9 @@ from penstock.decoders.socket_messages import (
 from penstock.decoders.system_calls import how_ended
 from penstock.decoders.zygote_client import Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.base.runs import PIECE_ROWS, RowOptions, Run, most_rows, shown
-from penstock.formats.base.source import MOST_NEED_BYTES, Need, Wanted
 from penstock.formats.plugins_checked import FORMS
+from penstock.formats.runs import PIECE_ROWS, RowOptions, Run, most_rows, shown
+from penstock.formats.source import MOST_NEED_BYTES, Need, Wanted
 from penstock.process.asyncio_additions import Places
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 from penstock.core.progress.ranges import selected
 from penstock.errors import PenstockError, Poison
-from penstock.formats.base.reading import read_object
-from penstock.formats.base.runs import Pieces, RowOptions, Run
-from penstock.formats.base.source import TAIL_BYTES, Need, RangedSource
+from penstock.formats.reading import read_object
 from penstock.formats.registry import Claim
+from penstock.formats.runs import Pieces, RowOptions, Run
+from penstock.formats.source import TAIL_BYTES, Need, RangedSource
 
 # Asks for the next bytes of the object. An empty answer means that there are no more.
 NEXT: Final = Need(-1, -1)

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from queue import SimpleQueue
 
 from penstock.decoders.protocol import Decoder, Said, Task, decode
-from penstock.formats.base.runs import Run
-from penstock.formats.base.source import Need
+from penstock.formats.runs import Run
+from penstock.formats.source import Need
 from penstock.process.asyncio_additions import Places
 
 

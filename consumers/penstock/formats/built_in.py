@@ -5,17 +5,17 @@ order.
 from functools import partial
 
 from penstock.formats.archives import zip
-from penstock.formats.base.format import Format, always, makes
-from penstock.formats.base.source import Read
-from penstock.formats.csv.parser import CsvParser
+from penstock.formats.format import Format, always, makes
 from penstock.formats.media import audio, video
 from penstock.formats.pictures import image
 from penstock.formats.pictures.image import open_image
+from penstock.formats.source import Read
 from penstock.formats.tables import arrow, avro, npy, parquet
 from penstock.formats.tables.arrow import read_arrow
 from penstock.formats.tables.avro import AvroParser
 from penstock.formats.tables.npy import NpyParser, read_npy
 from penstock.formats.tables.parquet import read_parquet
+from penstock.formats.text.csv import CsvParser
 from penstock.formats.text.json_array import open_json
 from penstock.formats.text.text_and_bytes import open_bytes, open_text
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
 from penstock.errors import Poison, usage
-from penstock.formats.base.format import Format
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import ObjectSource, Wanted
+from penstock.formats.format import Format
+from penstock.formats.parser_chain import Parser
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import ObjectSource, Wanted
 
 _FLOAT32: Final = np.dtype("<f4")
 FORMS: Final[dict[type, tuple[Form, ...]]] = {

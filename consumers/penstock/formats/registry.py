@@ -24,20 +24,20 @@ from penstock.formats.archives.unpacking import (
 )
 from penstock.formats.archives.webdataset import WebDatasetSamples
 from penstock.formats.archives.zip import read_zip
-from penstock.formats.base.format import KINDS, Format, WantsRanges
-from penstock.formats.base.parser_chain import (
+from penstock.formats.built_in import ours
+from penstock.formats.format import KINDS, Format, WantsRanges
+from penstock.formats.magic import TEXT_BYTES, named_container, no_such
+from penstock.formats.parser_chain import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
     Members,
     Parser,
 )
-from penstock.formats.base.runs import RowOptions, Run, shown
-from penstock.formats.base.source import ObjectSource, Wanted
-from penstock.formats.built_in import ours
-from penstock.formats.magic import TEXT_BYTES, named_container, no_such
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.plugins_checked import guarded
+from penstock.formats.runs import RowOptions, Run, shown
 from penstock.formats.sniff import BOM, check_text, is_open, not_as_stream, sniff_text
+from penstock.formats.source import ObjectSource, Wanted
 from penstock.formats.text.json_array import open_json
 from penstock.formats.text.text_and_bytes import UnreadParser
 from penstock.packages import plugins

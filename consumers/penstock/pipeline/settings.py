@@ -14,7 +14,7 @@ from penstock.core.records.output_records import Labels
 from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms

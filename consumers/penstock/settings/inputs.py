@@ -14,14 +14,14 @@ from penstock.core.health.other_groups import HelpTerms
 from penstock.core.records.json_pointers import is_pointer
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, usage
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.media.decoding import need_media
 from penstock.formats.media.video import VideoOptions
 from penstock.formats.pictures.image import need_pillow
 from penstock.formats.pictures.pixels import PictureOptions, pixel_options
 from penstock.formats.registry import check_options
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from penstock.formats.text.json_array import JsonOptions
 from penstock.formats.text.text_and_bytes import TextOptions
 

@@ -31,10 +31,10 @@ from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import Decoder, Task
 from penstock.errors import Poison
 from penstock.failures.unexpected_errors import Guard, Guards
-from penstock.formats.base.reading import Turn, open_inline
-from penstock.formats.base.runs import FREE_BYTES, PIECE_ROWS, RowOptions, Run
-from penstock.formats.base.source import Need
+from penstock.formats.reading import Turn, open_inline
 from penstock.formats.registry import Claim, claim_of
+from penstock.formats.runs import FREE_BYTES, PIECE_ROWS, RowOptions, Run
+from penstock.formats.source import Need
 from penstock.formats.text.json_array import JsonOptions
 from penstock.messages.prediction import as_text
 from penstock.messages.times import EARLIEST_MS, LATEST_MS, epoch_ms

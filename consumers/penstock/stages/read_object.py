@@ -23,7 +23,7 @@ from penstock.core.rows.log_keys import of_ticket
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, tail_of
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.failures.outage import Outage
-from penstock.formats.base.source import TAIL_BYTES, Need
+from penstock.formats.source import TAIL_BYTES, Need
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe
 from penstock.ports import Clock, Location, ObjectBody, Objects, Part

@@ -17,7 +17,7 @@ from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.core.rows.payload import Matrix
 from penstock.core.window.window import WindowLimits
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.oip_models import Described, Fault, Outputs
 from tests.support.oip_server import OipServer

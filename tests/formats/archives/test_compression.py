@@ -14,8 +14,8 @@ from backports import zstd
 
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import SLICE_BYTES, Codec, Expansion, PackedParser
-from penstock.formats.base.parser_chain import ArchiveLimit, Parser
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.parser_chain import ArchiveLimit, Parser
+from penstock.formats.runs import RowOptions, Run
 from tests.formats.support import decode, decode_until_failure, gzipped, matrix, tar_of
 
 ROWS = b"1,2\n" * 100

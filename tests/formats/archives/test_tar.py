@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import Notices, RowOptions
+from penstock.formats.runs import Notices, RowOptions
 from tests.formats.support import decode, decode_until_failure, gzipped, matrix, rows_of, tar_of
 
 CSV = b"1,2\n"

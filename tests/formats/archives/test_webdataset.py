@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions, Run
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure
 

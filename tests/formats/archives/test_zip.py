@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions, Run
 from tests.formats.picture_bodies import JPEG
 from tests.formats.support import gzipped, matrix, rows_of, tar_of
 

@@ -10,10 +10,10 @@ import soundfile
 
 from penstock.core.rows.payload import BytesRows, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Wanted
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.registry import formats
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import Wanted
 from tests.formats.picture_bodies import JPEG
 from tests.formats.recordings import RATE, recording, tone
 from tests.formats.support import by_ranges, decode, errors, rows_of, tar_of

@@ -8,9 +8,9 @@ from typing import Any
 import av
 import pytest
 
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.runs import RowOptions
 from tests.formats.recordings import RATE, recording, tone, video
 from tests.formats.test_provable_damage import Sample, Span, hold, is_silent, read
 

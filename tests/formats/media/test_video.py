@@ -12,11 +12,11 @@ from PIL import Image
 
 from penstock.core.rows.payload import BytesRows, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Wanted
 from penstock.formats.media.video import VideoOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions, Rgb
 from penstock.formats.registry import formats, sniff_format
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import Wanted
 from tests.formats.recordings import frames_of, video
 from tests.formats.support import by_ranges
 

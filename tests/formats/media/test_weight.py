@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import read_object
-from penstock.formats.base.runs import FREE_BYTES, RowOptions
-from penstock.formats.base.source import AtHand, Wanted
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.reading import read_object
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import FREE_BYTES, RowOptions
+from penstock.formats.source import AtHand, Wanted
 from tests.formats.recordings import recording, video
 
 # As many rows of pixels are free; a row of pixels counts as 64 KiB.

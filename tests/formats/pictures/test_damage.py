@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from penstock.core.rows.payload import BytesRows, Matrix
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.runs import RowOptions
 from tests.formats.support import decode, errors
 
 pillow_heif.register_heif_opener()

@@ -16,8 +16,8 @@ from penstock.config import Config, Model
 from penstock.config.sections import Limits, Rows
 from penstock.core.rows.payload import BytesRows, Form, Matrix
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.runs import RowOptions
 from penstock.settings.inputs import row_options
 from tests.formats import picture_bodies
 from tests.formats.support import decode, errors, gzipped, tar_of

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import Notices, RowOptions
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import Notices, RowOptions
 from tests.formats.support import elements
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})

@@ -12,9 +12,9 @@ import pytest
 
 from penstock.core.rows.payload import Columns
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions, Run
 from tests.formats.support import elements, matrix, poison_at_most
 
 TABLE = pa.table(

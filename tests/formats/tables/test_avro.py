@@ -18,7 +18,7 @@ import pytest
 
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.formats.tables import avro
 from tests.formats.support import (
     decode,

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.rows.payload import NO_TIME, Form
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.runs import RowOptions, Run
 from penstock.formats.tables.batches import TableReader
 from penstock.formats.tables.json_values import objects
 from tests.formats.support import elements

@@ -9,10 +9,10 @@ import pytest
 
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Need
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of, formats
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import Need
 from penstock.formats.tables import npy
 from tests.formats.support import (
     by_ranges,

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded, read_object
-from penstock.formats.base.runs import FREE_ROWS, RowOptions
-from penstock.formats.base.source import AtHand
+from penstock.formats.reading import decoded, read_object
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import FREE_ROWS, RowOptions
+from penstock.formats.source import AtHand
 from penstock.formats.tables.weight import weights_of
 from tests.formats.support import elements
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.formats.text.json_array import JsonOptions
 from tests.formats.support import decode, decode_until_failure, elements, errors, matrix, rows_of
 

@@ -4,10 +4,10 @@ import pytest
 
 from penstock.core.rows.payload import BytesRows
 from penstock.errors import EXIT_USAGE, Fatal, Poison
-from penstock.formats.base.runs import BadRow, RowOptions
 from penstock.formats.pictures.headers import look_at
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.registry import check_options
+from penstock.formats.runs import BadRow, RowOptions
 from penstock.formats.text.text_and_bytes import TextOptions
 from tests.formats import picture_bodies
 from tests.formats.picture_bodies import JPEG, PNG

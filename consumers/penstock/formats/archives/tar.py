@@ -14,15 +14,15 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.parser_chain import (
+from penstock.formats.magic import no_such
+from penstock.formats.parser_chain import (
     EXPANDING_STEP_BYTES,
     ArchiveLimit,
     ArchiveMember,
     Members,
     Parser,
 )
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.magic import no_such
+from penstock.formats.runs import RowOptions, Run
 
 BLOCK_BYTES = 512
 USTAR_MAGIC, USTAR_AT = b"ustar", 257

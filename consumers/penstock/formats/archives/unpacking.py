@@ -19,8 +19,8 @@ import lz4.frame
 from backports import zstd
 
 from penstock.errors import Poison
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, ArchiveLimit, Parser
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.parser_chain import EXPANDING_STEP_BYTES, ArchiveLimit, Parser
+from penstock.formats.runs import RowOptions, Run
 
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15

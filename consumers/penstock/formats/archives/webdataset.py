@@ -13,9 +13,9 @@ from typing import Final
 import orjson
 
 from penstock.core.rows.payload import Kept
-from penstock.formats.base.kept_columns import ON_ONE_LINE
-from penstock.formats.base.parser_chain import Members, Parser
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.kept_columns import ON_ONE_LINE
+from penstock.formats.parser_chain import Members, Parser
+from penstock.formats.runs import RowOptions, Run
 
 # A kept file becomes part of the record of each row of its sample. So it is limited to a size that
 # is enough for labels or boxes, but not for pictures.

@@ -23,10 +23,10 @@ from typing import IO, Any, Final
 from penstock.errors import Poison
 from penstock.formats.archives.tar import check_path, over_limit
 from penstock.formats.archives.unpacking import PIECE_BYTES, WINDOW_BYTES, Expansion, Unpacker
-from penstock.formats.base.parser_chain import ArchiveLimit, ArchiveMember, Members
-from penstock.formats.base.runs import RowOptions, Run, bad_row
-from penstock.formats.base.source import ObjectSource, SourceFile
 from penstock.formats.magic import no_such
+from penstock.formats.parser_chain import ArchiveLimit, ArchiveMember, Members
+from penstock.formats.runs import RowOptions, Run, bad_row
+from penstock.formats.source import ObjectSource, SourceFile
 
 MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
 # The whole directory is read at once, so it may have at most this many bytes. 100,000 entries of

@@ -22,9 +22,6 @@ import numpy as np
 
 from penstock.core.rows.payload import ROW_COST_BYTES, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import RowOptions, Run, bad_row, check_rows, too_long
-from penstock.formats.base.source import ObjectSource, Wanted
 from penstock.formats.magic import iso_media, no_such
 from penstock.formats.media.decoding import Gathered, reader
 from penstock.formats.media.samples import (
@@ -35,6 +32,9 @@ from penstock.formats.media.samples import (
     decoded,
     scaled,
 )
+from penstock.formats.parser_chain import Parser
+from penstock.formats.runs import RowOptions, Run, bad_row, check_rows, too_long
+from penstock.formats.source import ObjectSource, Wanted
 from penstock.formats.text.text_and_bytes import opaque, open_bytes
 
 _RIFFS: Final = (b"RIFF", b"RF64", b"BW64")

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.formats.base.source import ObjectSource, SourceFile
+from penstock.formats.source import ObjectSource, SourceFile
 
 # At most this many headers of boxes or elements are read here. Boxes whose headers were seen while
 # frames were read do not count.

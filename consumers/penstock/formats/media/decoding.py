@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock.core.rows.payload import ROW_COST_BYTES, BytesRows, Form, Matrix, Payload
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run, too_long
-from penstock.formats.base.source import ObjectSource, Read, Wanted
+from penstock.formats.runs import RowOptions, Run, too_long
+from penstock.formats.source import ObjectSource, Read, Wanted
 from penstock.packages import missing_extra
 
 if TYPE_CHECKING:

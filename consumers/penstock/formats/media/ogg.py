@@ -9,7 +9,7 @@ over both. It also ends where another recording begins: an Ogg may hold several,
 import zlib
 from typing import Final
 
-from penstock.formats.base.source import ObjectSource
+from penstock.formats.source import ObjectSource
 
 _PAGE: Final = b"OggS"
 _HEAD_BYTES: Final = 27

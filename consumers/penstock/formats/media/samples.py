@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import Poison
-from penstock.formats.base.source import ObjectSource
 from penstock.formats.media.container_ends import Container, FollowedFile
 from penstock.formats.media.decoding import BUFFER_BYTES, frames_of, opened_by_libav
 from penstock.formats.media.ogg import OggFile
+from penstock.formats.source import ObjectSource
 
 if TYPE_CHECKING:
     from av.audio.stream import AudioStream

@@ -15,13 +15,13 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Form, Payload
 from penstock.errors import Poison
-from penstock.formats.base.runs import FREE_BYTES, RowOptions, Run
-from penstock.formats.base.source import ObjectSource
 from penstock.formats.magic import iso_media, no_such
 from penstock.formats.media.container_ends import FollowedFile, is_transport_stream
 from penstock.formats.media.decoding import Gathered, frames_of, opened_by_libav, reader
 from penstock.formats.pictures.image import jpeg, scaled_frame
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
+from penstock.formats.runs import FREE_BYTES, RowOptions, Run
+from penstock.formats.source import ObjectSource
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from penstock.core.rows.payload import ROW_COST_BYTES, Form, Payload
-from penstock.formats.base.runs import BadRow, RowOptions
 from penstock.formats.pictures.headers import check_shown, jpeg_frame, kind_of, look_at, tiff_tags
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
+from penstock.formats.runs import BadRow, RowOptions
 from penstock.formats.text.text_and_bytes import OneRowParser, opaque
 from penstock.packages import missing_extra
 

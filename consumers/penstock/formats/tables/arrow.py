@@ -13,9 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run, check_rows
-from penstock.formats.base.source import ObjectSource, SourceFile, Wanted
 from penstock.formats.magic import no_such
+from penstock.formats.runs import RowOptions, Run, check_rows
+from penstock.formats.source import ObjectSource, SourceFile, Wanted
 from penstock.formats.tables.batches import TableReader, unreadable
 
 FILE_MAGIC: Final = b"ARROW1"

@@ -19,9 +19,10 @@ import orjson
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import ErrorCode, Poison, without_addresses
 from penstock.formats.archives.unpacking import TABLE_FREE_BYTES, Expansion
-from penstock.formats.base.kept_columns import moments, with_kept
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
-from penstock.formats.base.runs import (
+from penstock.formats.kept_columns import moments, with_kept
+from penstock.formats.magic import no_such
+from penstock.formats.parser_chain import EXPANDING_STEP_BYTES, Parser
+from penstock.formats.runs import (
     MOST_EXACT_ROWS,
     BadRow,
     RowOptions,
@@ -30,7 +31,6 @@ from penstock.formats.base.runs import (
     read_rows,
     too_long,
 )
-from penstock.formats.magic import no_such
 from penstock.formats.tables.avro_schema import (
     MOST_UNPACKED_BYTES,
     NOT_UNPACKED,

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from penstock.core.rows.payload import NO_TIME, Columns, Kept, Matrix
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import TABLE_FREE_BYTES, Expansion
-from penstock.formats.base.kept_columns import moments, with_kept
-from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
+from penstock.formats.kept_columns import moments, with_kept
+from penstock.formats.runs import RowOptions, Run, bad_row, too_long
 from penstock.formats.tables.added_columns import named_ranges, unnamed_index
 from penstock.formats.tables.json_values import check_values, json_text, objects, plain
 from penstock.formats.tables.weight import (

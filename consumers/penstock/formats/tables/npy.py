@@ -17,10 +17,10 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import ObjectSource, Wanted
 from penstock.formats.magic import no_such
+from penstock.formats.parser_chain import Parser
+from penstock.formats.runs import RowOptions, Run
+from penstock.formats.source import ObjectSource, Wanted
 
 MAGIC: Final = b"\x93NUMPY"
 # A header may have at most this many bytes, which is numpy's own limit.

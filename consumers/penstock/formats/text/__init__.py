@@ -1,1 +1,1 @@
-"""JSON, NDJSON, lines of text, and bytes as they are."""
+"""CSV, JSON, NDJSON, lines of text, and bytes as they are."""

@@ -17,8 +17,8 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.kept_columns import KeepRows, of_json, with_kept
-from penstock.formats.base.runs import (
+from penstock.formats.kept_columns import KeepRows, of_json, with_kept
+from penstock.formats.runs import (
     MOST_EXACT_ROWS,
     BadRow,
     RowOptions,

@@ -19,7 +19,7 @@ import simdjson
 from pyarrow import csv as arrow_csv
 
 from penstock.core.rows.payload import Float32Matrix, Matrix
-from penstock.formats.base.runs import Run
+from penstock.formats.runs import Run
 from penstock.formats.text.lines import EXACT_ROWS, RawRows, count_rows, rows_of
 
 # Arrow's signal handlers are switched off. With them, Arrow would handle SIGINT and SIGTERM itself

@@ -13,8 +13,8 @@ from typing import Literal
 import orjson
 
 from penstock.core.rows.payload import ROW_COST_BYTES, BytesRows, JsonRows, Payload
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, read_rows, too_long
+from penstock.formats.parser_chain import Parser
+from penstock.formats.runs import BadRow, RowOptions, Run, bad_row, read_rows, too_long
 from penstock.formats.text.lines import RawRows, RowSplitter, rows_of
 
 # A function that makes the row from all bytes of an object, or raises `BadRow`.

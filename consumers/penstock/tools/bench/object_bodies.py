@@ -17,9 +17,9 @@ from penstock import config, requests
 from penstock.adapters.model_servers.protocols import request_of
 from penstock.core.rows.payload import Float32Matrix, JsonRows, Matrix, Payload
 from penstock.errors import Fatal, Poison, usage
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import Run
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import Run
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.settings.inputs import row_options

@@ -27,7 +27,7 @@ from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.stream_keys import StreamNames, streams_of
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
-from penstock.formats.base.reading import decoded
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.reference import Reference

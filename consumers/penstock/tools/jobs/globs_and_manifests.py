@@ -21,7 +21,7 @@ from penstock.adapters.inputs.urls import references
 from penstock.adapters.stores.local_files import LOCAL, STDIN, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, Poison, usage
-from penstock.formats.base.source import Need, RangedSource
+from penstock.formats.source import Need, RangedSource
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Location, ObjectBody, Objects

@@ -18,7 +18,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final, Self
 
-from penstock.formats.base.source import ObjectSource, SourceFile
+from penstock.formats.source import ObjectSource, SourceFile
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import decoded_key, split_url
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.core.order.line_stop import LineLimits
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from penstock.pipeline.settings import Settings
 from penstock.ports import Record
 from penstock.stages.result_objects import ResultTerms

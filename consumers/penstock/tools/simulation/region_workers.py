@@ -27,7 +27,7 @@ from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Unreachable
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits

@@ -12,7 +12,7 @@ from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.priorities import Priorities, Priority
 from penstock.core.window.window import WindowLimits
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.stages.encode import PublishTerms

@@ -14,9 +14,9 @@ import orjson
 from penstock.core.routing.model_routes import Routes, place_of
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Payload
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.reading import decoded
 from penstock.formats.registry import Claim, claim_of
+from penstock.formats.runs import RowOptions, Run
 from penstock.messages.codec import Ignored, Inline, SchemaError, decode
 from penstock.messages.reference import Reference
 from penstock.ports import Answers, Record

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
-from penstock.formats.base.runs import BadRow
+from penstock.formats.runs import BadRow
 from penstock.formats.text.lines import LineEnds
 
 Quote = Literal['"', "'", "none"]

@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.runs import RowOptions, Run
 
 # The first request fetches this many of the last bytes. These bytes hold the footers of Parquet,
 # Arrow and zip, or a whole small object.

@@ -12,10 +12,10 @@ from typing import Final
 
 from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError, Poison
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.base.source import Read
+from penstock.formats.parser_chain import Parser
 from penstock.formats.pictures import image
+from penstock.formats.runs import RowOptions
+from penstock.formats.source import Read
 
 KINDS: Final = {
     "matrix": "numbers (float32)",

@@ -19,9 +19,10 @@ import numpy as np
 
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.kept_columns import moments, with_kept
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import (
+from penstock.formats.kept_columns import moments, with_kept
+from penstock.formats.magic import named_by_magic
+from penstock.formats.parser_chain import Parser
+from penstock.formats.runs import (
     MOST_EXACT_ROWS,
     BadRow,
     RowOptions,
@@ -31,7 +32,7 @@ from penstock.formats.base.runs import (
     shown,
     too_long,
 )
-from penstock.formats.csv.dialect import (
+from penstock.formats.text.csv_dialect import (
     COMMON,
     CsvOptions,
     Dialect,
@@ -39,9 +40,8 @@ from penstock.formats.csv.dialect import (
     is_decimal_comma,
     is_header,
 )
-from penstock.formats.csv.finder import Finder, is_common
-from penstock.formats.csv.grammar import TooManyCells
-from penstock.formats.magic import named_by_magic
+from penstock.formats.text.csv_finder import Finder, is_common
+from penstock.formats.text.csv_grammar import TooManyCells
 from penstock.formats.text.lines import (
     EXACT_ROWS,
     RawRows,

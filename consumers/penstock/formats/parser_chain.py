@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.runs import Run, bad_row
+from penstock.formats.runs import Run, bad_row
 
 # Text is read at 100-400 MB/s, so one call of `feed` takes about 1 ms of the event loop.
 PLAIN_STEP_BYTES = 256 << 10

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import COUNTED, TEXTS_ONLY, CsvOptions, Decimal, Delimiter
-from penstock.formats.csv.finder import DELIMITERS
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import COUNTED, TEXTS_ONLY, CsvOptions, Decimal, Delimiter
+from penstock.formats.text.csv_finder import DELIMITERS
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import orjson
 
 from penstock.core.rows.payload import NO_TIME, Kept
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.runs import RowOptions, Run
 from penstock.messages.times import EARLIEST_MS, LATEST_MS, NoTime, read_time
 
 _MISSING: Final = (None, "")

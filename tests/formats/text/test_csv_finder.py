@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.csv.finder import HEAD_BYTES
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
+from penstock.formats.text.csv_finder import HEAD_BYTES
 from tests.formats.support import decode, decode_until_failure, elements, errors, gzipped, rows_of
 
 JSON = RowOptions(form="json", own=(CsvOptions(header="yes"),))

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.core.rows.payload import NO_TIME, Form, JsonRows, Kept
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded
-from penstock.formats.base.runs import Notices, RowOptions, Run
+from penstock.formats.reading import decoded
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import Notices, RowOptions, Run
 from tests.formats.support import elements, matrix
 
 NOON = 1_795_262_400_000

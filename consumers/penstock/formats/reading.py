@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 from penstock.core.rows.payload import BLOCK_COST_BYTES
 from penstock.errors import PenstockError, Poison, Unforeseen
 from penstock.formats.archives.unpacking import GZIP_MAGIC, GZIP_WBITS, codec_of
-from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import (
+from penstock.formats.format import WantsRanges
+from penstock.formats.parser_chain import Parser
+from penstock.formats.registry import Claim, open_parser
+from penstock.formats.runs import (
     FREE_BYTES,
     PIECE_ROWS,
     Pieces,
@@ -28,8 +29,7 @@ from penstock.formats.base.runs import (
     most_weight,
     too_many,
 )
-from penstock.formats.base.source import AtHand, ObjectSource, Stream, Wanted
-from penstock.formats.registry import Claim, open_parser
+from penstock.formats.source import AtHand, ObjectSource, Stream, Wanted
 
 # The bytes of one turn. The slowest text, bad rows, is read at 10 MB/s, so a turn takes up to 3 ms
 # of the event loop.

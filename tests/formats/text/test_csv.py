@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.runs import RowOptions
+from penstock.formats.text.csv_dialect import CsvOptions
 from penstock.formats.text.numbers_in_bulk import parse_columns, parse_table
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.base.reading import decoded, open_inline
-from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from penstock.formats.reading import decoded, open_inline
 from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions, Run
 from tests.formats.picture_bodies import png
 
 NAMES = ["x", "x.csv", "x.csv.gz", "x.json", "x.ndjson.gz", "x.txt", "x.bin", "x.tar.gz", "x.zst"]

@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import BadRow, RowOptions
-from penstock.formats.csv.grammar import (
+from penstock.formats.runs import BadRow, RowOptions
+from penstock.formats.text.csv_grammar import (
     DOUBLED,
     ESCAPED,
     ESCAPES,

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from penstock.errors import Poison
-from penstock.formats.csv.dialect import (
+from penstock.formats.text.csv_dialect import (
     RFC,
     TWO_WAYS,
     CsvOptions,
@@ -19,7 +19,7 @@ from penstock.formats.csv.dialect import (
     Quoting,
     is_any_number,
 )
-from penstock.formats.csv.grammar import DOUBLED, ESCAPED
+from penstock.formats.text.csv_grammar import DOUBLED, ESCAPED
 
 DELIMITERS: Final[dict[str, bytes]] = {
     "comma": b",",
