@@ -1,13 +1,14 @@
 """Twenty streams at 20 Hz, while tokens, sessions and keys end, and their server has troubles.
 
-Run with IDENTITY_SECONDS: for how long each test announces rows, of which a trouble takes a fifth;
-and with --log-cli-level=INFO, which shows the latencies. Tokens last 10 s, and the broker asks each
-connection again after 5 s.
+Run with IDENTITY_SECONDS: for how long rows are announced, or for how long a trouble lasts, around
+which they are announced for a minute; and with --log-cli-level=INFO, which shows the latencies.
+Tokens last 10 s, and the broker asks each connection again after 5 s.
 """
 
 import asyncio
 import functools
 import http.server
+import json
 import logging
 import os
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.adapters.kafka.identity.tokens import LONGEST_PAUSE_S
 from realstack.token_server import LIFE_S, SECRET, Signer, TokenServer, token_server
 from tests.integration.test_identities import by_token
 from tests.support import secured
@@ -24,12 +26,13 @@ from tests.support.json_server import json_server
 from tests.support.secured import Authority
 from tests.support.services import Services
 from tests.support.steady_streams import PARTITIONS, Verdict, steady_streams
-from tests.support.worker import penstock, running_worker
+from tests.support.worker import Worker, penstock, running_worker
 
 log = logging.getLogger(__name__)
 
 SECONDS = float(os.environ.get("IDENTITY_SECONDS", "0"))
-TROUBLE_S = SECONDS / 5
+# Before and behind a trouble.
+AROUND_S = 30.0
 SESSION_MS = 5_000
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 # What is left when all is sent, after a trouble of some minutes.
@@ -81,7 +84,7 @@ async def model() -> AsyncIterator[str]:
         yield f"{running.url}/rows"
 
 
-Trouble = Callable[[TokenServer], Awaitable[None]]
+Trouble = Callable[[TokenServer, Worker], Awaitable[None]]
 
 
 async def observed(
@@ -109,10 +112,10 @@ async def observed(
         await worker.ready(partitions=PARTITIONS)
         before = len(worker.said)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(streams.run(SECONDS))
+            tasks.create_task(streams.run(SECONDS if trouble is None else SECONDS + 2 * AROUND_S))
             if trouble is not None:
-                await asyncio.sleep(SECONDS / 5)
-                await trouble(server)
+                await asyncio.sleep(AROUND_S)
+                await trouble(server, worker)
         await streams.answered(REST_S)
         assert await worker.stop() == 0, worker.said
         log.info("%s: %s; tokens asked %d times", name, streams.verdict(), server.asked)
@@ -152,28 +155,36 @@ async def test_sessions_and_tokens_that_end_are_not_noticed(
         assert server.asked <= SECONDS / (0.7 * LIFE_S) + 8
 
 
-async def away(server: TokenServer) -> None:
-    await _in_mood(server, "away")
+async def away(server: TokenServer, worker: Worker) -> None:
+    await _in_mood(server, worker, "away")
 
 
-async def ill(server: TokenServer) -> None:
-    await _in_mood(server, "ill")
+async def ill(server: TokenServer, worker: Worker) -> None:
+    await _in_mood(server, worker, "ill")
 
 
-async def _in_mood(server: TokenServer, mood: str) -> None:
-    server.mood = mood
-    await asyncio.sleep(TROUBLE_S)
+async def _in_mood(server: TokenServer, worker: Worker, mood: str) -> None:
+    asked, server.mood = server.asked, mood
+    await asyncio.sleep(SECONDS)
+    _, status = await worker.get("/api/status")
+    _, metrics = await worker.get("/metrics")
     server.mood = "well"
+    assert "token provider" in [outage["service"] for outage in json.loads(status)["outages"]]
+    told = [line for line in metrics.splitlines() if 'service="token provider"' in line]
+    assert [line for line in told if line.endswith(" 1.0") and 'kind="away"' in line], told
+    log.info("asked %d times in %g s", server.asked - asked, SECONDS)
+    assert server.asked - asked <= 8 + SECONDS / LONGEST_PAUSE_S
 
 
-async def slow(server: TokenServer) -> None:
+async def slow(server: TokenServer, _: Worker) -> None:
     server.answers_after_s = 9.0
-    await asyncio.sleep(TROUBLE_S)
+    await asyncio.sleep(SECONDS)
     server.answers_after_s = 0.0
 
 
-async def key_rotated(server: TokenServer) -> None:
+async def key_rotated(server: TokenServer, _: Worker) -> None:
     server.signer.rotate()
+    await asyncio.sleep(SECONDS)
 
 
 @pytest.mark.parametrize(("client", "guarantee"), BOTH)

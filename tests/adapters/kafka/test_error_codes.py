@@ -68,3 +68,9 @@ def test_what_a_setting_mends_names_the_setting(code: int) -> None:
     assert str(by_aiokafka(code)).endswith(MENDS[code])
     assert str(by_librdkafka(code)).endswith(MENDS[code])
     assert CODES[code].name in str(by_aiokafka(code))
+
+
+def test_librdkafkas_own_error_of_authentication_is_no_refusal() -> None:
+    """It comes for each request that waited for a connection whose session was not renewed."""
+    said = "FindCoordinator response error: Local: Authentication failure"
+    assert isinstance(of_ours("a read", KafkaError(KafkaError._AUTHENTICATION, said)), Transient)

@@ -1,7 +1,9 @@
 """Translates librdkafka's errors into ours.
 
 Rule: librdkafka retries by itself where that can help; the errors that it reports meanwhile are
-only logged.
+only logged. Among them is its own error of authentication: it comes for a broken connection or a
+session that could not be renewed, too. Whoever minds the login asks the brokers whether they
+refuse us.
 """
 
 import logging
@@ -62,7 +64,7 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
     said = f"{error.name()}: {error.str()}"
     if (code := _lasting(error)) is not None:
         return refusal(code)
-    if error.code() == KafkaError._AUTHENTICATION or _is_of_broker(error, RIGHTS):
+    if _is_of_broker(error, RIGHTS):
         return usage(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}")
     if is_fatal(error):
         return Fatal(
