@@ -323,6 +323,11 @@ def test_an_address_is_refused_for_its_variable_and_without_its_password() -> No
     assert "s3cr3t" not in message
     assert "must begin with one of http://" in refused({name: "s3://models"})
     assert "has no host or path" in refused({name: "http://"})
+    tokens = {"PENSTOCK_KAFKA__OAUTH__PROVIDER": "oidc"}
+    for wrong in ("login/token", "ftp://login/token", "https://login:99999/"):
+        assert "kafka.oauth.token_url" in refused(
+            tokens | {"PENSTOCK_KAFKA__OAUTH__TOKEN_URL": wrong}
+        )
     environ = {"PENSTOCK_OBJECTS__ENDPOINT_URL": "file://data"}
     assert "names a host; a folder is file:///data" in refused(environ)
     environ = {"PENSTOCK_MODEL__MANAGEMENT_URL": "unix://run/ts"}

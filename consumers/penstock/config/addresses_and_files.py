@@ -40,6 +40,7 @@ _SERVER: Final = _Kind((*_HTTP, "grpc", "grpcs"), "http://localhost:8080", "http
 _MANAGEMENT: Final = _Kind((*_HTTP, "unix"), "http://localhost:8081", "http://{}")
 _ENDPOINT: Final = _Kind((*_HTTP, "file"), "http://localhost:9000", "http://{}")
 _TRACES: Final = _Kind(_HTTP, "http://localhost:4318/v1/traces", "http://{}")
+_TOKENS: Final = _Kind(_HTTP, "https://login.example/oauth2/token", "https://{}")
 _STORE: Final = _Kind((), "s3://bucket", "s3://{}, gs://{} or az://{}")
 _ADDRESSES_OF_MODEL: Final = {"url": _SERVER, "replicas": _SERVER, "management_url": _MANAGEMENT}
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
@@ -49,14 +50,17 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "models": _ADDRESSES_OF_MODEL,
     "traces": {"endpoint": _TRACES},
     "regions": {"models": _SERVER},
+    "kafka": {"token_url": _TOKENS},  # in the section kafka.oauth
 }
 
 
 def wrong_addresses(cfg: Config) -> Iterator[tuple[str, str, str]]:
     """For each malformed address: its section, its key, and what is wrong with it."""
-    for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
+    plain = msgspec.to_builtins(cfg)
+    sections = sections_of(plain) | {"kafka.oauth": plain["kafka"]["oauth"] or {}}
+    for section, keys in sections.items():
         for key, kind in _KINDS.get(re.split(r"[.\[]", section)[0], {}).items():
-            values = keys[key] if isinstance(keys[key], list) else [keys[key]]
+            values = keys[key] if isinstance(keys.get(key), list) else [keys.get(key)]
             for value in values:
                 said = None if value is None else _wrong(value, kind)
                 if said is not None:

@@ -5,7 +5,9 @@ import base64
 import datetime
 import json
 import time
+import traceback
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,15 @@ from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import generate_auth_token
 from botocore.credentials import Credentials
 
 from penstock import config
-from penstock.adapters.kafka.identity.providers import fetcher, google_token, msk_token
-from penstock.errors import EXIT_USAGE, Fatal, Transient
+from penstock.adapters.kafka.identity.providers import (
+    LONGEST_S,
+    UNTOLD_S,
+    fetcher,
+    google_token,
+    msk_token,
+)
+from penstock.adapters.kafka.identity.tokens import Token
+from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Transient, Unreachable
 from realstack.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
 
 MSK_HOST = "b-1.streams.abc123.c2.kafka.eu-central-1.amazonaws.com:9098"
@@ -267,6 +276,82 @@ async def test_a_server_that_is_out_of_order_may_be_asked_again(server: TokenSer
         await asyncio.to_thread(fetcher(by_secret(server, token_url="http://127.0.0.1:9/token")))
 
 
+@asynccontextmanager
+async def saying(answer: str | bytes, seen: list[bytes] | None = None) -> AsyncIterator[str]:
+    """The URL of a server that answers so, whatever it is asked."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        if seen is not None:
+            seen.append(asked)
+        writer.write(answer.encode() if isinstance(answer, str) else answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as running:
+        yield f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}/token"
+
+
+def http(document: object, status: str = "200 OK", header: str = "X: y") -> str:
+    body = json.dumps(document)
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{header}\r\n\r\n{body}"
+
+
+async def told_by(answer: str | bytes, **oauth: Any) -> Token:
+    async with saying(answer) as url:
+        settings = {"client_id": CLIENT, "client_secret": SECRET, "token_url": url}
+        return await asyncio.to_thread(fetcher(kafka(provider="oidc", **settings | oauth)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (b"\0\1\2 no HTTP\r\n\r\n", Unreachable, "does not answer"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000, Unreachable, "does not answer"),
+        (http("eyJ", header="Content-Encoding: gzip"), Unreachable, "does not answer"),
+        (http("", "302 Found", "Location: https://other/"), Fatal, "is moved to https://other/"),
+        (http({"error": "invalid_client"}), Fatal, "no access_token.*invalid_client"),
+    ],
+)
+async def test_an_answer_of_any_kind_is_told_without_our_secret(
+    answer: str | bytes, kind: type[PenstockError], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        await told_by(answer)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown
+    assert base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode() not in shown
+
+
+@pytest.mark.parametrize(
+    ("told", "life_s"),
+    [("60", 60.0), (None, UNTOLD_S), ("soon", UNTOLD_S), ("1e400", UNTOLD_S), (1e308, LONGEST_S)],
+)
+async def test_a_life_of_any_kind_has_an_end(told: object, life_s: float) -> None:
+    token = await told_by(http({"access_token": "t", "expires_in": told}, "201 Created"))
+    assert token.ends_s - token.begun_s == pytest.approx(life_s)
+
+
+async def test_a_login_of_netrc_is_not_shown(
+    server: TokenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert (await asyncio.to_thread(fetcher(by_secret(server)))).principal == "penstock"
+
+
+async def test_a_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+    async with saying(http({"access_token": "t"}), seen) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.replace("//", "//me:word@"))
+        monkeypatch.setenv("no_proxy", "localhost")
+        settings = {"client_id": CLIENT, "client_secret": SECRET, "token_url": "http://far/token"}
+        token = await asyncio.to_thread(fetcher(kafka(provider="oidc", **settings)))
+    assert token.text == "t"
+    assert seen[0].startswith(b"POST http://far/token ")
+    assert b"Proxy-Authorization: Basic" in seen[0]
+
+
 def test_a_file_is_read_anew_for_each_token(tmp_path: Path) -> None:
     signer, file = Signer(tmp_path), tmp_path / "token"
     fetch = fetcher(kafka(provider="file", token_file=str(file)))
@@ -287,6 +372,7 @@ def test_a_file_is_read_anew_for_each_token(tmp_path: Path) -> None:
     [
         ({"provider": "oidc", "client_id": "c", "client_secret": "s"}, "token_url"),
         ({"provider": "oidc", "token_url": "http://x/", "client_id": "c"}, "client_secret"),
+        ({"provider": "oidc", "token_url": "http://a:b@x/", "client_id": "c"}, "token_url"),
         ({"provider": "file"}, "token_file"),
     ],
 )

@@ -1,5 +1,6 @@
 """When a provider of tokens is asked, and what serves while it is away."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +14,23 @@ LIFE_S = 100.0
 
 
 class Provider:
-    """A clock, and a provider whose tokens are numbers."""
+    """Clocks, and a provider whose tokens are numbers. `wall_s`: None while they agree."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
+        self.wall_s: float | None = None
         self.asked = 0
         self.is_away = False
-        self.tokens = BrokerTokens(self.fetch, lambda: self.now_s)
+        self.tokens = BrokerTokens(
+            self.fetch, lambda: self.wall_s or self.now_s, lambda: self.now_s
+        )
 
     def fetch(self) -> Token:
         self.asked += 1
         if self.is_away:
             raise Transient("away")
-        return Token(str(self.asked), self.now_s, self.now_s + LIFE_S)
+        begun_s = self.wall_s or self.now_s
+        return Token(str(self.asked), begun_s, begun_s + LIFE_S)
 
 
 def test_a_token_serves_four_fifths_of_its_life() -> None:
@@ -77,7 +82,7 @@ def test_a_provider_that_hangs_holds_up_nobody_while_the_old_token_serves() -> N
             go.wait()
         return Token(text, now_s, now_s + LIFE_S)
 
-    tokens = BrokerTokens(fetch, lambda: now_s)
+    tokens = BrokerTokens(fetch, lambda: now_s, lambda: now_s)
     assert tokens.current().text == "old"
     now_s = 0.85 * LIFE_S
     assert tokens.current().text == "old"
@@ -85,16 +90,45 @@ def test_a_provider_that_hangs_holds_up_nobody_while_the_old_token_serves() -> N
     assert tokens.current().text == "new"
 
 
-def test_what_a_library_raises_is_told_like_any_other_failure() -> None:
-    def fetch() -> Token:
-        raise ValueError("of a library")
+def test_a_clock_that_is_set_back_makes_no_token_last_longer_and_no_pause() -> None:
+    provider = Provider()
+    provider.tokens.current()
+    provider.wall_s = 100.0
+    provider.now_s += 0.95 * LIFE_S
+    assert provider.tokens.current().text == "2"
+    other = Provider()
+    other.is_away = True
+    with pytest.raises(Transient):
+        other.tokens.current()
+    other.wall_s, other.is_away = 100.0, False
+    other.now_s += 1.0
+    assert other.tokens.current().text == "2"
 
-    tokens = BrokerTokens(fetch, lambda: 0.0)
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, asyncio.CancelledError])
+def test_what_a_library_raises_is_told_like_any_other_failure(kind: type[BaseException]) -> None:
+    def fetch() -> Token:
+        raise kind("of a library")
+
+    tokens = BrokerTokens(fetch, lambda: 0.0, lambda: 0.0)
     with pytest.raises(Transient, match="of a library"):
         tokens.current()
-    ended = BrokerTokens(lambda: Token("t", -10.0, -5.0), lambda: 0.0)
+    ended = BrokerTokens(lambda: Token("t", -10.0, -5.0), lambda: 0.0, lambda: 0.0)
     with pytest.raises(Transient, match="ended already"):
         ended.current()
+
+
+def test_without_a_thread_the_provider_is_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    provider = Provider()
+    with monkeypatch.context() as few:
+        few.setattr("threading.Thread.start", start)
+        with pytest.raises(Transient, match="new thread"):
+            provider.tokens.current()
+    provider.now_s += 1.0
+    assert provider.tokens.current().text == "1"
 
 
 def test_a_token_that_ended_on_its_way_was_not_refused() -> None:
@@ -103,7 +137,7 @@ def test_a_token_that_ended_on_its_way_was_not_refused() -> None:
     def fetch() -> Token:
         return Token(next(texts), now_s, now_s + LIFE_S)
 
-    tokens = BrokerTokens(fetch, lambda: now_s)
+    tokens = BrokerTokens(fetch, lambda: now_s, lambda: now_s)
     assert tokens.current().text == "a"
     now_s = 0.95 * LIFE_S
     assert not tokens.forget("a")
@@ -123,7 +157,7 @@ def test_threads_that_want_a_token_at_once_ask_once() -> None:
         go.wait()
         return Token("t", 0.0, LIFE_S)
 
-    tokens = BrokerTokens(fetch, lambda: 0.0)
+    tokens = BrokerTokens(fetch, lambda: 0.0, lambda: 0.0)
     ask: Callable[[], Token] = tokens.current
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(ask) for _ in range(4)]

@@ -17,7 +17,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -33,6 +34,8 @@ ANSWER_S: Final = 10.0
 MOST_BYTES: Final = 1 << 20
 # A token whose life nobody tells is asked for again after this time.
 UNTOLD_S: Final = 300.0
+# librdkafka counts milliseconds in 64 bits, which a server's number may pass.
+LONGEST_S: Final = 1e11
 _MSK_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 _EVENT_HUBS_HOST: Final = re.compile(r"^[^,:]+")
 # What AWS says while it has too much to do.
@@ -74,6 +77,8 @@ def _needed(oauth: config.OAuth, key: str) -> str:
 
 def _oidc(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
     url, client_id = _needed(oauth, "token_url"), _needed(oauth, "client_id")
+    if "@" in urlsplit(url).netloc:
+        raise usage("kafka.oauth.token_url has a login; set client_id and client_secret instead")
     form = {"grant_type": "client_credentials"}
     form |= {key: value for key in ("scope", "audience") if (value := getattr(oauth, key))}
     sign: Callable[[], Mapping[str, str]] = dict
@@ -93,7 +98,8 @@ def _oidc(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
         begun_s = time.time()
         text = answer.get("access_token")
         if not isinstance(text, str) or not text:
-            raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token")
+            told = [answer[key] for key in ("error", "error_description") if key in answer]
+            raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token {told}")
         life_s = _seconds(answer.get("expires_in"))
         if life_s is None and server_s is not None:
             ends_s = _seconds(_claims(text).get("exp"))
@@ -135,15 +141,17 @@ async def _posted(
     url: str, form: Mapping[str, str], headers: Mapping[str, str], tls: Any
 ) -> tuple[dict[str, Any], float | None]:
     """The answer, and when it was made by the server's clock, if the server tells it."""
-    limit = aiohttp.ClientTimeout(total=ANSWER_S)
+    limit, told = aiohttp.ClientTimeout(total=ANSWER_S), urlsplit(url)
+    # aiohttp would take a login from .netrc, too.
+    proxy = None if proxy_bypass(told.netloc) else getproxies().get(told.scheme)
     try:
         async with (
-            aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
+            aiohttp.ClientSession(timeout=limit) as session,
             session.post(
-                url, data=form, headers=headers, ssl=tls, allow_redirects=False
+                url, data=form, headers=headers, ssl=tls, proxy=proxy, allow_redirects=False
             ) as response,
         ):
-            status, date, body = response.status, response.headers.get("Date"), bytearray()
+            status, sent, body = response.status, response.headers, bytearray()
             async for piece in response.content.iter_any():
                 body += piece
                 if len(body) > MOST_BYTES:
@@ -151,19 +159,25 @@ async def _posted(
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if (fatal := untrusted(repr(error), "kafka.oauth.ssl_cafile")) is not None:
             raise fatal from error
-        why = f"no answer within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else repr(error)
-        raise Unreachable(f"the token server {url} does not answer: {why}") from error
+        # The repr of some errors shows the request's headers, and with them our secret.
+        why = str(error) or repr(error)
+        if isinstance(error, TimeoutError):
+            why = f"no answer within {ANSWER_S:g} s"
+        raise Unreachable(f"the token server {url} does not answer: {why}") from None
     try:
         answer = orjson.loads(body)
     except ValueError:
         answer = None
-    if status == 200 and isinstance(answer, dict):
-        return answer, _made_s(date)
-    if status == 200:  # it may hold a token, so it is not shown
+    is_token = 200 <= status < 300  # it is not shown
+    if is_token and isinstance(answer, dict):
+        return answer, _made_s(sent.get("Date"))
+    if is_token:
         raise Transient(f"the token server {url} answers no JSON object ({len(body):,} bytes)")
     words = body[:300].decode(errors="replace").strip()
     if status in (408, 425, 429) or status >= 500:
         raise Transient(f"the token server {url} answers {status}: {words}")
+    if (target := sent.get("Location")) is not None:
+        raise usage(f"kafka.oauth.token_url {url}: it is moved to {target}")
     raise usage(
         f"the token server {url} refuses us: {status} {words}\n"
         "Correct kafka.oauth.client_id, client_secret or client_key_file, scope and audience."
@@ -190,6 +204,7 @@ def _token(text: str, begun_s: float, life_s: float | None) -> Token:
     ends_s = begun_s + life_s if life_s is not None else _seconds(claims.get("exp"))
     if ends_s is None or not math.isfinite(ends_s):
         ends_s = begun_s + UNTOLD_S
+    ends_s = min(ends_s, begun_s + LONGEST_S)
     principal = claims.get("sub")
     return Token(text, begun_s, ends_s, principal if isinstance(principal, str) else "penstock")
 

@@ -3,7 +3,8 @@
 Rule: the next token is fetched after four fifths of a token's life, by one thread at a time, which
 is no thread of an event loop's executor: a provider that hangs must not hold up DNS. Meanwhile the
 old token serves. A provider that fails is asked again after a pause that grows, however many
-connections want a token: without it two clients asked one 45 times a second.
+connections want a token: without it two clients asked one 45 times a second. A clock that is set
+back makes neither a token last longer nor a pause.
 """
 
 import asyncio
@@ -57,10 +58,17 @@ class Token(NamedTuple):
 class BrokerTokens:
     """`fetch`: asks the provider, and may block. Raises `Transient` or `Fatal`."""
 
-    def __init__(self, fetch: Callable[[], Token], now_s: Callable[[], float] = time.time) -> None:
-        self._fetch, self._now_s = fetch, now_s
+    def __init__(
+        self,
+        fetch: Callable[[], Token],
+        wall_s: Callable[[], float] = time.time,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetch, self._wall_s, self._now_s = fetch, wall_s, now_s
         self._turn = threading.Lock()
         self._token: Token | None = None
+        # What the wall's clock was ahead of the other when the token came.
+        self._ahead_s = 0.0
         self._fetched: Future[Token] = _failed(Transient("no token was asked for yet"))
         self._failure: PenstockError | None = None
         self._failed_since_s = 0.0
@@ -102,47 +110,58 @@ class BrokerTokens:
         next one is there, so the refusal tells nothing of the present one.
         """
         token = self._token
-        if token is None or token.text != text or not token.serves(self._now_s()):
+        if token is None or token.text != text or not token.serves(self._of_token_s()):
             return False
         self._token = None
         return True
 
+    def _of_token_s(self) -> float:
+        """The time by which tokens end: a machine that slept is told it by the wall's clock."""
+        return max(self._wall_s(), self._now_s() + self._ahead_s)
+
     def _token_and_next(self) -> tuple[Token | None, Future[Token]]:
         """The token that serves now, if there is one, and the one to take if it comes in time."""
         with self._turn:
-            now_s, token = self._now_s(), self._token
+            now_s, token = self._of_token_s(), self._token
             if token is not None and not token.wants_renewal(now_s):
                 return token, _done(token)
             if self._fetched.done():
-                if self._failure is not None and now_s < self._again_s:
+                if self._failure is not None and self._now_s() < self._again_s:
                     self._fetched = _failed(self._failure)
                 else:
                     self._fetched = Future()
-                    threading.Thread(target=self._renew, name="token", daemon=True).start()
+                    try:
+                        threading.Thread(target=self._renew, name="token", daemon=True).start()
+                    except RuntimeError as error:  # the system has no thread left
+                        self._fail(error, self._now_s())
             serves = token is not None and token.serves(now_s)
             return (token if serves else None), self._fetched
 
     def _renew(self) -> None:
-        begun_s, fetched = self._now_s(), self._fetched
+        begun_s = self._now_s()
         try:
             token = self._fetch()
-            if not token.serves(self._now_s()):
+            if not token.serves(self._wall_s()):
                 raise Transient("the provider's token has ended already: compare the clocks")
         # A provider's library may raise anything, and nobody else would tell it.
-        except Exception as error:
-            ours = error if isinstance(error, PenstockError) else Transient(repr(error))
-            if self._failure is None:
-                self._failed_since_s = begun_s
-                log.warning("no token for Kafka: %s", ours)
-            self._again_s = self._now_s() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-            self._failure = ours
-            fetched.set_exception(ours)
+        except BaseException as error:
+            self._fail(error, begun_s)
         else:
             if self._failure is not None:
                 log.info("there are tokens for Kafka again")
+            self._ahead_s = self._wall_s() - self._now_s()
             self._token, self._failure, self._pause_s = token, None, FIRST_PAUSE_S
-            fetched.set_result(token)
+            self._fetched.set_result(token)
+
+    def _fail(self, error: BaseException, begun_s: float) -> None:
+        ours = error if isinstance(error, PenstockError) else Transient(repr(error))
+        if self._failure is None:
+            self._failed_since_s = begun_s
+            log.warning("no token for Kafka: %s", ours)
+        self._again_s = self._now_s() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._failure = ours
+        self._fetched.set_exception(ours)
 
 
 def _done(token: Token) -> Future[Token]:
