@@ -1,6 +1,7 @@
 """Answers of HTTP/1.1 as servers write them, cut anywhere."""
 
 import gc
+import tracemalloc
 
 import pytest
 
@@ -203,6 +204,20 @@ def test_different_values_of_a_field_are_told_apart() -> None:
     answer, _ = read(said("ETag: a", "ETag: b", "ETag: b", "Content-Length: 0"))
     assert answer is not None
     assert answer.fields == {b"etag": b"a\nb\nb", b"content-length": b"0"}
+
+
+def test_a_body_in_tiny_pieces_takes_the_memory_of_its_bytes() -> None:
+    reader, piece = AnswerReader(wanting(), 1_000_000, 0), b"2\r\nab\r\n"
+    reader.feed(said("Transfer-Encoding: chunked"))
+    tracemalloc.start()
+    for _ in range(100):
+        assert reader.feed(piece * 1_000) is None
+    now_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert now_bytes < 400_000
+    answer = reader.feed(b"400\r\n%b\r\n0\r\n\r\n" % bytes(1024))
+    assert answer is not None
+    assert answer.body == b"ab" * 100_000 + bytes(1024)
 
 
 def test_a_refused_answer_keeps_nothing() -> None:

@@ -39,6 +39,22 @@ async def test_whoever_listens_at_the_address_does_not_get_the_token() -> None:
         assert "same" not in one
 
 
+async def test_whoever_listens_cannot_ask_for_the_proof_of_another_page() -> None:
+    heard: list[str] = []
+
+    async def lead(request: web.Request) -> web.Response:
+        raise web.HTTPFound("/api/samples")
+
+    async def samples(request: web.Request) -> web.Response:
+        heard.append(request.headers.get("Authorization", ""))
+        return web.Response()
+
+    async with serving(config.Http(port=0), {"/readyz": lead, "/api/samples": samples}) as url:
+        http = config.Http(port=int(url.rpartition(":")[2]), token=TOKEN)
+        assert await page_of(http, "/readyz", 60.0) is None
+    assert heard == []
+
+
 async def test_a_proof_is_good_for_one_path_and_a_few_minutes() -> None:
     path = "/api/way?id=a%20b/0&x=1"
     given = proof(TOKEN, path, 1_000_000)

@@ -125,6 +125,8 @@ async def test_the_settings_are_asked_for_and_an_answer_that_fits_the_schema_is_
         (completion("", finish_reason="content_filter"), "content filter"),
         (completion('{"person": tr', finish_reason="length"), "model.max_tokens"),
         (completion(None), "said nothing"),
+        (completion(None, finish_reason="\x1b[2J"), "(finish_reason  [2J)"),
+        (completion(None, finish_reason="x" * 9_000), f"(finish_reason {'x' * 300})"),
         (completion("A person."), "no JSON of model.answer_schema"),
         (completion('{"person": true}'), "has no 'sure'"),
         (completion('{"person": 1, "sure": 1}'), "person is no boolean"),

@@ -1,7 +1,9 @@
 """Answers that HTTP allows and few servers give: other 2xx, packed bodies, redirects, charsets."""
 
 import asyncio
+import bz2
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +12,8 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.exchange import MOST_ANSWER_BYTES
+from penstock.adapters.http.answer_reader import Answer as AnswerOfHttp
+from penstock.adapters.model_servers.exchange import MOST_ANSWER_BYTES, reply_of
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import EXIT_USAGE, Fatal, HungUp, Poison, Rejected, Transient
@@ -82,6 +85,19 @@ def deflated(body: bytes) -> bytes:
 )
 async def test_a_right_answer_is_read_in_each_form_that_http_has(answer: bytes) -> None:
     assert [bytes(value) for value in (await ask(answer)).values] == VALUES
+
+
+@pytest.mark.parametrize("codec", ["bz2", "zlib", "hex", "punycode", "idna"])
+def test_a_codec_that_is_no_charset_is_not_asked(codec: str) -> None:
+    """A body of 46 bytes would become 10 MB of text, and one of 32,000 takes half a second."""
+    body = bz2.compress(bytes(10 << 20)) if codec == "bz2" else b"a-" + b"bcdefgh9" * 100
+    kind = f"application/json; charset={codec}".encode()
+    tracemalloc.start()
+    reply = reply_of(AnswerOfHttp(200, {b"content-type": kind}, body))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert reply.body is body
+    assert peak_bytes < 1 << 20
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "compress", "gzip, br"])

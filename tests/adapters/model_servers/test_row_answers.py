@@ -1,6 +1,8 @@
 """How answers are cut into predictions, and what each refusal means."""
 
 import json
+import sys
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -149,6 +151,26 @@ def test_nan_inside_a_prediction_is_told_from_its_neighbours() -> None:
     assert list(answers.errors) == [1, 2, 3, 4]
     assert answers.errors[4] == "cold"
     assert [answers.values[row] for row in (0, 5)] == [b'{"a":1}', b'{"a":2}']
+
+
+def test_numbers_beside_nan_are_read_without_a_function_of_ours_for_each() -> None:
+    raw = b"[[NaN],[%b]]" % b",".join([b"0.25", b"3"] * 50_000)
+    calls = Counter[str]()
+    sys.setprofile(lambda frame, event, _: calls.update([event]))
+    try:
+        answers = parse(raw, 2)
+    finally:
+        sys.setprofile(None)
+    assert list(answers.errors) == [0]
+    assert answers.values[1] == raw[7:-1]
+    assert calls["call"] < 100
+
+
+def test_of_a_long_answer_with_nan_the_caller_finds_the_rows() -> None:
+    row = b"[%b]" % b",".join([b"0.5"] * 1_000)
+    with pytest.raises(Rejected, match="is not JSON"):
+        parse(b"[%b,[NaN]]" % b",".join([row] * 200), 201)
+    assert list(parse(b"[%b,[NaN]]" % b",".join([row] * 100), 101).errors) == [100]
 
 
 @pytest.mark.parametrize("depth", [256, 1_000, 1_023, 50_000])

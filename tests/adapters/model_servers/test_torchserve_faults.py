@@ -293,6 +293,8 @@ WISHES: Final[dict[str, Callable[[float | None], bool]]] = {
     "Date: yesterday\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT": (
         lambda wish: wish is not None and wish > 1e9
     ),
+    f"Retry-After: Sat, 21 Nov {'9' * 20} 03:00:09 GMT": lambda wish: wish is None,
+    f"Retry-After: Sat, 21 Nov 2026 03:00:09 +{'9' * 20}": lambda wish: wish is None,
     "Retry-After: 1\r\nRetry-After: 2": lambda wish: wish in (1.0, 2.0),
     "X: no wish": lambda wish: wish is None,
 }

@@ -1,5 +1,6 @@
 """Which answers fit a schema; jsonschema, which knows the standard, is the judge."""
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -95,3 +96,22 @@ def test_with_a_keyword_that_is_the_servers_two_choices_may_fit(keyword: dict[st
     assert schema.wrong("ax") is None
     assert schema.wrong([]) is None
     assert AnswerSchema({"oneOf": [{}, {"type": "string"}]}).wrong("ax") is not None
+
+
+class Counted(list[int]):
+    """A list that counts how often an element of any of them was looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for one in super().__iter__():
+            Counted.looks += 1
+            yield one
+
+
+@pytest.mark.parametrize("of_list", [{"minItems": 1}, {"items": {}}, {"items": False}])
+def test_choices_do_not_look_at_a_long_answer_once_for_each(of_list: dict[str, Any]) -> None:
+    Counted.looks = 0
+    many = {"anyOf": [of_list | {"maxItems": 1}] * 40 + [{"allOf": [of_list]}] * 40}
+    AnswerSchema(many).wrong(Counted(range(60_000)))
+    assert Counted.looks < 100_000

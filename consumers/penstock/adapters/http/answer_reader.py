@@ -20,6 +20,9 @@ import httptools
 HEAD_BYTES: Final = 64 * 1024
 # The first line of each head counts as this many bytes towards `HEAD_BYTES`.
 _LINE_BYTES: Final = 20
+# A server chooses the pieces of a body. Smaller ones than this are put together at once: alone each
+# would take some fifty bytes of memory more.
+_SMALL_BYTES: Final = 1024
 # If an answer is not HTTP, the error shows this many of its bytes.
 _SHOWN_BYTES: Final = 200
 
@@ -83,7 +86,7 @@ class AnswerReader:
     keeps: bool = field(default=False, init=False)
     _status: int = field(default=0, init=False)  # 0 until the head is complete
     _found: dict[bytes, bytes] = field(default_factory=dict, init=False)
-    _body: list[bytes] = field(default_factory=list, init=False)
+    _body: list[bytes | bytearray] = field(default_factory=list, init=False)
     _left_bytes: int = field(default=0, init=False)  # how much of the body may still be read
     # bytes received of all heads and of the trailer
     _head_bytes: int = field(default=0, init=False)
@@ -192,12 +195,20 @@ class AnswerReader:
             return
         self._left_bytes -= len(piece)
         if self._left_bytes >= 0:
-            self._body.append(piece)
+            self._keep(piece)
         elif self._status < REDIRECT:
             raise TooLong
         else:
             self._body.append(piece[: self._left_bytes])
             self._is_cut, self.keeps = True, False
+
+    def _keep(self, piece: bytes) -> None:
+        if len(piece) >= _SMALL_BYTES:
+            self._body.append(piece)
+        elif self._body and isinstance(last := self._body[-1], bytearray):
+            last += piece
+        else:
+            self._body.append(bytearray(piece))
 
     def on_message_complete(self) -> None:
         self._is_complete = self._status > 0

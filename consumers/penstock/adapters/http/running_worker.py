@@ -102,7 +102,10 @@ async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None
     """
     url, timeout = f"{url_of(http)}{path}", aiohttp.ClientTimeout(total=within_s)
     try:
-        async with _session(http) as session, session.get(url, timeout=timeout) as answer:
+        async with (
+            _session(http) as session,
+            session.get(url, timeout=timeout, allow_redirects=False) as answer,
+        ):
             return await _body(answer) if answer.status == 200 else None
     except (aiohttp.ClientError, TimeoutError):
         return None

@@ -21,5 +21,5 @@ async def server_time(url: str) -> datetime | None:
         ):
             text = response.headers.get("Date")
             return parsedate_to_datetime(text) if text else None
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+    except (aiohttp.ClientError, TimeoutError, ValueError, OverflowError):
         return None

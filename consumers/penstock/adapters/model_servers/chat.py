@@ -76,6 +76,10 @@ class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
 
+    @property
+    def why(self) -> str:
+        return f"finish_reason {clean(self.finish_reason or 'none')}"
+
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
@@ -200,7 +204,7 @@ class ChatModel(HttpModel):
         """The prediction, and why there is none."""
         message = choice.message
         if choice.finish_reason in _BROKEN_OFF:
-            said = f"the server broke off the answer (finish_reason {choice.finish_reason})"
+            said = f"the server broke off the answer ({choice.why})"
             raise Doubtful("model_rejected", said)
         if message.refusal:
             return b"", f"the model refuses: {clean(message.refusal)}"
@@ -212,7 +216,7 @@ class ChatModel(HttpModel):
                 f"{self._most_tokens} tokens; raise model.max_tokens, or the server's context"
             )
         if message.content is None:
-            return b"", f"the model said nothing (finish_reason {choice.finish_reason})"
+            return b"", f"the model said nothing ({choice.why})"
         if self._schema is None:
             return orjson.dumps({"text": message.content}), None
         return _fitting(message.content, self._schema)

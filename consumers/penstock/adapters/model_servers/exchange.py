@@ -61,6 +61,8 @@ _ZLIB_FORMS: Final = {
 # JSON is UTF-8. If a server says another charset, its answer is translated.
 _CHARSET: Final = re.compile(rb"charset=\"?([\w.:-]+)", re.IGNORECASE)
 _UTF8: Final = (b"utf-8", b"utf8", b"us-ascii")
+# Python knows these beside charsets, and takes quadratic time for them.
+_NAMES_OF_HOSTS: Final = ("idna", "punycode")
 # How many bytes of a request's body an error shows, so that a person finds the row at fault.
 SHOWN_BYTES: Final = 200
 SHOWN_BINARY: Final = 32
@@ -260,6 +262,8 @@ def _as_utf8(body: bytes, kind: bytes) -> bytes:
     if said is None or said[1].lower() in _UTF8:
         return body
     try:
-        return codecs.decode(body, said[1].decode()).encode()
-    except (LookupError, ValueError, AttributeError):
+        charset = codecs.lookup(said[1].decode()).name
+        # `codecs.decode` would also unpack what says that its charset is bz2.
+        return body if charset in _NAMES_OF_HOSTS else body.decode(charset).encode()
+    except (LookupError, ValueError):
         return body  # whoever reads it says what is wrong with it

@@ -124,7 +124,7 @@ def _moment(date: str) -> datetime | None:
     """Reads each of HTTP's forms of a date (RFC 9110, 5.6.7); all of them mean UTC."""
     try:
         found = parsedate_to_datetime(date)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 

@@ -118,11 +118,11 @@ class AnswerSchema:
         return found
 
     def _wrong(self, value: Any, schema: Any, place: str, depth: int) -> str | None:
-        if isinstance(schema, bool):
-            return None if schema else f"{place} must not be there"
         self._steps += 1
         if depth > _MOST_DEPTH or self._steps > _MOST_STEPS:
             return f"{place} cannot be judged: it, or the schema, is nested too deep"
+        if isinstance(schema, bool):
+            return None if schema else f"{place} must not be there"
         if "$ref" in schema:
             return self._wrong(value, self._at(schema["$ref"]), place, depth + 1)
         kinds = schema.get("type")
@@ -159,16 +159,17 @@ class AnswerSchema:
     ) -> str | None:
         if isinstance(value, list):
             each = schema.get("items", True)
-            parts = [(one, each, f"{place}[{index}]") for index, one in enumerate(value)]
+            some = value if each is not True else ()
+            parts = ((one, each, f"{place}[{index}]") for index, one in enumerate(some))
         elif isinstance(value, dict):
             for name in schema.get("required", []):
                 if name not in value:
                     return f"{place} has no {name!r}"
             known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-            parts = [
-                (one, known.get(name, others), f"{place}.{name[:80]}")
-                for name, one in value.items()
-            ]
+            names = value if others is not True else filter(value.__contains__, known)
+            parts = (
+                (value[name], known.get(name, others), f"{place}.{name[:80]}") for name in names
+            )
         else:
             return None
         found = (self._wrong(one, inner, where, depth + 1) for one, inner, where in parts)

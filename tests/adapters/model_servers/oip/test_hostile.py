@@ -16,6 +16,7 @@ from penstock.adapters.model_servers.oip.outputs import answers
 from penstock.adapters.model_servers.oip.rest_calls import read_outputs, refusal
 from penstock.adapters.model_servers.oip.signature import DTYPES, signature
 from penstock.errors import Fatal, PenstockError, Poison
+from penstock.ports import Answers
 
 ROWS = 3
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -95,3 +96,28 @@ def test_an_endless_shape_costs_no_memory() -> None:
     document = {"name": "y", "datatype": "FP32", "shape": [3, 10**12], "data": [1, 2, 3]}
     with pytest.raises(Poison):
         answers(read_outputs(Reply(200, {}, orjson.dumps({"outputs": [document]}))), ROWS)
+
+
+def answered(shape: list[Any], name: str = "y", rows: int = ROWS, **more: Any) -> Answers:
+    one = {"name": name, "datatype": "FP32", "shape": shape, "data": []} | more
+    return answers(read_outputs(Reply(200, {}, orjson.dumps({"outputs": [one]}))), rows)
+
+
+def test_what_has_no_numbers_is_not_large() -> None:
+    assert answered([3, 0]).values == [b'{"y":[]}'] * 3
+    assert answered([3, 2, 0, 4]).values == [b'{"y":[[],[]]}'] * 3
+    assert answered([3, 0, 10**18, 10**18]).values == [b'{"y":[]}'] * 3
+    assert answered([0, 10**9], rows=0).values == []
+    with pytest.raises(Poison, match="no values"):
+        answered([3, 10**9, 0])
+
+
+def test_more_dimensions_than_arrays_have_are_refused_before_they_are_multiplied() -> None:
+    with pytest.raises(Poison, match="100001 dimensions"):
+        answered([3, *[1e308] * 100_000])
+
+
+def test_a_name_that_each_row_repeats_may_not_be_long() -> None:
+    assert len(answered([3], "y" * 1_000, data=[1, 2, 3]).values[0]) == 1_008
+    with pytest.raises(Poison, match="in each row"):
+        answered([1_000], "y" * 100_000, rows=1_000, data=[0] * 1_000)

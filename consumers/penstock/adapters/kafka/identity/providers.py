@@ -187,7 +187,7 @@ async def _posted(
 def _made_s(date: str | None) -> float | None:
     try:
         return None if date is None else parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -7,7 +7,7 @@ Rule: a prediction has one entry per output, the row's slice of it. A text in th
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, repeat, takewhile
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +19,13 @@ from penstock.adapters.model_servers.refusals import clean
 from penstock.errors import Poison
 from penstock.ports import Answers
 
+# numpy knows no more dimensions. The product of many large ones takes time without end.
+_MOST_DIMENSIONS: Final = 32
+# How many arrays without a number the rows may have together, as `[[],[],[]]` has three: no byte of
+# the answer pays for them.
+_MOST_EMPTY: Final = 1 << 20
+# How many bytes the names of the outputs may take, as each row repeats them.
+_MOST_NAMES_BYTES: Final = 64 << 20
 # The name of the output that rejects rows.
 ERROR: Final = "error"
 _LENGTH: Final = struct.Struct("<I")
@@ -143,6 +150,8 @@ def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
 
 def _check(output: Output, rows: int) -> None:
     shape = list(output.shape)
+    if len(shape) > _MOST_DIMENSIONS:
+        raise unusable(f"output {output.name} has {len(shape)} dimensions")
     if not shape or shape[0] != rows or min(shape) < 0:
         raise Poison(
             "model_mismatch",
@@ -172,6 +181,8 @@ def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, st
     values, shape = output.values, output.shape
     if isinstance(values, list):
         return _json_texts(output, values, rows)
+    if not values.size:
+        return [_empty(output)] * rows if rows else [], {}
     bad: dict[int, str] = {}
     if values.dtype.kind == "f":
         is_finite = np.isfinite(values)
@@ -181,12 +192,22 @@ def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, st
             bad = dict.fromkeys(np.flatnonzero(~whole).tolist(), message)
     inner = shape[1:] if math.prod(shape[1:]) != 1 else ()
     text = orjson.dumps(values.reshape(rows, *inner), option=_NUMPY)
-    if not values.size:
-        return [orjson.dumps(one.tolist()) for one in values.reshape(shape)], bad
     opening, closing = b"[" * len(inner), b"]" * len(inner)
     depth = len(inner) + 1
     parts = text[depth:-depth].split(closing + b"," + opening)
     return ([opening + part + closing for part in parts] if inner else parts), bad
+
+
+def _empty(output: Output) -> bytes:
+    """A row of an output without a number, whose text need not be short all the same."""
+    rows, *inner = output.shape
+    outer = list(takewhile(bool, inner))
+    if rows * math.prod(outer) > _MOST_EMPTY:
+        raise unusable(f"output {output.name} has the shape {list(output.shape)} and no values")
+    text = b"[]"
+    for count in reversed(outer):
+        text = b"[%b]" % b",".join([text] * count)
+    return text
 
 
 def _json_texts(
@@ -208,10 +229,13 @@ def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> bytes:
     """Returns `{"a":1,"b":2}` for each row, one row per line. JSON text cannot contain a raw line
     feed, so the lines can be split again.
     """
+    names = [orjson.dumps(name) for name in named]
+    if rows * sum(map(len, names)) > _MOST_NAMES_BYTES:
+        raise unusable(f"the names of its outputs have {sum(map(len, names))} bytes in each row")
     pieces: list[Iterable[bytes]] = []
     opening = b"{"
-    for name, texts in named.items():
-        pieces += [repeat(opening + orjson.dumps(name) + b":", rows), texts]
+    for name, texts in zip(names, named.values(), strict=True):
+        pieces += [repeat(opening + name + b":", rows), texts]
         opening = b","
     pieces.append(repeat(b"}\n" if named else b"{}\n", rows))
     return b"".join(chain.from_iterable(zip(*pieces, strict=True)))[:-1]
