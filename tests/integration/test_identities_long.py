@@ -199,6 +199,8 @@ async def test_troubles_of_the_token_server_cost_no_answer(
     trouble: Trouble,
 ) -> None:
     changes = {"KAFKA__CLIENT": client, "DELIVERY__GUARANTEE": guarantee}
+    # No connection outlives its token, so the brokers are away for as long.
+    changes["KAFKA__TIMEOUT_MS"] = f"{1000 * (SECONDS + 2 * AROUND_S):.0f}"
     name = f"{trouble.__name__}-{client}-{guarantee}"
     verdict, said = await observed(services, kafka, server, model, name, changes, trouble)
     assert (verdict.lost, verdict.disordered) == (0, 0), verdict

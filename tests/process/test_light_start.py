@@ -47,3 +47,12 @@ def test_a_supervisor_does_not_load_the_stages_of_its_workers() -> None:
     assert {"penstock.pipeline", "penstock.stages", "pyarrow"}.isdisjoint(
         ran.stdout.decode().split()
     )
+
+
+def test_a_worker_without_tokens_loads_nothing_that_fetches_them() -> None:
+    program = "import sys, penstock.worker.run_worker; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    loaded = set(ran.stdout.decode().split())
+    assert "penstock.adapters.kafka.client" in loaded
+    ours = "penstock.adapters.kafka.identity.providers"
+    assert {ours, "azure", "google.auth", "gssapi", "jwt"}.isdisjoint(loaded)

@@ -18,7 +18,6 @@ from aiokafka.helpers import create_ssl_context
 
 from penstock import config
 from penstock.adapters.kafka.identity.kerberos import check_kerberos
-from penstock.adapters.kafka.identity.providers import fetcher
 from penstock.adapters.kafka.identity.tokens import BrokerTokens, Token
 from penstock.errors import Fatal, PenstockError, usage
 
@@ -39,6 +38,8 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         self._read_at: tuple[float, ...] = ()
         self._waiting: set[asyncio.Future[None]] = set()
         if self.mechanism == "OAUTHBEARER":
+            from penstock.adapters.kafka.identity.providers import fetcher  # noqa: PLC0415 (few need it)
+
             self._tokens = BrokerTokens(fetcher(kafka))
         elif self.mechanism == "GSSAPI":
             check_kerberos(kafka)
