@@ -103,7 +103,8 @@ async def test_changes_of_tags_and_legal_holds_are_no_new_objects(
         await until(is_last_answered, lambda: worker.said)
         metrics, said = (await worker.get("/metrics"))[1], worker.said
         assert await worker.stop() == 0, worker.said
-    assert [one["object"]["key"] for one in await ours()] == ["site 1/a.csv", "last.csv"]
+    # The bucket's name decides which partition has which.
+    assert sorted(one["object"]["key"] for one in await ours()) == ["last.csv", "site 1/a.csv"]
     for kind in ("PutTagging", "DeleteTagging", "PutLegalHold"):
         assert f'penstock_events_ignored_total{{kind="ObjectCreated:{kind}"}}' in metrics
         assert said.count(f"ObjectCreated:{kind} announce no new bytes") == 1
