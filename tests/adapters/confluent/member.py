@@ -73,9 +73,14 @@ class Lanes:
 class Member:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: config.Kafka) -> None:
         self.consumer, self.group, self.lanes = Consumer(), Group(), Lanes()
-        monkeypatch.setattr(consumer_thread, "Consumer", lambda options: self.consumer)
+        monkeypatch.setattr(consumer_thread, "Consumer", self._made)
         monkeypatch.setattr(source, "GroupPositions", lambda *_, **__: self.group)
         self.source = ConfluentSource(settings, drain_ms=1_000)
+
+    def _made(self, options: Mapping[str, Any]) -> Consumer:
+        if "oauth_cb" in options:
+            options["oauth_cb"]("")
+        return self.consumer
 
     async def polls(self, is_done: Callable[[], object], *wanted: Where) -> list[Record]:
         """Poll until it is so, at least once. Returns what was read."""

@@ -87,6 +87,29 @@ def test_a_token_that_a_broker_refuses_is_not_shown_again(tmp_path: Path) -> Non
     assert not login.is_refused
 
 
+@pytest.mark.parametrize("error", [REFUSED, KafkaError(KafkaError.UNRELEASED_INSTANCE_ID)])
+async def test_a_new_client_is_made_when_there_is_a_token_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: KafkaError
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("first")
+    by_token: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "oauth": config.OAuth(provider="file", token_file=str(file)),
+        "session_ms": 10,
+    }
+    async with member(monkeypatch, **by_token) as one:
+        identity = identity_of(config.Kafka(**by_token))
+        file.unlink()
+        one.source._on_error(error)
+        identity.note_refusal("first")
+        await one.polls(lambda: identity.provider_away)
+        assert "close" not in one.consumer.said
+        file.write_text("second")
+        await one.polls(lambda: one.consumer.said[-2:] == ["close", "subscribe ['refs']"])
+
+
 async def test_a_password_that_is_refused_is_told_to_who_minds_it() -> None:
     sasl: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     kafka = config.Kafka(**sasl, sasl_username="me", sasl_password="refused")

@@ -96,8 +96,8 @@ class ClientLogin:
         elif error.code() == KafkaError._AUTHENTICATION and _REFUSAL in error.str():
             self.is_refused |= identity.note_refusal(self._token) and self._token is not None
 
-    async def may_do_better(self) -> bool:
-        """Is there a token for a new client? Without one, librdkafka's constructor would block for
-        ten seconds.
+    async def has_token(self) -> bool:
+        """Is there a token for a new client, if it shows one? Without one, librdkafka's constructor
+        would block for ten seconds, and end with a `SystemError`.
         """
         return self._token is None or await identity_of(self._settings).has_token()

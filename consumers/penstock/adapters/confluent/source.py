@@ -276,9 +276,10 @@ class ConfluentSource:
         if self._is_refused:
             # Our instance id is in use, perhaps by a dead member, so join again in a moment.
             await self._instance_id_wait.pause(self._instance_id)
-            await self._join_again()
+            if await self._handle.login.has_token():
+                await self._join_again()
             return ()
-        if self._handle.login.is_refused and await self._handle.login.may_do_better():
+        if self._handle.login.is_refused and await self._handle.login.has_token():
             log.info("a new client of Kafka: the brokers refuse what the present one shows")
             await self._join_again()
             return ()
