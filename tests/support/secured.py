@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from string import Template
 
@@ -23,6 +24,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from realstack import processes
 from realstack.kafka import AUDIENCE, ISSUER, LOGGING, OAUTH, Kafka
@@ -103,6 +108,23 @@ class Authority:
         names = ("-addext", "subjectAltName=IP:127.0.0.1")
         usual = ("req", "-x509", "-subj", f"/CN={name}", "-out", certificate)
         self._openssl(*usual, *signed, *names, "-addext", "basicConstraints=CA:FALSE", key=key)
+        return certificate, key
+
+    def sign_for(self, life_s: float, name: str) -> tuple[Path, Path]:
+        """Those of a client, for so many seconds from now on."""
+        certificate, key = self.sign(name)
+        asked = x509.load_pem_x509_certificate(certificate.read_bytes())
+        now = datetime.now(UTC)
+        authority = serialization.load_pem_private_key(self._key.read_bytes(), None)
+        assert isinstance(authority, rsa.RSAPrivateKey)
+        signed = (
+            x509.CertificateBuilder(asked.issuer, asked.subject, asked.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=1))
+            .not_valid_after(now + timedelta(seconds=life_s))
+            .sign(authority, hashes.SHA256())
+        )
+        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         return certificate, key
 
     @staticmethod
