@@ -266,7 +266,7 @@ async def test_a_certificate_is_replaced_before_it_ends(
         await asyncio.sleep(ends_s - time.time())
         port = kafka["mutual"].rpartition(":")[2]
         cut = ["ss", "--kill", "state", "established", f"( sport = :{port} )"]
-        subprocess.run(cut, check=True, capture_output=True)
+        await asyncio.to_thread(subprocess.run, cut, check=True, capture_output=True)
         await asyncio.sleep(SECONDS)
 
     changes = {
