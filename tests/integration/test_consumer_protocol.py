@@ -10,9 +10,11 @@ from penstock.ports import Commit, Where
 from penstock.tools.doctor.topics import look_at_group
 from tests.support.members import member
 from tests.support.partitions import by_number
-from tests.support.services import Services, Topics
+from tests.support.services import Services, Topics, needs_kafka_4
 from tests.support.topic_tools import Broker
 from tests.support.waiting import DEADLINE_S, until
+
+pytestmark = needs_kafka_4
 
 
 def kafka(services: Services, topics: Topics, instance_id: str | None = None) -> config.Kafka:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.model_proxy import ModelProxy
 from tests.support.relay import Relay, relay_to
-from tests.support.services import Services, Topics
+from tests.support.services import Services, Topics, needs_kafka_4
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
@@ -65,7 +65,7 @@ def begun(*workers: Worker) -> Counter[int]:
         ("aiokafka", "classic", "exactly_once"),
         ("confluent", "classic", "at_least_once"),
         ("confluent", "classic", "exactly_once"),
-        ("confluent", "consumer", "at_least_once"),
+        pytest.param("confluent", "consumer", "at_least_once", marks=needs_kafka_4),
     ],
 )
 async def test_workers_that_come_and_go_cost_no_row_and_no_second_fetch_of_what_stays(

@@ -21,15 +21,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from testcontainers.compose import DockerCompose
 
 from penstock.process.children import free_port
-from realstack import layout
+from realstack import kafka, layout
 
 ROOT = Path(__file__).resolve().parents[2]
 STACK = ROOT / "scripts" / "stack"
 EXIT_MISSING = 3
 EXPORT = re.compile(r"export ([A-Z0-9_]+)=(.*)")
+# The stack may run an older release, which whoever started it names to the tests, too.
+needs_kafka_4 = pytest.mark.skipif(
+    kafka.version().startswith("3."), reason="Kafka 4.0 brought the group protocol consumer"
+)
 
 
 class Unavailable(Exception):
