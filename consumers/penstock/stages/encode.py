@@ -13,7 +13,6 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from penstock.core.bad_rows.cuts import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
 from penstock.core.records.failed_rows import Failed
@@ -28,7 +27,7 @@ from penstock.core.records.output_records import (
 )
 from penstock.core.records.refused_records import OF_ARRAYS, OF_ROWS
 from penstock.core.routing.stream_keys import key_of
-from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.blocks import Ticket, leading
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings.arrow_blocks import OF_BLOCKS, ArrowRecords
 from penstock.errors import Unforeseen

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from penstock.core.bad_rows.chance import STEADY_ANSWERS, Chance
+from penstock.core.bad_rows.verdicts import STEADY_ANSWERS, Chance
 
 
 def server(*, steady: bool, answered: int, broken: int) -> Chance:

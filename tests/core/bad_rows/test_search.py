@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bad_rows.cuts import fitting, leading
-from penstock.core.bad_rows.search import Search
+from penstock.core.bad_rows.search import Search, fitting
 from penstock.core.bad_rows.suspicions import Suspicions
 from penstock.core.bad_rows.verdicts import ANSWERED, Kind, Outcome
-from penstock.core.rows.blocks import Block
+from penstock.core.rows.blocks import Block, leading
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Poison, Rejected, Transient, WorkerDied
 from tests.core.builders import StubLane, block, ticket

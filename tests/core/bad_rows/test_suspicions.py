@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bad_rows.cuts import rows_of
-from penstock.core.bad_rows.search import Search
+from penstock.core.bad_rows.search import Search, rows_of
 from penstock.core.bad_rows.suspicions import LOT, SENTENCE, Suspicions
 from penstock.core.bad_rows.verdicts import ANSWERED, Kind, Outcome
 from penstock.core.rows.blocks import Block

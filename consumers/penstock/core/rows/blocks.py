@@ -471,3 +471,19 @@ class Ticket:
         self.rows = max(self.next_row, self.published_rows)
         self.failure = failure
         self.closed = True
+
+
+def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
+    """Returns two lists: the first `rows` rows (None: all), and the rows behind them. A block that
+    lies across the border is cut.
+    """
+    if rows is None:
+        return blocks, []
+    for index, block in enumerate(blocks):
+        if block.rows > rows:
+            if not rows:
+                return blocks[:index], blocks[index:]
+            rest = block.split(rows)
+            return blocks[: index + 1], [rest, *blocks[index + 1 :]]
+        rows -= block.rows
+    return blocks, []
