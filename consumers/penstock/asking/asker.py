@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.asking.gate import Rank
 from penstock.asking.model_calls import PROBE_ROWS, ModelCalls
@@ -25,6 +25,7 @@ from penstock.core.bad_rows.verdicts import (
     Server,
     outcome_of,
 )
+from penstock.core.health.breaker import Call
 from penstock.core.rows.blocks import Block, ModelRequest, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
@@ -39,6 +40,14 @@ QUIET_S: Final = 60.0
 # The pauses between two trials of rows that are refused without a reason grow up to this trial, to
 # 0.4 s.
 PATIENT_TRIES: Final = 4
+
+
+class _Failure(NamedTuple):
+    """How a request failed, after how long, and whether the server was gone before it."""
+
+    error: Transient | Poison
+    after_s: float
+    was_gone: bool
 
 
 class Observer(Protocol):
@@ -65,7 +74,8 @@ class Asker:
         # For each suspected object: its search, to which all rows of the object go.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
-        self._suspicions = Suspicions()
+        # None: no search has begun yet.
+        self._suspicions: Suspicions | None = None
         self._quiet_until_s = 0.0
         # Only one search at a time may send rows that kill the server. With two, the rows of one
         # search would be blamed for deaths that the rows of the other caused.
@@ -77,23 +87,42 @@ class Asker:
 
     async def answer(self, blocks: list[Block]) -> None:
         """Returns when each of the rows has its answer, or belongs to a search of its own."""
-        # Every batch begins as a search. If no row is refused, the search sends one request and
-        # ends here.
-        if not (blocks := self._without_suspects(blocks)):
+        if self._suspicions is not None and not (blocks := self._without_suspects(blocks)):
             return
-        search = self._search_of(blocks)
+        call = await self._calls.enter()
+        # The wait for a call may have been long: limits may have changed, and lanes been closed.
+        blocks = [block for block in blocks if block.ticket.owner.alive]
+        limit = self._limit_of(call)
+        if not blocks:
+            self._calls.leave(call)
+            return
+        if limit is None or sum(block.rows for block in blocks) <= limit:
+            # All rows are sent in one request. A search begins only if that fails.
+            failure = await self._send(call, blocks, None)
+            if failure is None:
+                return
+            search = self._search_of(blocks)
+            search.asked_whole()
+            await self._failed(search, failure)
+            self._wake(blocks)
+        else:
+            search = self._search_of(blocks)
+            await self._ask(search, call)
         while (search.is_easy or search.clears_small) and not search.is_settled:
-            await self._ask(search)
+            await self._ask(search, await self._calls.enter())
         if not search.is_settled:
             self._go_on(search)
 
     def _search_of(self, blocks: list[Block]) -> Search:
+        if self._suspicions is None:
+            self._suspicions = Suspicions()
         return Search(blocks, self._most_rows, self._most_bytes, self._suspicions)
 
     def _without_suspects(self, blocks: list[Block]) -> list[Block]:
         """The blocks of objects that are not suspected. All others go to the search of their
         object.
         """
+        assert self._suspicions is not None
         held = self._suspicions.suspects(blocks)
         if not held:
             return blocks
@@ -140,48 +169,56 @@ class Asker:
         while blocks := search.passed_over(self._calls.jitter()):
             self._wake(blocks)
         if not search.is_settled:
-            await self._ask(search, (0 if search.sole_ticket is None else 1, number))
+            rank = 0 if search.sole_ticket is None else 1, number
+            await self._ask(search, await self._calls.enter(rank), rank)
 
-    async def _ask(self, search: Search, rank: Rank | None = None) -> None:
+    async def _ask(self, search: Search, call: Call, rank: Rank | None = None) -> None:
         """Send one request with the next rows of the search. While the server fails, this request
         serves as the probe.
         """
-        call = await self._calls.enter(rank)
-        # The rows are chosen only after the wait for a call, because during the wait limits may
-        # have changed and lanes may have closed.
-        limits = [self._calls.most_rows, PROBE_ROWS if call.is_small else None]
-        blocks = search.ask(min((limit for limit in limits if limit is not None), default=None))
+        # The rows are chosen only after the wait for a call, as in `answer`.
+        blocks = search.ask(self._limit_of(call))
         if not blocks:
             self._calls.leave(call)
             return
+        failure = await self._send(call, blocks, search)
+        if failure is not None:
+            await self._failed(search, failure, rank)
+            self._wake(blocks)
+
+    def _limit_of(self, call: Call) -> int | None:
+        """The most rows of this request, besides the window's own limit."""
+        most_rows = self._calls.most_rows
+        if not call.is_small:
+            return most_rows
+        return PROBE_ROWS if most_rows is None else min(PROBE_ROWS, most_rows)
+
+    async def _send(
+        self, call: Call, blocks: list[Block], search: Search | None
+    ) -> _Failure | None:
+        """Send these rows, and give them their answers. `search`: the one that chose them."""
         began_s, was_gone = self._clock.now(), self._calls.health.is_gone
         works_on(partial(of_ticket, blocks[0].ticket))
         try:
             answers = await self._calls.send(call, blocks)
         except (Transient, Poison) as error:
-            after_s = self._clock.now() - began_s
-            await self._failed(search, error, after_s, rank, was_gone=was_gone)
-            self._wake(blocks)
-            return
-        search.settle(ANSWERED)
+            return _Failure(error, self._clock.now() - began_s, was_gone)
+        if search is not None:
+            search.settle(ANSWERED)
+        elif self._suspicions is not None:
+            self._suspicions.answered(blocks)
         self._observer.answering(blocks, answers, self._clock.now() - began_s)
-        _distribute(blocks, answers, search.requests)
+        _distribute(blocks, answers, 1 if search is None else search.requests)
         self._observer.limits_changed()
         self._wake(blocks)
         self._observer.answered(blocks, answers)
+        return None
 
-    async def _failed(
-        self,
-        search: Search,
-        error: Transient | Poison,
-        after_s: float,
-        rank: Rank | None,
-        *,
-        was_gone: bool,
-    ) -> None:
+    async def _failed(self, search: Search, failure: _Failure, rank: Rank | None = None) -> None:
         """A request failed: look at the server, settle what that says about the rows, and wait
         until the rows may be asked again.
         """
+        error, after_s, was_gone = failure
         self._observer.limits_changed()
         if search.rows > 1 and isinstance(error, Poison):
             self._calls.parted()
@@ -268,7 +305,7 @@ class Asker:
         # A dictionary keeps the order of the rows, so that a simulation can be repeated exactly.
         for lane in dict.fromkeys(block.ticket.owner for block in blocks):
             lane.wake()
-        while self._suspicions.loud:
+        while self._suspicions is not None and self._suspicions.loud:
             ticket, why = self._suspicions.loud.pop(0)
             if self._clock.now() >= self._quiet_until_s:
                 self._quiet_until_s = self._clock.now() + QUIET_S

@@ -68,7 +68,10 @@ class ServerHealth:
         self.allowed = gate.allowed
         self.heard = 0
         # How often connections of good requests break, and good rows are refused without a reason.
-        self.hang_ups, self.refusals = Chance(), Chance()
+        # Of `_spared` requests that did neither they do not know yet.
+        self._hang_ups, self._refusals, self._spared = Chance(), Chance(), 0
+        # Nothing has failed or was refused since rows were last answered.
+        self._is_well = False
         self._rows = RowsUnanswered()
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
         # True from a failure other than a broken connection until the next answer.
@@ -95,10 +98,27 @@ class ServerHealth:
         """True if the server gives no answers and this cannot be chance (`GONE_HANG_UPS`)."""
         return self._is_away or self._hang_ups_in_a_row >= GONE_HANG_UPS
 
+    @property
+    def hang_ups(self) -> Chance:
+        self._note_spared()
+        return self._hang_ups
+
+    @property
+    def refusals(self) -> Chance:
+        self._note_spared()
+        return self._refusals
+
+    def _note_spared(self) -> None:
+        if self._spared:
+            self._hang_ups.succeeded(self._spared)
+            self._refusals.succeeded(self._spared)
+            self._spared = 0
+
     def probe_hung_up(self) -> None:
         """The server hung up on a probe. This counts as chance, unless the server turns out to be
         gone.
         """
+        self._is_well = False
         self._probe_hang_ups += 1
 
     @property
@@ -110,8 +130,18 @@ class ServerHealth:
         """The server answered, or it refused the rows. Both show that the server works."""
         self._telemetry.model_request("answered" if refusal is None else "refused")
         self.was_answered = True
-        self._lost_s = -math.inf
         self.heard += 1
+        if self._is_well and has_rows and refusal is None:
+            self._spared += 1
+        else:
+            self._is_well = has_rows and refusal is None
+            self._mend(refusal, has_rows=has_rows)
+        self._gate.answered(call)
+        self._tell_breaker()
+
+    def _mend(self, refusal: Poison | None, *, has_rows: bool) -> None:
+        """An answer ends what had failed; a refusal says of rows what an answer would not."""
+        self._lost_s = -math.inf
         self.hang_ups.succeeded()
         # While a server is gone, its hang-ups do not tell how often it breaks connections.
         if self._probe_hang_ups and self._hang_ups_in_a_row < GONE_HANG_UPS:
@@ -130,13 +160,12 @@ class ServerHealth:
             self._rows.idle_answered()
         if not self._fails_at_rows():
             self._outage.answered()
-        self._gate.answered(call)
-        self._tell_breaker()
 
     def lost(self, call: Call, error: Transient, rows: int) -> None:
         """The server failed or did not answer a request with so many rows. Raises `Fatal` if an
         outage has lasted too long.
         """
+        self._is_well = False
         self._telemetry.model_request(_OUTCOMES.get(type(error), "ill"))
         self._telemetry.retried("predict")
         if isinstance(error, Unreachable):
@@ -163,6 +192,7 @@ class ServerHealth:
         """No call has been answered for this long. Raises `Fatal` if an outage has lasted too
         long.
         """
+        self._is_well = False
         if answers_questions:
             self._outage.fails("no call is answered", silent_s)
         else:

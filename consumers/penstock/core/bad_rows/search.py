@@ -60,6 +60,11 @@ class Search:
         self.losses = Losses()
         self.requests = 0  # how many requests this search has sent
 
+    def asked_whole(self) -> None:
+        """All rows were asked in one request before this search began. `settle` how it ended."""
+        self._asked, self._untested = self._untested, []
+        self.rows, self.requests = rows_of(self._asked), 1
+
     @property
     def is_settled(self) -> bool:
         return not self._suspects and not self._untested and self._lot is None

@@ -32,6 +32,7 @@ STEADY_ANSWERS: Final = 100
 # Older requests tell little about the server as it is now, so of more than this many each counts
 # half.
 REMEMBERED: Final = 200
+MOST_NOTED: Final = 10 * REMEMBERED
 # Several rows are cut when the probability that chance failed them is at most this. A cut costs
 # requests, but rejects no row.
 CUT_DOUBT: Final = 0.1
@@ -90,12 +91,14 @@ class Chance:
         self.answered = self.broken = self._in_a_row = 0
         self._has_failed = self._was_steady = False
 
-    def succeeded(self) -> None:
-        """A request did not fail in this way."""
-        self._in_a_row += 1
-        self.answered += 1
-        if self.answered + self.broken > REMEMBERED:
-            self.answered, self.broken = self.answered // 2, self.broken // 2
+    def succeeded(self, requests: int = 1) -> None:
+        """So many requests, one after the other, did not fail in this way."""
+        self._in_a_row += requests
+        # What was before the last `MOST_NOTED` of them counts no more.
+        for _ in range(min(requests, MOST_NOTED)):
+            self.answered += 1
+            if self.answered + self.broken > REMEMBERED:
+                self.answered, self.broken = self.answered // 2, self.broken // 2
 
     def failed(self) -> None:
         """A request failed in this way, because of its rows or by chance."""
