@@ -6,7 +6,8 @@ from statistics import mean
 import pytest
 
 from penstock.core.rows.blocks import Block
-from penstock.core.window.stream_costs import FITTED, MOST_STREAMS, StreamCosts
+from penstock.core.window.cost_fit import FITTED
+from penstock.core.window.stream_costs import MOST_STREAMS, StreamCosts
 from tests.core.builders import block as block_of
 from tests.core.builders import ticket
 
