@@ -9,9 +9,9 @@ import pytest
 
 from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload
+from penstock.core.window.held_back import REST
 from penstock.core.window.priorities import ALL_BACKLOG as EVERY_STREAM
 from penstock.core.window.priorities import Priorities
-from penstock.core.window.window import REST
 from penstock.ports import Commit
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import SETTINGS, World, changed, csv, rows_and_sums, running, until

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.window.apart_calls import ApartCalls
+from penstock.core.window.held_back import ApartCalls, BacklogPace
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.stream_costs import Prices
-from penstock.core.window.window import BacklogPace, Batch, Window
+from penstock.core.window.window import Batch, Window
 from penstock.lane.budget import ModelShare
 from penstock.ports import Clock
 from penstock.telemetry.metric_types import Used

@@ -2,7 +2,7 @@
 
 import math
 
-from penstock.core.window.apart_calls import GROW_CALLS, QUIET_S, REST_S, ApartCalls
+from penstock.core.window.held_back import GROW_CALLS, QUIET_S, STAY_S, ApartCalls
 
 
 class Calls:
@@ -47,7 +47,7 @@ def test_if_others_wait_for_them_they_get_fewer_and_no_more_for_a_while() -> Non
     assert calls.apart.most == most - 1
     calls.others(5 * GROW_CALLS, 0.010)
     assert calls.apart.most == most - 1
-    calls.now_s += REST_S
+    calls.now_s += STAY_S
     calls.others(2, 0.010)
     assert calls.apart.most == most
 

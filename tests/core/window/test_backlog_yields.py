@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from penstock.core.window.window import (
+from penstock.core.window.held_back import (
     EXPECT_S,
     FRESH_S,
     MOST_REST_S,

@@ -66,7 +66,7 @@ DEAR_CALLS: Final = 3.0
 DEAR_SHARE: Final = 0.5
 
 
-class Call(NamedTuple):
+class NotedCall(NamedTuple):
     """`since_s`: from the answer to the call before, if that came later than this call began. So
     long a server worked on the call that works on one at a time.
     """
@@ -100,7 +100,7 @@ class Costly(NamedTuple):
     beyond_s: float
 
 
-class Dear(NamedTuple):
+class DearStream(NamedTuple):
     """A stream whose row costs `times` the usual, with their parts of the fixed cost. `visits`: as
     how many usual calls its rows of one call take. `is_proven`: most of its calls say so.
     """
@@ -112,7 +112,7 @@ class Dear(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class CostFit:
     """`base_s`: a call's fixed cost. `usual_s`: what a row of most streams costs. `busy`: the
     seconds of calls in a second. `usual_rows`: how many rows a call has on average.
     """
@@ -127,14 +127,14 @@ class Fit:
     _column_of: Integers
     _evidence: "_Evidence"
 
-    def dear(self, times: float) -> Iterator[Dear]:
+    def dear(self, times: float) -> Iterator[DearStream]:
         """The streams whose row costs at least this many times the usual."""
         evidence, column_of = self._evidence, self._column_of
         for place in np.flatnonzero(evidence.times[column_of] >= times).tolist():
             column = int(column_of[place])
             # With more streams than columns, the last column is that of many.
             if len(self._names) <= FITTED or column < FITTED - 1:
-                yield Dear(
+                yield DearStream(
                     self._names[place],
                     float(evidence.times[column]),
                     float(evidence.visits[column]),
@@ -142,7 +142,7 @@ class Fit:
                 )
 
 
-def fitted(calls: Sequence[Call], now_s: float) -> "Fit":
+def fitted(calls: Sequence[NotedCall], now_s: float) -> "CostFit":
     """The costs by these calls. There is at least one."""
     weight = 0.5 ** ((now_s - np.array([call.at_s for call in calls])) / HALF_S)
     span_s = max(now_s - calls[0].at_s, FIT_S)
@@ -188,7 +188,7 @@ def fitted(calls: Sequence[Call], now_s: float) -> "Fit":
     busy = float(weight @ np.array([call.took_s for call in calls])) / over_s
     costly = _costly(names, rows, column_of, took_s, weight)
     evidence = _Evidence(rows, took_s, weight, base_s, row_s, usual_s)
-    return Fit(
+    return CostFit(
         base_s, usual_s, busy, lately, costly, evidence.usual_rows, names, column_of, evidence
     )
 

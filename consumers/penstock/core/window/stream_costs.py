@@ -26,9 +26,9 @@ from penstock.core.window.cost_fit import (
     DEAR,
     FIT_S,
     TINY_S,
-    Call,
+    CostFit,
     Costly,
-    Fit,
+    NotedCall,
     StreamCost,
     fitted,
 )
@@ -123,7 +123,7 @@ class StreamCosts:
         self._half_rest_s = HALF_REST_S
         self._by_rows = CallFit()
         self._off = 0.0
-        self._calls: deque[Call] = deque(maxlen=CALLS)
+        self._calls: deque[NotedCall] = deque(maxlen=CALLS)
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._usual_s = 0.0
         self._fitted_s = -FIT_S
@@ -138,7 +138,7 @@ class StreamCosts:
         for block in blocks:
             stream = block.ticket.stream
             rows[stream] = rows.get(stream, 0) + block.rows
-        self._calls.append(Call(rows, took_s, min(took_s, now_s - self._answered_s), now_s))
+        self._calls.append(NotedCall(rows, took_s, min(took_s, now_s - self._answered_s), now_s))
         self._answered_s = now_s
         self._is_new = True
         whole = sum(rows.values())
@@ -267,7 +267,7 @@ class StreamCosts:
             self._half_rest_s = min(MOST_HALF_REST_S, 2 * self._half_rest_s)
             self.prices = Prices({}, set(sorted(names)[::2]))
 
-    def _price(self, fit: Fit) -> None:
+    def _price(self, fit: CostFit) -> None:
         """Makes new `prices` only if one changes."""
         former, rows, apart = self._dear, dict[str, int](), set[str]()
         for stream, times, visits, is_proven in fit.dear(STAYS_APART * DEAR):

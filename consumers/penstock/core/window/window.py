@@ -10,44 +10,27 @@ inside a huge object, stays until `backlog_from_s`.
 `max_rows` are rows that cost the model the usual. A row that costs it more counts as many of them
 (`Prices`), so turns are turns of the model's time. Rows that would make a call several times as
 long go apart, in batches of their own, which stay until `apart_from_s`. If both kinds of batches
-are due, the streams apart and all others together take turns, each by the time that it had for each
-of its streams.
-
-A backlog is also what streams send whose priority says so, and all that a replay reads. Huge
-objects give way to small live objects, and a replay gives way to the live group. While fresh small
-objects arrive, here or for the live group beside a replay, only one batch of backlog is with the
-model at a time. After this batch, backlog pauses for a multiple of the time that the batch took. So
-it takes a fixed share of one call slot on any machine, and small objects find the model mostly
-free. Without fresh small objects it makes no pause, because a group that is late anyway needs
-throughput. A replay stands still while the live group is late.
+are due, the streams apart and all others together take turns (turns.py). A backlog is also what
+streams send whose priority says so, and all that a replay reads; held_back.py says from when
+backlog, and streams apart, may leave.
 """
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
-from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Shape
 from penstock.core.window.priorities import Priorities
 from penstock.core.window.stream_costs import EVEN, Prices
+from penstock.core.window.turns import Key, Turns
 
 # The rows of an object from this number on are backlog. 8,192 rows are more than a second of any
 # sensor's rows, and a twentieth of a second of this worker's throughput.
 BACKLOG_ROWS = 8_192
-# How long after a small object the next one is still expected: two ticks of a stream at 20 Hz.
-EXPECT_S = 0.1
-# An object that is read later than this after its announcement belongs to a backlog, not to a live
-# stream.
-FRESH_S = 1.0
-# How long backlog pauses after a batch, as a multiple of the time that the batch's call took.
-REST = 3.0
-# The upper limit of this pause, for slow servers with long calls.
-MOST_REST_S = 0.1
-
 
 # Why a batch was closed.
 Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
@@ -126,9 +109,6 @@ class WindowLimits:
 
 
 _arrival: Final = attrgetter("arrived_s")
-# A stream, and whether these rows of it are backlog, which may be held back while other rows of the
-# stream leave.
-_Key = tuple[str, bool]
 
 
 @dataclass(slots=True)
@@ -185,8 +165,8 @@ class Window:
         self.backlog_from_s = self.apart_from_s = 0.0
         self.draining = False
         self._prices = EVEN
-        self._queues: dict[_Key, _Queue] = {}
-        self._queues_apart: dict[_Key, _Queue] = {}
+        self._queues: dict[Key, _Queue] = {}
+        self._queues_apart: dict[Key, _Queue] = {}
         self._plain = _Waiting()
         self._backlog = _Waiting()
         self._apart = _Waiting()
@@ -375,7 +355,8 @@ class Window:
         no longer than a batch may.
         """
         queues = self._queues_apart
-        order = self._turns.order(queues)
+        arrivals = {key: queue.blocks[0].arrived_s for key, queue in queues.items()}
+        order = self._turns.order(arrivals)
         most = self._prices.most_apart or self.limits.max_rows
         filling = Filling(
             min(most, self.limits.max_rows),
@@ -473,7 +454,7 @@ class Window:
             if key in self._queues and (queue.deficit < queue.price or not moved):
                 self._queues[key] = self._queues.pop(key)
 
-    def _move(self, queues: dict[_Key, _Queue], key: _Key, filling: Filling, max_rows: int) -> int:
+    def _move(self, queues: dict[Key, _Queue], key: Key, filling: Filling, max_rows: int) -> int:
         """Move rows from the queue's front into the batch, and cut the block that does not fit.
         Returns how many rows were moved.
         """
@@ -503,71 +484,5 @@ class Window:
         return moved
 
 
-class Turns:
-    """Whose turn is it among the streams that go apart, and all others together? Each has a time
-    from which its next turn counts (start-time fair queueing): a turn moves that of a stream on by
-    the time that it takes, and that of the others by the same for each of their streams. A stream
-    that was away has saved nothing.
-    """
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._shared = 0.0
-        self._next: dict[_Key, float] = {}
-
-    def order(self, queues: Mapping[_Key, _Queue]) -> list[_Key]:
-        """The first in turn first; of equal ones, the one whose row is older."""
-        return sorted(queues, key=lambda key: (self._of(key), queues[key].blocks[0].arrived_s))
-
-    def is_first_apart(self, apart: Mapping[_Key, _Queue]) -> bool:
-        return min(map(self._of, apart)) < max(self._now, self._shared)
-
-    def took_shared(self, usual_rows: int, shares: int) -> None:
-        self._now = max(self._now, self._shared)
-        self._shared = self._now + usual_rows / shares
-
-    def took_apart(self, key: _Key, usual_rows: float) -> None:
-        begin = self._of(key)
-        # Those that were not served since count from now as well.
-        self._next = {one: next_ for one, next_ in self._next.items() if next_ > begin}
-        self._now, self._next[key] = begin, begin + usual_rows
-
-    def _of(self, key: _Key) -> float:
-        return max(self._now, self._next.get(key, 0.0))
-
-
 def _oldest(kinds: Sequence[_Waiting]) -> Block:
     return min([kind.oldest() for kind in kinds], key=_arrival)
-
-
-class BacklogPace:
-    """Call each method when its event happens. `beside`, `taken` and `answered` return the time
-    before which no backlog may leave.
-    """
-
-    def __init__(self) -> None:
-        self._expected_until_s = -math.inf
-        self._neighbour: Neighbour = "quiet"
-
-    def beside(self, neighbour: Neighbour) -> float:
-        """Note the state of the live group that runs beside this replay."""
-        self._neighbour = neighbour
-        return math.inf if neighbour == "behind" else 0.0
-
-    def read(self, rows: int, age_s: float, now_s: float) -> None:
-        """An object of `rows` rows was read, `age_s` after it was announced."""
-        if rows < BACKLOG_ROWS and age_s <= FRESH_S:
-            self._expected_until_s = now_s + EXPECT_S
-
-    def taken(self, now_s: float) -> float:
-        """A batch with backlog goes to the model."""
-        return math.inf if self._has_live(now_s) else 0.0
-
-    def answered(self, took_s: float, now_s: float) -> float:
-        """The batch with backlog was answered after `took_s`."""
-        if self._neighbour == "behind":
-            return math.inf
-        return now_s + min(MOST_REST_S, REST * took_s) if self._has_live(now_s) else 0.0
-
-    def _has_live(self, now_s: float) -> bool:
-        return now_s < self._expected_until_s or self._neighbour != "quiet"
