@@ -18,13 +18,15 @@ PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 _WIDTH = 120
 _HEAD = """\
 This page is made from the commands (`python -m scripts.docs_commands`); `-h` behind a command shows
-the same. [operations.md](operations.md#commands) says which to use when, and explains the
-[exit codes](operations.md#exit-codes).
+the same, and the options of `penstock bench`. [operations.md](operations.md#commands) says which to
+use when, and explains the [exit codes](operations.md#exit-codes).
 
 All commands but `penstock schema` take `--config FILE` (TOML; `PENSTOCK_SECTION__KEY` variables
 override it) and `--debug` (show tracebacks). `python -m penstock` is the same as `penstock`.
 """
 _OF_ALL = {"config", "debug"}
+# Their options are for who measures, beside a page about it: `-h` shows them.
+_IN_SHORT = "penstock bench"
 
 
 def page() -> str:
@@ -54,7 +56,8 @@ def _section(name: str, command: click.Command) -> str:
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
     usage = " ".join([name, *(each.make_metavar(context) for each in arguments)])
     usages = [f"`{usage}`", ""] if arguments else []
-    options = [line for record in _records(command, context) for line in _option(*record)]
+    records = [] if name.startswith(_IN_SHORT) else _records(command, context)
+    options = [line for record in records for line in _option(*record)]
     text = textwrap.wrap(" ".join((command.help or "").split()), _WIDTH)
     title = name.removeprefix("penstock ")
     return "\n".join([f"## {title}", "", *usages, *text, *(["", *options] if options else []), ""])
