@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
+from penstock.errors import Fatal
 from penstock.messages.command_json import Difference
 from penstock.ports import Location
 from penstock.tools.replay.diff import NOW, THEN, Pairing
@@ -151,3 +153,33 @@ async def test_results_outside_the_range_are_not_read(tmp_path: Path) -> None:
     outside = claim(1_000, data, "jsonl")
     found = await compared(tmp_path, [outside, claim(7, data, "jsonl")], NOW_ANSWERS)
     assert (found.rows, found.same_error, found.only_then) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_comparison_that_ends_in_its_midst_leaves_no_file_open(*, fails: bool) -> None:
+    """While results are fetched, or while the rows of the first one are read."""
+    memory = MemoryObjects()
+    encoding = result_formats.find("jsonl")()
+    encoding.add(Rows(0, [b"1"], None, {}))
+    memory.put("b", "x.jsonl", data := encoding.close())
+
+    async def may_fail(_: Location) -> None:
+        if fails and len(memory.opened) == AT_A_TIME // 2:
+            raise Fatal("no store takes this key")
+
+    async def values() -> AsyncGenerator[list[bytes]]:
+        yield [claim(offset, data, "jsonl") for offset in range(AT_A_TIME)]
+
+    memory.on_open = may_fail
+    results = FormerResults(memory, StoreChoice.one(), lambda *_: True)
+    before = open_files()
+    async with aclosing(results.in_place(values())) as given:
+        assert await anext(given) == []
+        with pytest.raises(Fatal) if fails else nullcontext():
+            await anext(given)
+            assert open_files() > before
+    assert open_files() == before
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))

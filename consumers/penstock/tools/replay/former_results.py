@@ -9,7 +9,7 @@ import logging
 import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from functools import partial
 from itertools import islice
 from typing import IO, Final, NamedTuple
@@ -104,20 +104,18 @@ class FormerResults:
             named = iter([head for head in heads if head is not None])
             fetched: deque[_Fetched] = deque()
             plain: list[bytes] = []
-            try:
+            with ExitStack() as files:
                 for record, head in zip(records, heads, strict=True):
                     if head is not None:
                         yield plain
                         plain = []
                         if not fetched:
-                            several = islice(named, AT_A_TIME)
-                            fetched += await side_by_side(self._fetch(one) for one in several)
-                        async for rows in self._rows(fetched.popleft()):
-                            yield rows
+                            fetches = [self._fetch(one, files) for one in islice(named, AT_A_TIME)]
+                            fetched += await side_by_side(fetches)
+                        async with aclosing(self._rows(fetched.popleft())) as read:
+                            async for rows in read:
+                                yield rows
                     plain.append(record)
-            finally:
-                for one in fetched:
-                    one.file.close()
             yield plain
 
     def tell(self) -> None:
@@ -134,10 +132,11 @@ class FormerResults:
             return None
         return head if self._wanted(head.id, head.stream, head.model) else None
 
-    async def _fetch(self, head: _Head) -> _Fetched:
+    async def _fetch(self, head: _Head, files: ExitStack) -> _Fetched:
+        """`files` closes the file, however the comparison ends. Usually `_rows` has closed it."""
         result = head.result
         assert result is not None
-        file = tempfile.TemporaryFile()  # noqa: SIM115 (its rows are read later)
+        file = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (it is)
         stored = await fetched(self._objects, self._places, result.url, file)
         why_not = stored if isinstance(stored, str) else None
         if not isinstance(stored, str) and stored.checksum != result.checksum:
