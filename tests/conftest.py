@@ -14,6 +14,7 @@ from tests.support.lanes import Lanes, rank
 
 # Tests count, they do not measure: a busy machine makes no example wrong.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("penstock"), max_examples=20)
 settings.load_profile("penstock")
 
 # Collecting 10,000 tests leaves 440,000 objects. The garbage collector would look through all of

@@ -137,8 +137,9 @@ def files() -> list[Path]:
 
 
 @cache
-def tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
+def nodes(file: Path) -> list[ast.AST]:
+    """Of its syntax tree, each."""
+    return list(ast.walk(ast.parse(file.read_text())))
 
 
 def name_of(file: Path) -> str:
@@ -147,7 +148,7 @@ def name_of(file: Path) -> str:
 
 def imports(file: Path) -> Iterator[str]:
     """Modules, as far as they can be told from the names that are imported of them."""
-    for node in ast.walk(tree(file)):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -172,7 +173,7 @@ def module_of(file: Path) -> str:
 def files_imported(file: Path, modules: Collection[str]) -> set[str]:
     """Those of `modules` that it imports anywhere: for the types alone and in functions, too."""
     found: set[str] = set()
-    for node in ast.walk(tree(file)):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -181,11 +182,11 @@ def files_imported(file: Path, modules: Collection[str]) -> set[str]:
     return (found & set(modules)) - {module_of(file)}
 
 
-def privates(module: ast.Module) -> set[str]:
+def privates(file: Path) -> set[str]:
     """Attributes of others that begin with `_`, but for the public ones of a namedtuple."""
     return {
         node.attr
-        for node in ast.walk(module)
+        for node in nodes(file)
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
@@ -279,7 +280,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
     owners: dict[str, list[str]] = {}
     sections: set[str] = set()
     for file in files():
-        kinds = {node.name for node in ast.walk(tree(file)) if isinstance(node, ast.ClassDef)}
+        kinds = {node.name for node in nodes(file) if isinstance(node, ast.ClassDef)}
         if name_of(file) in ("config/sections.py", "config/model_sections.py"):
             sections |= kinds
             continue
@@ -291,7 +292,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
     bare = [
         f"{name_of(file)}: config.{alias.name}"
         for file in files()
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if isinstance(node, ast.ImportFrom) and node.module == "penstock.config"
         for alias in node.names
         if alias.name in sections & owners.keys() and not name_of(file).startswith("config/")
@@ -315,16 +316,14 @@ def test_only_one_folder_touches_what_aiokafka_keeps_to_itself() -> None:
         f"{name_of(file)} touches {name}"
         for file in folder.rglob("*.py")
         if "inside" not in file.parts
-        for name in privates(tree(file))
+        for name in privates(file)
     }
 
 
 def test_the_core_neither_waits_nor_looks_at_a_clock() -> None:
     for file in (PACKAGE / "core").rglob("*.py"):
         assert not {"asyncio", "time", "datetime", "random"} & set(imports(file)), file
-        assert not any(
-            isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in ast.walk(tree(file))
-        )
+        assert not any(isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in nodes(file))
 
 
 def test_the_core_of_scenes_knows_no_clock_and_no_client() -> None:
@@ -333,7 +332,7 @@ def test_the_core_of_scenes_knows_no_clock_and_no_client() -> None:
         known = ("penstock.scenes.core", "penstock.messages.", "penstock.errors")
         assert all(name.startswith(known) for name in ours), file
         assert not {"asyncio", "time", "random", "faust"} & set(imports(file)), file
-        assert not any(isinstance(node, ast.Await) for node in ast.walk(tree(file)))
+        assert not any(isinstance(node, ast.Await) for node in nodes(file))
 
 
 def test_every_task_has_a_parent() -> None:
@@ -342,7 +341,7 @@ def test_every_task_has_a_parent() -> None:
             continue  # a generator cannot hold a TaskGroup across a yield: it awaits its task
         if name_of(file) == "process/hedged.py":
             continue  # a timer begins the second request: the first one awaits it, however it ends
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if (
                 isinstance(node, ast.Attribute)
                 and node.attr in ("create_task", "ensure_future")

@@ -2,8 +2,9 @@
 
 Rule: a file's tests are run by one process, in the order of the file; those on the real services
 singly, by whichever process is free, as they share nothing that takes long to make. Until the
-services are up, one process waits for them and the others do what needs none. Owner:
-tests/conftest.py.
+services are up, one process waits for them and the others do what needs none. pytest-xdist's marks
+(`loadgroup`) can say only what stays together, not how many processes are on the services at a
+time, and they become a part of each test's name. Owner: tests/conftest.py.
 """
 
 from typing import Any, Final

@@ -119,9 +119,9 @@ def test_answers_to_records_that_were_not_kept_make_room_for_later_ones() -> Non
 def test_an_answer_costs_the_same_however_many_records_were_answered_before() -> None:
     times = _Asked()
     asked(times, *range(MOST_TIMES))
-    began_s = time.perf_counter()
+    began_s = time.thread_time()
     for offset in range(0, MOST_TIMES, 10):
         assert at_ms(times, offset) == offset
     # Seen: 0.15 s; 30 s if the oldest time is looked for among those that were deleted.
-    assert time.perf_counter() - began_s < 5.0
+    assert time.thread_time() - began_s < 5.0
     assert at_ms(times, MOST_TIMES - 2 * BEHIND) is None
