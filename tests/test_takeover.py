@@ -90,12 +90,12 @@ async def test_who_is_fenced_publishes_nothing_more_and_takes_over_again_if_it_s
     world = small_steps(World(exactly_once=True))
     world.announce("a.csv", csv(ROWS))
     async with running(world) as pipeline:
-        await until(lambda: len(world.records()) >= 500)
+        await until(lambda: world.published() >= 500)
         world.producers.expelled = True
         await until(lambda: not pipeline.wiring.lanes)
-        seen = len(world.records())
+        seen = world.published()
         await asyncio.sleep(FENCED_WAIT_S / 2)
-        assert len(world.records()) == seen
+        assert world.published() == seen
         world.producers.expelled = False
         await until(lambda: world.next_offset() == 1)
     assert rows(world) == list(range(ROWS))
@@ -108,7 +108,7 @@ async def test_a_worker_that_only_believes_to_own_a_partition_repeats_nothing() 
     frozen = asyncio.Event()
 
     async def freeze(_partition: int) -> None:
-        if len(world.records()) >= 500 and not frozen.is_set():
+        if world.published() >= 500 and not frozen.is_set():
             frozen.set()
             world.producers.before_commit = None
             await asyncio.sleep(1.0)
@@ -145,17 +145,17 @@ async def test_a_lane_does_not_go_on_while_another_members_transaction_is_open()
     world = small_steps(World(exactly_once=True))
     world.announce("a.csv", csv(ROWS))
     async with running(world) as pipeline:
-        await until(lambda: len(world.records()) >= 500)
+        await until(lambda: world.published() >= 500)
         await world.source.suspend([0])
-        seen = len(world.records())
+        seen = world.published()
         world.source.undecided.add(0)
         await world.source.assign([0])
         await asyncio.sleep(10.0)
-        assert (len(world.records()), pipeline.wiring.lanes) == (seen, {})
+        assert (world.published(), pipeline.wiring.lanes) == (seen, {})
         world.source.committed[0] = Commit(1)
         world.source.undecided.clear()
         await until(lambda: bool(pipeline.wiring.lanes))
-    assert len(world.records()) == seen
+    assert world.published() == seen
 
 
 @virtual_time
@@ -174,7 +174,7 @@ async def test_a_drain_finishes_what_was_begun_and_the_next_owner_goes_on() -> N
         world.announce(key, csv(ROWS), partition=0)
         world.announce(key, csv(ROWS), partition=1)
     async with running(world):
-        await until(lambda: len(world.records()) >= 300)
+        await until(lambda: world.published() >= 300)
         await world.source.revoke([0])
         await world.source.assign([0])
         await until(lambda: world.next_offset(0) == 2 and world.next_offset(1) == 2)
@@ -299,7 +299,7 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
         world.announce(f"missing-{number}.csv", stream="s")
     with pytest.raises(Fatal, match="every line is stopped"):
         await world.pipeline().run()
-    assert len(world.records()) == len(world.dead_letters()) == 3
+    assert world.published() == len(world.dead_letters()) == 3
     commit = world.source.committed[0]
     stopped_at, limits = (commit.next_offset,), LineLimits(0.0, 3).digest
     assert Position.of(commit) == Position(
@@ -307,7 +307,7 @@ async def test_a_stopped_line_says_so_in_its_last_transaction() -> None:
     )
     with pytest.raises(Fatal, match="it failed here before"):
         await world.pipeline().run()
-    assert len(world.records()) == 3
+    assert world.published() == 3
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -153,5 +153,5 @@ async def test_an_event_that_announces_nothing_is_answered_by_nothing() -> None:
     world.source.append(b'{"Service":"Amazon S3","Event":"s3:TestEvent","Bucket":"b"}')
     world.announce("a.csv", csv(1))
     await run_to_end(world, 2)
-    assert len(world.records()) == 1
+    assert world.published() == 1
     assert world.dead_letters() == []

@@ -142,11 +142,11 @@ async def answered_in_part(world: World) -> int:
         window=WindowLimits(50, 1 << 20, 0.01), callers=1, commit_interval_s=0.01, drain_s=0.0
     )
     async with running(world):
-        await until(lambda: len(world.records()) >= 200)
+        await until(lambda: world.published() >= 200)
         world.model.script = stuck
         await asyncio.sleep(1.0)
     world.model.script = None
-    return len(world.records())
+    return world.published()
 
 
 async def stuck(_: object) -> None:

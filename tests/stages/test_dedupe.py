@@ -106,7 +106,7 @@ async def test_partitions_know_nothing_of_each_other() -> None:
     world.announce("a.csv", csv(3), partition=0)
     world.announce("a.csv", partition=1)
     await run_to_end(world, 1)
-    assert len(world.records(0)) == len(world.records(1)) == 3
+    assert world.published(0) == world.published(1) == 3
 
 
 @virtual_time
@@ -155,5 +155,5 @@ async def test_a_stop_ends_objects_that_wait_for_each_other() -> None:
     for _ in range(SETTINGS.objects.fetchers - 1):
         world.announce("a.csv")
     async with running(world):
-        await until(lambda: len(world.records()) == 1)
+        await until(lambda: world.published() == 1)
     assert pointers(world) == {}

@@ -21,7 +21,7 @@ async def test_stop_drains_what_was_begun_and_commits_it() -> None:
     world.announce("a.csv", csv(3))
     async with running(world):
         await until(lambda: world.model.in_flight == 1)
-    assert len(world.records()) == 3
+    assert world.published() == 3
     assert world.next_offset() == 1
 
 
@@ -67,7 +67,7 @@ async def test_after_a_revoke_nothing_of_the_partition_is_published_or_committed
         assert pipeline.wiring.budget.spent_bytes == 0
         await world.source.assign([0])
         await until(lambda: world.next_offset(0) == 1)
-    assert len(world.records(0)) == 3
+    assert world.published(0) == 3
 
 
 @virtual_time
@@ -76,7 +76,7 @@ async def test_a_drain_waits_for_the_reports_of_what_is_sent_and_commits_it() ->
     world.sink.hold = True
     world.announce("a.csv", csv(3))
     async with running(world):
-        await until(lambda: len(world.records()) == 3)
+        await until(lambda: world.published() == 3)
         asyncio.get_running_loop().call_later(1.0, world.sink.deliver)
         await world.source.revoke([0])
         assert world.next_offset() == 1

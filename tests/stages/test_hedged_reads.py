@@ -414,8 +414,8 @@ def test_two_in_a_thousand_slow_reads_hold_nobody(hedged: tuple[str, ...]) -> No
                 world.announce(f"{number}.csv", csv(2), stream=f"s{number % 4}")
                 await asyncio.sleep(0.0125)
                 if number % 20 == 0:
-                    behind = max(behind, number - len(world.records()) // 2)
-            await until(lambda: len(world.records()) == 2_000)
+                    behind = max(behind, number - world.published() // 2)
+            await until(lambda: world.published() == 2_000)
         assert (behind > 60) != bool(hedged)
         assert reads <= 1.05 * 1_000
         assert rows_and_sums(world) == sorted(rows_and_sums(world))
@@ -437,7 +437,7 @@ async def test_an_object_whose_read_was_sent_again_is_answered_once() -> None:
 
     world.objects.on_open = slow
     await run_to_end(world, 40)
-    assert len(world.records()) == 80
+    assert world.published() == 80
 
 
 @virtual_time
@@ -457,7 +457,7 @@ async def test_what_waits_behind_a_late_object_is_told() -> None:
         assert found is not None
         held, waiting = found
         assert (held.stream, waiting) == ("s0", 4)
-        await until(lambda: len(world.records()) == 10, within_s=100.0)
+        await until(lambda: world.published() == 10, within_s=100.0)
         assert lane.held_back() is None
 
 

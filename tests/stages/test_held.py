@@ -42,7 +42,7 @@ async def test_bad_rows_that_differ_are_charged_and_stop_their_reader() -> None:
         free.set()
         await until(lambda: world.next_offset() == 2, within_s=600)
         assert not pipeline.wiring.budget.spent_bytes
-    assert len(world.records()) == 1 + 199_999  # the first line is a header
+    assert world.published() == 1 + 199_999  # the first line is a header
 
 
 @virtual_time

@@ -52,7 +52,7 @@ async def test_a_stop_whose_last_commit_is_not_answered_is_no_clean_end() -> Non
     world.announce("a.csv", csv(3))
     with pytest.raises(BaseExceptionGroup) as caught:
         async with running(world):
-            await until(lambda: len(world.records()) == 3)
+            await until(lambda: world.published() == 3)
     assert caught.group_contains(Fatal, match="the last commit failed.*no answer")
 
 
@@ -70,7 +70,7 @@ async def test_a_stop_tries_its_last_commit_more_than_once() -> None:
     world.source.on_commit = fails_twice
     world.announce("a.csv", csv(3))
     async with running(world):
-        await until(lambda: len(world.records()) == 3)
+        await until(lambda: world.published() == 3)
     assert world.next_offset() == 1
 
 

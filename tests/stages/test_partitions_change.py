@@ -58,7 +58,7 @@ async def test_an_output_topic_that_did_not_grow_with_the_input_is_told_and_how_
 @virtual_time
 async def test_an_output_topic_that_grew_too_takes_the_answers() -> None:
     world = await grown(2)
-    assert len(world.records(1)) == 3
+    assert world.published(1) == 3
 
 
 @virtual_time

@@ -78,7 +78,7 @@ async def test_a_worker_that_takes_over_fetches_only_the_row_groups_that_are_lef
 
     world.model.script = stuck
     async with running(world):
-        await until(lambda: len(world.records()) == 31_000)
+        await until(lambda: world.published() == 31_000)
         await asyncio.sleep(1.0)
     world.model.script = None
     world.objects.parts.clear()
@@ -229,7 +229,7 @@ def test_a_small_object_that_waits_for_a_decoder_holds_no_read() -> None:
             world.announce("small.csv.bz2", bz2.compress(csv(2)))
             await until(lambda: world.next_offset() == 5, within_s=60.0)
             assert pipeline.wiring.reads[DEFAULT].limiter.limit == 1
-        assert len(world.records()) == 1 + 3 * 6_000 + 2
+        assert world.published() == 1 + 3 * 6_000 + 2
 
     scenario()
 

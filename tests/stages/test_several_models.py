@@ -255,7 +255,7 @@ def test_of_several_models_one_that_is_away_keeps_no_answer_of_the_other(
         async with running(world):
             for number in range(20):
                 world.announce(f"{number}.csv", csv(3), stream="x/1")
-            await until(lambda: len(world.records()) == 60)
+            await until(lambda: world.published() == 60)
             await asyncio.sleep(2)
         assert not world.next_offset()
 

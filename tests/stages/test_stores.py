@@ -66,7 +66,7 @@ async def test_with_order_by_stream_the_others_of_the_same_partition_go_on() -> 
     for number in range(10):
         world.announce(f"near-{number}", csv(2), stream=f"near-{number % 3}")
     async with running(world):
-        await until(lambda: len(world.records()) == 20)
+        await until(lambda: world.published() == 20)
         assert {record["stream"][:4] for record in world.records()} == {"near"}
         world.objects.on_open = None
         await until(lambda: world.next_offset() == 18)
@@ -100,7 +100,7 @@ async def test_an_object_is_fetched_at_once_however_the_stores_take_turns() -> N
         for number in range(12):
             store = "far" if number % 3 == 2 else DEFAULT
             world.announce(f"{number}", csv(1), store=store)
-            await until(lambda records=number + 1: len(world.records()) == records, within_s=1.0)  # type: ignore[misc]
+            await until(lambda records=number + 1: world.published() == records, within_s=1.0)  # type: ignore[misc]
 
 
 @virtual_time

@@ -54,7 +54,8 @@ def assert_ordered_once(world: World, partition: int = 0) -> None:
 
 
 def all_rows(world: World) -> int:
-    return sum(record["row"] is not None for record in world.records())
+    """Nothing is parsed, because it is asked time and again."""
+    return sum(b'"row":null' not in value for _, value in world.sink.topics["predictions"][0])
 
 
 @virtual_time
@@ -87,7 +88,7 @@ async def test_streams_that_choose_their_partition_keep_their_order_and_pass_a_s
             stream = "ab"[number % 2] + home
             world.announce(f"{number}-{home}.csv", csv(3), stream=stream, partition=number % 2)
     async with running(world):
-        await until(lambda: len(world.records(0)) == 72 and len(world.records(1)) == 36)
+        await until(lambda: world.published(0) == 72 and world.published(1) == 36)
         await asyncio.sleep(30.0)
         assert {record["stream"] for record in world.records(0)} == {"a2", "b2"}
         assert {record["stream"] for record in world.records(1)} == {"b1"}
@@ -95,7 +96,7 @@ async def test_streams_that_choose_their_partition_keep_their_order_and_pass_a_s
         free()
         await until(lambda: world.next_offset(0) == 25)
     assert {record["stream"] for record in world.records(1)} == {"a1", "b1"}
-    assert len(world.records(1)) == 36 + 36 + 3
+    assert world.published(1) == 36 + 36 + 3
     for partition in range(2):
         assert_ordered_once(world, partition)
 
@@ -240,7 +241,7 @@ async def test_what_was_not_committed_is_repeated_and_nothing_else() -> None:
     world.source.committed[0] = committed
     world.objects.on_open = None
     async with running(world):
-        await until(lambda: len(world.records()) == 16)
+        await until(lambda: world.published() == 16)
     sources = [record["source"]["offset"] for record in world.records()]
     assert sources[:10] == list(range(1, 11))
     assert sorted(sources[10:]) == [0, 6, 7, 8, 9, 10]
@@ -268,14 +269,14 @@ def test_when_the_metadata_is_full_intake_waits_and_goes_on_with_the_head(
             world.source.append(orjson.dumps({"objects": names}))
         async with running(world):
             await asyncio.sleep(60.0)
-            stood_at = len(world.records())
+            stood_at = world.published()
             await asyncio.sleep(60.0)
-            assert 50 < len(world.records()) == stood_at < 1_500
+            assert 50 < world.published() == stood_at < 1_500
             metadata = world.source.committed[0].metadata
             assert len(metadata) <= MAX_CHARS
             assert decode(metadata, 0)[1]
             free()
-            await until(lambda: len(world.records()) == 4_000)
+            await until(lambda: world.published() == 4_000)
         assert all(
             len(commit.metadata) <= MAX_CHARS
             for one in world.source.commits
@@ -295,7 +296,7 @@ async def test_gaps_between_offsets_are_no_records_that_are_missing() -> None:
         world.objects.put("b", key, csv(1))
         value = {"bucket": "b", "key": key, "stream": key}
         world.source.append(orjson.dumps(value), offset=offset)
-    await crashed(world, lambda: len(world.records()) == 4)
+    await crashed(world, lambda: world.published() == 4)
     assert world.source.committed[0] == (5, "p1:5;0.0.;1.48;;")
     world.objects.on_open = None
     async with running(world):
@@ -311,7 +312,7 @@ async def test_a_worker_that_keeps_the_order_of_partitions_honours_what_is_compl
     world.announce(STUCK, csv(1), stream="a")
     for number in range(4):
         world.announce(f"{number}.csv", csv(1), stream="b")
-    await crashed(world, lambda: len(world.records()) == 4)
+    await crashed(world, lambda: world.published() == 4)
     world.objects.on_open = None
     world.with_settings(order_by_stream=False)
     world.announce("more.csv", csv(1), stream="c")
@@ -327,7 +328,7 @@ async def test_metadata_that_cannot_be_read_repeats_work_and_skips_none() -> Non
     world.announce(STUCK, csv(1), stream="a")
     for number in range(4):
         world.announce(f"{number}.csv", csv(1), stream="b")
-    await crashed(world, lambda: len(world.records()) == 4)
+    await crashed(world, lambda: world.published() == 4)
     committed = world.source.committed[0]
     world.source.committed[0] = committed._replace(metadata=committed.metadata[:-3])
     world.objects.on_open = None
@@ -344,7 +345,7 @@ async def test_a_rejection_keeps_its_place_in_its_stream_and_has_its_letter() ->
     world.announce("gone.csv", None, stream="a")
     world.announce("gone-too.csv", None, stream="b")
     async with running(world):
-        await until(lambda: len(world.records()) == 1)
+        await until(lambda: world.published() == 1)
         await asyncio.sleep(5.0)
         assert [letter["stream"] for letter in world.dead_letters()] == ["b"]
         free()
@@ -363,7 +364,7 @@ async def test_a_drain_waits_for_what_was_begun_and_forgets_the_rest() -> None:
     for number in range(30):
         world.announce(f"{number}.csv", csv(1), stream="ab"[number % 2])
     async with running(world):
-        await until(lambda: len(world.records()) >= 5)
+        await until(lambda: world.published() >= 5)
     world.objects.on_open = None
     async with running(world):
         await until(lambda: world.next_offset() == 31)

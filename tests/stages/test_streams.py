@@ -122,7 +122,7 @@ async def test_events_of_one_folder_are_in_order_and_overtake_another_that_is_st
         for camera in (1, 2):
             happen(world, f"cam-{camera}/{number}.csv", csv(1))
     async with running(world):
-        await until(lambda: len(world.records()) == 3)
+        await until(lambda: world.published() == 3)
         assert [record["source"]["offset"] for record in world.records()] == [1, 3, 5]
         free.set()
         await until(lambda: world.next_offset() == 6)

@@ -47,12 +47,12 @@ async def test_what_comes_back_in_the_middle_of_an_object_goes_on_without_a_seco
     world.announce("a.csv", csv(ROWS))
     world.announce("b.csv", csv(10))
     async with running(world) as pipeline:
-        await until(lambda: len(world.records()) >= 500)
+        await until(lambda: world.published() >= 500)
         generation = pipeline.wiring.lanes[P0].generation
         await world.source.suspend([0])
-        left, position = len(world.records()), world.source.committed[0]
+        left, position = world.published(), world.source.committed[0]
         await asyncio.sleep(1.0)
-        assert (len(world.records()), world.source.committed[0]) == (left, position)
+        assert (world.published(), world.source.committed[0]) == (left, position)
         world.announce("c.csv", csv(10))
         await world.source.assign([0])
         assert pipeline.wiring.lanes[P0].generation == generation
@@ -67,7 +67,7 @@ async def test_answers_that_came_meanwhile_leave_at_once() -> None:
     world = slow(World())
     world.announce("a.csv", csv(ROWS))
     async with running(world):
-        await until(lambda: len(world.records()) >= 500)
+        await until(lambda: world.published() >= 500)
         await world.source.suspend([0])
         await asyncio.sleep(10.0)
         world.model.script = asyncio.Event().wait  # type: ignore[assignment]  # no call more
@@ -84,7 +84,7 @@ async def test_what_is_lost_is_dropped_and_its_next_owner_repeats_nothing_that_w
     world = slow(World(exactly_once=exactly_once))
     world.announce("a.csv", csv(ROWS))
     async with running(world) as pipeline:
-        await until(lambda: len(world.records()) >= 500)
+        await until(lambda: world.published() >= 500)
         await world.source.suspend([0])
         await world.source.revoke([0])
         assert not pipeline.wiring.lanes
@@ -105,7 +105,7 @@ async def test_a_partition_with_which_another_member_got_further_is_opened_anew(
     for name in "abc":
         world.announce(f"{name}.csv", csv(300))
     async with running(world):
-        await until(lambda: len(world.records()) >= 100)
+        await until(lambda: world.published() >= 100)
         await world.source.suspend([0])
         left = rows(world)
         world.source.committed[0] = Commit(2)
@@ -137,7 +137,7 @@ async def test_what_was_delivered_without_a_commit_is_repeated_from_the_last_com
 
     async with running(world):
         world.source.on_commit = away
-        await until(lambda: len(world.records()) == 10)
+        await until(lambda: world.published() == 10)
         await world.source.suspend([0])
         world.source.on_commit = None
         await world.source.assign([0])
@@ -249,12 +249,12 @@ async def test_a_stop_in_the_middle_of_a_rebalance_waits_for_nothing(exactly_onc
     world.announce("a.csv", csv(ROWS))
     began_s = 0.0
     async with running(world) as pipeline:
-        await until(lambda: len(world.records()) >= 500)
+        await until(lambda: world.published() >= 500)
         await world.source.suspend([0])
-        left = len(world.records())
+        left = world.published()
         began_s = world.clock.now()
     assert world.clock.now() - began_s < 1.0
-    assert len(world.records()) == left
+    assert world.published() == left
     assert not pipeline.wiring.lanes
     assert pipeline.wiring.budget.spent_bytes == 0
 
@@ -264,7 +264,7 @@ async def test_a_suspended_lane_is_not_stuck() -> None:
     world = slow(World()).with_settings(stall_s=10.0)
     world.announce("a.csv", csv(ROWS))
     async with running(world):
-        await until(lambda: len(world.records()) >= 500)
+        await until(lambda: world.published() >= 500)
         await world.source.suspend([0])
         await asyncio.sleep(60.0)
         await world.source.assign([0])

@@ -5,8 +5,10 @@ sink hold what a reader of committed records sees; aborted records are only in `
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from penstock.adapters.memory.topics import MemorySink, PartitionReader, behind
 from penstock.core.order.line_stop import Word, decode_words, encode_words, obeyed
@@ -98,7 +100,8 @@ class MemorySource:
         return await self._reader.poll(partitions, wait_ms)
 
     def _read(self, at: Where, position: int) -> tuple[Sequence[Record], int]:
-        fresh = [record for record in self.records[at.partition] if record.offset >= position]
+        log = self.records[at.partition]
+        fresh = log[bisect_left(log, position, key=attrgetter("offset")) :]
         return fresh, behind(fresh, position)
 
     async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:

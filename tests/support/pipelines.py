@@ -217,6 +217,10 @@ class World:
     def records(self, partition: int = 0) -> list[dict[str, Any]]:
         return [orjson.loads(value) for _, value in self.sink.topics["predictions"][partition]]
 
+    def published(self, partition: int = 0) -> int:
+        """How many records there are. To wait for them is to ask many times: none is parsed."""
+        return len(self.sink.topics["predictions"][partition])
+
     def dead_letters(self) -> list[dict[str, Any]]:
         topic = self.sink.topics[DEAD_LETTERS]
         return [orjson.loads(value) for number in sorted(topic) for _, value in topic[number]]
