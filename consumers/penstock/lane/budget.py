@@ -1,10 +1,9 @@
 """One byte budget for all rows that wait or are in flight, and for all answers that are held back.
 
-Rule: no fetcher starts a chunk while the budget is spent, with one exception: the first object of a
-lane (or of a stream, where order is kept per stream) goes on if no answer of it can be delivered
-now, because everything behind the object waits for it. So the budget is exceeded by at most one
-chunk for each lane (two for each fetcher, where order is per stream). A lane gives back all that it
-spends; when it closes, it gives back at once all that it still holds.
+Rule: no fetcher starts a chunk while the budget is spent, except for the first object of a lane (or
+of a stream, where order is kept per stream), if no answer of it can be delivered now: everything
+behind it waits for it. So the budget is exceeded by at most one chunk for each lane (two for each
+fetcher, where order is per stream). A lane that closes gives back at once all that it holds.
 
 The worker cannot lock up, because of who may wait for whom: all objects but a lane's first may wait
 for the budget; the budget waits for deliveries, and so for the lanes' first objects; these wait for

@@ -1,14 +1,13 @@
-"""Handles the partitions that the worker's group gives to the worker and takes from it: opens,
-suspends, drains and closes their lanes. Each open lane has a task that publishes its answers.
+"""Opens, suspends, drains and closes the lanes of the partitions that the group gives to the worker
+and takes from it. Each open lane has a task that publishes its answers.
 
 Rule: a rebalance suspends a lane, which keeps its work. If the partition comes back at the position
-that the lane has reached, the lane goes on; if not, the lane is closed, its work is dropped, and a
-new lane begins at the position that the group names. If a partition goes for good, its lane is
-drained: it finishes the objects that fit into the time, and drops the rest. In both cases the
-worker waits, `delivery.drain_ms` at most, until the records on their way have reached the broker;
-then it commits all that is delivered. A lane is closed first, then its task is cancelled and waited
-for, because records of its partition may still leave until the task has ended. With exactly once, a
-partition that is being taken over has a task, but no lane yet.
+that the lane has reached, the lane goes on; if not, it is closed, and a new lane begins at the
+position that the group names. If a partition goes for good, its lane is drained. In both cases the
+worker waits, `delivery.drain_ms` at most, until the records on their way have reached the broker,
+and commits. A lane is closed first, then its task is cancelled and waited for: until the task has
+ended, records of its partition may still leave. With exactly once, a partition that is being taken
+over has a task, but no lane yet.
 """
 
 import asyncio

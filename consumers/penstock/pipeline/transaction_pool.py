@@ -1,14 +1,12 @@
 """Exactly once: decides which of the worker's producers carries the answers of which partitions.
 
-Rule: the partitions share a few producers. All releases that wait when a producer becomes free go
-into one transaction. So transactions grow with the load, and without load no answer waits for
-another. A partition has only one release under way at a time, so its answers stay in order,
-whichever producer carries them. If a transaction fails, each of its partitions goes on from the
-position that Kafka has. From then on each of these partitions has transactions of its own, until
-one of them succeeds. At most half of the producers carry such transactions, so that partitions that
-always fail do not take the other partitions down with them. A transaction that the broker did not
-end in time makes the next ones smaller; those that end soon make them larger again. If the broker
-has forgotten one producer, all are opened anew at once. Owner: the assignments.
+Rule: all releases that wait when a producer becomes free go into one transaction. A partition has
+only one release under way at a time, so its answers stay in order, whichever producer carries them.
+If a transaction fails, each of its partitions goes on from the position that Kafka has, in
+transactions of its own, until one succeeds; at most half of the producers carry such, so that
+partitions that always fail do not take the others down with them. One that the broker did not end
+in time makes the next ones smaller. If the broker has forgotten one producer, all are opened anew
+at once.
 """
 
 import asyncio

@@ -1,13 +1,10 @@
 """Reads records: librdkafka hands them over on a thread, and the inbox keeps them for the pipeline.
 
 Rule: there is one read at a time. Before a seek or a rebalance begins, all records that were read
-are put into the inbox; later they would be taken for records of the new position. The pipeline asks
-for some partitions only: the records of the others wait here, and a partition with many of them is
-paused, so memory is bounded. Each record is given out once and in order.
-
-Each assignment of a partition has a number of its own. Another member may have read further
-meanwhile, so a commit or a seek of a former assignment must not reach the new one. Only the event
-loop changes the assignments; the thread looks them up.
+are put into the inbox; later they would be taken for records of the new position. A partition with
+many waiting records is paused, so memory is bounded. Each assignment of a partition has a number of
+its own: a commit or a seek of a former one must not reach the new one. Only the event loop changes
+the assignments; the thread looks them up.
 """
 
 import asyncio

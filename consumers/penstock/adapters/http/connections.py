@@ -3,12 +3,9 @@ cost a third of the CPU that they cost with a general client.
 
 Rule: a connection is used again only after an answer that was read whole. Every request ends: with
 its answer, at its deadline, or with the end of the connection. Requests are spread over all
-addresses of a name, and, because one may be a balancer that chooses a server for each connection,
-over more connections than there are requests at a time; none lives for long, so that a server which
-joins gets its share.
-
-Every connection has the kernel's options that find an end that is gone (`kept_alive`); without them
-Linux asks after two hours. A proxy in the middle answers for an end that is gone, so the clients
+addresses of a name, and, because one may be a balancer, over more connections than there are
+requests at a time; none lives for long, so that a server which joins gets its share. The kernel
+finds an end that is gone (`kept_alive`), but a proxy in the middle answers for it: so the clients
 also bound the silence themselves.
 """
 

@@ -1,12 +1,10 @@
 """A model on several servers: `model.replicas` are asked while `model.url` is unavailable.
 
-Rule: `core.health.standby` decides which server is asked: the first while it is healthy.
-A request that could not be sent, or got no answer within `model.failover_ms`, goes to the next. If
-a connection broke or a worker died during a request, the error goes to the caller, which finds out
-whether the rows are the cause. An unavailable server is probed by a question without rows; if only
-one healthy server is left, a call that waits long probes the others meanwhile. A replica with a
-wrong setting counts as unavailable, so that the first server's work goes on. With `model.hedge` a
-late call goes to the next healthy server, too.
+Rule: `core.health.standby` decides which server is asked: the first while it is healthy. A request
+that could not be sent, or got no answer within `model.failover_ms`, goes to the next. If a
+connection broke or a worker died during a request, the error goes to the caller, which finds out
+whether the rows are the cause. An unavailable server is probed by a question without rows. A
+replica with a wrong setting counts as unavailable, so that the first server's work goes on.
 """
 
 import asyncio

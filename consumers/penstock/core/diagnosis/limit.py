@@ -1,11 +1,11 @@
 """What limits a worker that is late? Of what must there be more, so that answers come sooner?
 
 Rule: of several full parts the one furthest down the flow is named, because everything before waits
-for it. The event loop comes before all others: without a free loop all services look slow. A loop
-that gets no processor is starved, not busy. A full worker counts as skewed if one partition has the
-backlog, because its records cannot go to another worker. If no part is full but most streams are
-late, the slowest part of the way is named, if it takes half of the time. A store that is much
-slower than an object should be is named even on time.
+for it; but the event loop comes before all others: without a free loop all services look slow. A
+loop that gets no processor is starved, not busy. A full worker counts as skewed if one partition
+has the backlog. If no part is full but most streams are late, the slowest part of the way is named,
+if it takes half of the time. A store that is much slower than an object should be is named even on
+time.
 """
 
 from collections.abc import Callable, Mapping, Sequence

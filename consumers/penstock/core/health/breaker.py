@@ -1,17 +1,14 @@
 """When does a model server get only a probe, and which caller goes next?
 
-Rule: while the server is healthy, its limiter says how many calls it gets at a time. Every failure
-spends one unit of a small budget, and every answer earns a tenth of a unit. So at most one call is
-repeated for every ten that are answered.
-When the budget is spent, the breaker opens: until a probe is answered, the server gets one probe at
-a time. Each pause before a probe is longer than the pause before it, and from the second probe on a
-probe has few rows. An answered probe halves the count of failed probes. (If failures only added up,
-a server that answers every second call would be probed ever more rarely.)
+Rule: every failure spends one unit of a small budget, and every answer earns a tenth of a unit, so
+at most one call is repeated for every ten that are answered. When the budget is spent, the breaker
+opens: until a probe is answered, the server gets one probe at a time, each after a longer pause. An
+answered probe halves the count of failed ones: if failures only added up, a server that answers
+every second call would be probed ever more rarely.
 
 A batch of waiting rows and a search for bad rows take turns. Searches have at most a quarter of the
-calls, and never all of them if there is more than one call. So a search always goes on, and rows
-that are not under suspicion wait for at most one short call of a search. Pure: time and jitter are
-arguments.
+calls, and never all of them if there is more than one call, so both always go on. Pure: time and
+jitter are arguments.
 """
 
 import math

@@ -1,25 +1,18 @@
 """How many requests a service gets at a time: a store its reads, a model its calls.
 
 Rule: the limit grows while work waits for it and more requests at a time bring more answers. Its
-measure is an experiment: requests are sent at two levels in turn, and the times of their answers
-are compared. By Little's law the answers per second are `level / time`. So if a higher level costs
-no time, all of it is gained; if the time grows as much as the level, nothing is. The step is worth
-it if at least a quarter is gained (`WORTH`); the same test tells that a lower level would do.
-Latencies that the service had earlier are never compared, because a store may go from 2 to 60 ms
-and then needs more requests at a time, not fewer. (Vector, Envoy, Netflix's Gradient2 and TCP
-Vegas compare with such a base line; BBR and PCC experiment.)
+measure is an experiment: requests are sent at two levels in turn, and by Little's law the answers
+per second are `level / time`. A step is worth it if at least a quarter of it is gained (`WORTH`).
+Earlier latencies are never compared: a store may go from 2 to 60 ms, and then needs more requests
+at a time, not fewer.
 
-- Work waits while at least a tenth of the requests find the limit reached. Otherwise arrivals are
-the limit, and nothing changes.
-- Steps are half of the level until one fails, then a quarter. From 16 to 256 they take 14 rounds,
-so a start needs to know nothing of arrivals. After a failed step the limit rests.
-- If answers take half as long again as in the last comparison, the service is farther away or bears
-less. Half of the level tells which. Such steps down grow; then the best level is searched between
-the last two.
-- A service that says that it has too much to do, or does not answer in time, halves the limit, once
-for all requests that were under way. The limit then goes back fast to a part of where it was, and
-from there slowly. What is refused before the service has borne anything again tells no other level:
-a service that counts its answers refuses all of them until the next second begins.
+- Work waits while at least a tenth of the requests find the limit reached; otherwise nothing
+  changes.
+- If answers take half as long again as in the last comparison, half of the level tells whether the
+  service is farther away or bears less.
+- A service that has too much to do, or does not answer in time, halves the limit, once for all
+  requests that were under way; it goes back fast to a part of where it was, then slowly. What is
+  refused before the service has borne anything again tells no other level.
 - A limit that was set as a number only shrinks by failures, and goes back to that number.
 
 Pure: time is an argument.

@@ -1,18 +1,15 @@
-"""How does another consumer group fare? Does another region's group need help, and when can that
-region go on alone? Does the live group beside a replay keep up?
+"""How does another consumer group fare: does another region's group need help, and does the live
+group beside a replay keep up?
 
 Rule for a region: it needs help if for `after_s` it has had no workers of its own, or a lag above
-its limit. A region has recovered if for `after_s` it has had workers of its own and at most half of
-that lag. While its state is unknown, nothing changes. Each joining and leaving costs the region a
-rebalance, so a region that soon needs help again is helped longer. A worker does not begin to help
-while its own region is in trouble. Owner: the stage that helps, one for each region that it may
-help.
+its limit; it has recovered if for `after_s` it has had workers and at most half of that lag. While
+its state is unknown, nothing changes. Each joining and leaving costs a rebalance, so a region that
+soon needs help again is helped longer.
 
 Rule for a live group: it is behind when it has not committed records that were in its topics a
-certain time ago. So its lag is measured as a time, from offsets alone: the rate of records and the
-interval of commits do not matter. As long as a group was watched for less than that time, it counts
-as behind if it has anything left to commit. A partition without a commit does not count, because
-the group does not read it. Owner: the replay. All of this is pure: times are arguments.
+certain time ago; while it was watched for less than that time, when it has anything left to commit.
+A partition without a commit does not count, because the group does not read it. Pure: times are
+arguments.
 """
 
 from collections import deque

@@ -1,18 +1,14 @@
 """When does a line stop, and how does an operator let it go on? A line is a partition or, with
 order by stream, one stream of a partition.
 
-Rule: a line stops when too many objects of one stream get dead letters. Each assignment of a
-partition has one account of its streams. Before answers leave, the publish stage asks the account,
-in the order of each stream. The account refuses the dead letter that would be one too many, so the
-object at which a line stops is not answered. Of each record only the first failed object counts: a
-record that names a hundred missing objects would otherwise stop its line after every restart, and
-no restart would get past the record. If there are more than `MAX_STREAMS` streams, the stream that
-was silent longest is forgotten. Owner of the account: the lane.
+Rule: a line stops before the dead letter that would be one too many for its stream; the object at
+which it stops is not answered. Of each record only the first failed object counts: a record that
+names a hundred missing objects would otherwise stop its line after every restart. Beyond
+`MAX_STREAMS` streams the one silent longest is forgotten.
 
-An operator says a `Word` about one stop, which the word names by stream and offset. A word is
-obeyed once: when the record at which the line had stopped is answered, or the line has stopped
-there again, the worker marks the word. The words of a partition are one short text with the newest
-word last.
+An operator says a `Word` about one stop, which the word names by stream and offset. It is obeyed
+once: the worker marks it when the record of the stop is answered, or the line has stopped there
+again. The words of a partition are one short text with the newest last.
 """
 
 import hashlib

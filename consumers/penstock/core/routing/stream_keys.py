@@ -2,13 +2,12 @@
 stream as the key?
 
 Rule: the stream that the reference names; else what `stream_from` finds in its key; else the
-record's key; else its folder; at a bucket's root its bucket. The rekeyer, `penstock produce` and
-the judge use the same rule as the intake. Where `kafka.time_from` finds a time in the key, it is
-the `event_time`, because a notification tells when the object was uploaded.
+record's key; else its folder; at a bucket's root its bucket. Where `kafka.time_from` finds a time
+in the key, it is the `event_time`, because a notification tells when the object was uploaded.
 
 Rule of rekeying: a message is passed on unchanged, with its stream as the key; one that names
 objects of several streams becomes one for each; one too large for the topic several with fewer
-objects each. One that cannot be read is passed on as well, and the worker answers it at its place.
+objects each. One that cannot be read is passed on as well.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""One `Page`, which every process of ours serves: a worker, a supervisor, a worker of scenes, a
-rekeyer. What it shows is told by a `PageSource`, of which each kind of process has one.
+"""One `Page`, which every process of ours serves. What it shows is told by a `PageSource`, of which
+each kind of process has one.
 
     /                        for people: one document, which loads nothing else
     /api/live                the updates that the document shows
@@ -10,10 +10,9 @@ rekeyer. What it shows is told by a `PageSource`, of which each kind of process 
     /api/samples, …/NUMBER   rows beside their predictions, and their pictures; with `http.samples`
     POST                     the actions, each at its path; with `http.token`
 
-Rule: a page changes nothing, but for its actions, and its figures are collected at each request.
-The document and the answers to probes hold no data, and all else needs the token, if there is one
-(http_server.py, which also refuses foreign hosts and slow clients). Texts stay JSON strings. A
-picture is sent with headers that let a browser show it, but never run it, whatever its bytes are.
+Rule: a page changes nothing, but for its actions. The document and the answers to probes hold no
+data; all else needs the token, if there is one. Texts stay JSON strings; a picture's headers let a
+browser show it, but never run it.
 """
 
 import socket

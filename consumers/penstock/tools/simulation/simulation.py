@@ -7,15 +7,9 @@
     progress    when nothing fails any more, each partition moves; no message ends worker after
                 worker; a stop and a hand-back end in time, whatever fails in them
 
-Some of the worlds have order by stream or exactly once; in these worlds the promises of these two
-settings are checked instead. In half of the worlds settings, partitions and objects change from
-deployment to deployment, or some messages are poison.
-
-Rule: one seed gives one history, on every machine.
-
-At the end no service fails any more, so all rows must be answered and all workers must end. An
-operator says one word at a time about each stopped line: first perhaps "resume", which does not
-help, because the cause remains; then "skip".
+Rule: one seed gives one history, on every machine. With order by stream or exactly once the
+promises of these settings are checked instead. An operator says one word at a time about each
+stopped line: perhaps "resume", which does not help, because the cause remains; then "skip".
 """
 
 import asyncio
