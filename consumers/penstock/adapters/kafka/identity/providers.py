@@ -160,7 +160,7 @@ async def _posted(
         if (fatal := untrusted(repr(error), "kafka.oauth.ssl_cafile")) is not None:
             raise fatal from error
         # The repr of some errors shows the request's headers, and with them our secret.
-        why = str(error) or repr(error)
+        why = str(getattr(error, "os_error", error)) or repr(error)
         if isinstance(error, TimeoutError):
             why = f"no answer within {ANSWER_S:g} s"
         raise Unreachable(f"the token server {url} does not answer: {why}") from None
