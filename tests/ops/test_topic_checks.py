@@ -147,6 +147,20 @@ async def test_a_broker_that_refuses_us_is_asked_at_once() -> None:
     assert checks == [1_003.0, 1_004.0, 1_005.0, 1_006.0]
 
 
+@virtual_time
+async def test_a_refusal_waits_for_no_topic_that_is_asked_for() -> None:
+    class Silent(MemorySink):
+        async def partitions(self, topic: str) -> int:
+            return await asyncio.Event().wait()
+
+    async def check() -> None:
+        raise usage("no such user")
+
+    with pytest.raises(Fatal, match="no such user"):
+        await mind_topics(CFG, Silent(), Login(check, refused_s=LOOK_EVERY_S + 1.0))
+    assert now_s() == LOOK_EVERY_S + 1.0
+
+
 def test_a_topic_that_keeps_records_longer_than_the_one_behind_it_is_known() -> None:
     told = {"refs": "1000", "a": "1000", "b": "1001", "c": "-1", "d": "5"}
     assert kept_longer(told, "refs") == ["b", "c"]

@@ -16,7 +16,7 @@ from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.topics import TopicShape, no_topic, partition_counts, topic_shapes
 from penstock.errors import PenstockError, Transient, usage
 from penstock.ports import Sink
-from penstock.process.asyncio_additions import meanwhile, stopped_after
+from penstock.process.asyncio_additions import first_of, meanwhile, stopped_after
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +138,14 @@ async def mind_topics(cfg: config.Config, sink: Sink, login: Login) -> None:
     raises `Fatal`. While the broker does not answer, no topic counts as gone; but then the login is
     checked.
     """
+    await first_of(_look_at_topics(cfg, sink, login), _look_at_refusals(login))
+
+
+async def _look_at_topics(cfg: config.Config, sink: Sink, login: Login) -> None:
     needed = {*cfg.kafka.inputs, cfg.output.topic, cfg.output.dead_letter_topic}
     missing_s = dict.fromkeys(needed, 0.0)
     while True:
-        await _next_look(login)
+        await asyncio.sleep(LOOK_EVERY_S)
         for topic in needed:
             since_s = missing_s[topic] + LOOK_EVERY_S
             is_missing = await _is_missing(sink, topic)
@@ -158,17 +162,12 @@ async def mind_topics(cfg: config.Config, sink: Sink, login: Login) -> None:
             )
 
 
-async def _next_look(login: Login) -> None:
-    """Returns after `LOOK_EVERY_S`. Meanwhile a refusal is looked at soon, as the clients' calls
-    would only end when their patience is over.
+async def _look_at_refusals(login: Login) -> None:
+    """A refusal is looked at soon, as the clients' calls would only end when their patience is
+    over.
     """
-    ends_s = asyncio.get_running_loop().time() + LOOK_EVERY_S
     while True:
-        try:
-            async with asyncio.timeout_at(ends_s):
-                await login.refused()
-        except TimeoutError:
-            return
+        await login.refused()
         with suppress(Transient):
             await login.check()
         await asyncio.sleep(REFUSED_PAUSE_S)
@@ -178,8 +177,12 @@ async def mind_credentials(ask: Callable[[], Awaitable[object]], login: Login) -
     """Runs until the brokers refuse our credentials, and then raises `Fatal`. `ask`: a question on
     a connection that is open. While it is not answered, the login is checked, as in `mind_topics`.
     """
+    await first_of(_look_at_credentials(ask, login), _look_at_refusals(login))
+
+
+async def _look_at_credentials(ask: Callable[[], Awaitable[object]], login: Login) -> None:
     while True:
-        await _next_look(login)
+        await asyncio.sleep(LOOK_EVERY_S)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await ask()
