@@ -29,6 +29,11 @@ log = logging.getLogger(__name__)
 
 # SaslHandshake and SaslAuthenticate.
 _SASL: Final = frozenset({17, 36})
+# By the broker, and by an authenticator of aiokafka's.
+_REFUSED: Final = (
+    kafka_errors.SaslAuthenticationFailed,
+    kafka_errors.AuthenticationFailedError,
+)
 # As Java's clients: at a random point, so that not all connections renew at once.
 RENEW_AT: Final = (0.85, 0.95)
 # A broker refuses to renew a session that is younger than a second.
@@ -99,7 +104,7 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
             if self._sasl_mechanism == "OAUTHBEARER":
                 token = await self._identity.token()
             await self._authenticate(self._authenticator(self._identity, token))
-        except kafka_errors.AuthenticationFailedError as error:
+        except _REFUSED as error:
             self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
             if self._identity.note_refusal(token):
                 raise

@@ -1,0 +1,98 @@
+"""A broker that refuses a token, as the connection and who minds the login learn of it."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiokafka import client
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
+
+from penstock import config
+from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.identity.identity import identity_of
+
+API_VERSIONS, HANDSHAKE = 18, 17
+VERSIONS = struct.pack(">hi", 0, 3) + struct.pack(">hhh", API_VERSIONS, 0, 0)
+VERSIONS += struct.pack(">hhh", HANDSHAKE, 1, 1) + struct.pack(">hhh", 36, 1, 1)
+MECHANISMS = struct.pack(">hi", 0, 1) + struct.pack(">h11s", 11, b"OAUTHBEARER")
+REFUSES = struct.pack(">hh8siq", 58, 8, b"no such!", 0, 0)
+TAKES = struct.pack(">hhiq", 0, -1, 0, 0)
+
+
+class Broker:
+    """Takes the tokens of `takes`. `looks`: called before it refuses one."""
+
+    def __init__(self) -> None:
+        self.takes: set[str] = set()
+        self.looks: Callable[[], object] = bool
+        self.port = 0
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.append(cast("asyncio.Task[None]", asyncio.current_task()))
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                asked = await reader.readexactly(size)
+                kind, _, number = struct.unpack(">hhi", asked[:8])
+                body = {API_VERSIONS: VERSIONS, HANDSHAKE: MECHANISMS}.get(kind)
+                if body is None:
+                    shown = asked.partition(b"Bearer ")[2].partition(b"\x01")[0].decode()
+                    body = TAKES if shown in self.takes else REFUSES
+                    self.looks()
+                writer.write(struct.pack(">ii", 4 + len(body), number) + body)
+        except (EOFError, ConnectionError):
+            writer.close()
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    broker = Broker()
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+    broker.port = server.sockets[0].getsockname()[1]
+    yield broker
+    server.close()
+    await asyncio.wait(broker.tasks)
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> config.Kafka:
+    (tmp_path / "token").write_text("first")
+    return config.Kafka(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        oauth=config.OAuth(provider="file", token_file=str(tmp_path / "token")),
+    )
+
+
+async def connected(broker: Broker, kafka: config.Kafka) -> AIOKafkaConnection:
+    arguments = connection(kafka)
+    del arguments["bootstrap_servers"], arguments["connections_max_idle_ms"]
+    made: Any = client.create_conn
+    return await made("127.0.0.1", broker.port, **arguments)
+
+
+async def test_a_token_that_a_broker_refuses_is_not_shown_again(
+    broker: Broker, kafka: config.Kafka, tmp_path: Path
+) -> None:
+    refused = asyncio.create_task(identity_of(kafka).refused())
+    with pytest.raises(SaslAuthenticationFailed, match="no such!"):
+        await connected(broker, kafka)
+    async with asyncio.timeout(5.0):
+        await refused
+    (tmp_path / "token").write_text("second")
+    broker.takes.add("second")
+    (await connected(broker, kafka)).close()
+
+
+async def test_a_token_that_is_no_longer_ours_was_not_refused(
+    broker: Broker, kafka: config.Kafka
+) -> None:
+    # Another connection was refused a moment before.
+    broker.looks = lambda: identity_of(kafka).note_refusal("first")
+    with pytest.raises(KafkaConnectionError, match="ended on its way"):
+        await connected(broker, kafka)
