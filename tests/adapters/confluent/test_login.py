@@ -101,9 +101,10 @@ async def test_a_new_client_is_made_when_there_is_a_token_for_it(
     }
     async with member(monkeypatch, **by_token) as one:
         identity = identity_of(config.Kafka(**by_token))
+        first = identity.current_token()
         file.unlink()
         one.source._on_error(error)
-        identity.note_refusal("first")
+        identity.note_refusal(first)
         await one.polls(lambda: identity.provider_away)
         assert "close" not in one.consumer.said
         file.write_text("second")

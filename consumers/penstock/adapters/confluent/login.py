@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError
 
 from penstock import config
 from penstock.adapters.kafka.identity.identity import identity_of
+from penstock.adapters.kafka.identity.tokens import Token
 from penstock.errors import Fatal, usage
 
 # How soon a password that was written anew is handed over.
@@ -33,7 +34,7 @@ class ClientLogin:
         self._now_s = now_s
         self._looked_s = now_s()
         self._password: str | None = None
-        self._token: str | None = None
+        self._token: Token | None = None
         self._read_at: tuple[float, ...] = ()
 
     def options(self) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class ClientLogin:
         """librdkafka calls this in the thread that polls, when four fifths of a token are over."""
         identity = identity_of(self._settings)
         current = identity.current_token()
-        self._token = current.text
+        self._token = current
         return current.text, current.ends_s, current.principal, identity.extensions()
 
     def follow(self, consumer: Any) -> None:

@@ -77,7 +77,7 @@ async def shows(kafka: config.Kafka, mechanism: str, provider: AbstractTokenProv
     one = AuthenticatedConnection("127.0.0.1", 1, sasl_oauth_token_provider=provider)
     one._sasl_mechanism = mechanism  # type: ignore[assignment]
     identity = identity_of(kafka)
-    token = await identity.token() if mechanism == "OAUTHBEARER" else None
+    token = await identity.present_token() if mechanism == "OAUTHBEARER" else None
     message, _ = await one._authenticator(identity, token).step(None)
     expected = {
         "PLAIN": b"\0me\0a secret",

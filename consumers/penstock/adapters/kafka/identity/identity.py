@@ -65,7 +65,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
             self.note_refusal(None)
             raise
 
-    def note_refusal(self, token: str | None) -> bool:
+    def note_refusal(self, token: Token | None) -> bool:
         """A broker refused us, by this token if it was one: a key may have been changed, and the
         next token may do. Or a provider refuses us, and no token serves any more. False: the token
         ended on its way, which is no refusal. For any thread.
@@ -90,11 +90,15 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         return self._tokens.away if self.mechanism == "OAUTHBEARER" else None
 
     async def token(self) -> str:
+        """For aiokafka. Raises like `present_token`."""
+        return (await self.present_token()).text
+
+    async def present_token(self) -> Token:
         """Raises `KafkaConnectionError`, whose cause is ours: at any other error aiokafka would
         stop asking the brokers, for ever.
         """
         try:
-            return (await self._tokens.awaited()).text
+            return await self._tokens.awaited()
         except PenstockError as error:
             if isinstance(error, Fatal):
                 self.note_refusal(None)
@@ -102,7 +106,7 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
 
     async def has_token(self) -> bool:
         try:
-            await self.token()
+            await self.present_token()
         except KafkaConnectionError:
             return False
         return True

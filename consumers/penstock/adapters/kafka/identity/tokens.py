@@ -105,14 +105,14 @@ class BrokerTokens:
         failure = self._failure
         return None if failure is None else (self._now_s() - self._failed_since_s, str(failure))
 
-    def forget(self, text: str) -> bool:
-        """A broker refused this token: the next one is fetched. False: the token has ended, or the
-        next one is there, so the refusal tells nothing of the present one.
+    def forget(self, refused: Token) -> bool:
+        """A broker refused this token: another one is fetched, if none was yet. False: the token
+        ended on its way, so its refusal tells nothing.
         """
-        token = self._token
-        if token is None or token.text != text or not token.serves(self._of_token_s()):
+        if not refused.serves(self._of_token_s()):
             return False
-        self._token = None
+        if self._token is not None and self._token.text == refused.text:
+            self._token = None
         return True
 
     def _of_token_s(self) -> float:

@@ -23,6 +23,7 @@ from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeReques
 
 from penstock.adapters.kafka.identity.identity import Identity, identity_with
 from penstock.adapters.kafka.identity.kerberos import of_kerberos
+from penstock.adapters.kafka.identity.tokens import Token
 from penstock.errors import Fatal
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
         token = None
         try:
             if self._sasl_mechanism == "OAUTHBEARER":
-                token = await self._identity.token()
+                token = await self._identity.present_token()
             await self._authenticate(self._authenticator(self._identity, token))
         except _REFUSED as error:
             self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
@@ -119,9 +120,9 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
                 self._identity.note_refusal(None)
             raise kafka_errors.KafkaConnectionError(f"{ours}" or repr(ours)) from ours
 
-    def _authenticator(self, identity: Identity, token: str | None) -> Any:
+    def _authenticator(self, identity: Identity, token: Token | None) -> Any:
         if token is not None:
-            return _BearerAuthenticator(identity, token)
+            return _BearerAuthenticator(identity, token.text)
         if self._sasl_mechanism == "GSSAPI":
             return self.authenticator_gssapi()
         self._sasl_plain_username = identity.username
@@ -159,7 +160,7 @@ class AuthenticatedConnection(AIOKafkaConnection):  # type: ignore[misc]
         try:
             if self._sasl_mechanism == "OAUTHBEARER":
                 assert self._identity is not None
-                await self._identity.token()
+                await self._identity.present_token()
             self._hold_back()
             await self._do_sasl_handshake()
         except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
