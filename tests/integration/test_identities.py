@@ -24,7 +24,7 @@ from tests.support.worker import environment, penstock, running_worker
 MESSAGES, PAUSE_S = 100, 0.1
 # Of this a session's rest takes at most 3 s, and three tokens, a second apart, 2 s. The rest is for
 # cores that many processes share.
-SOON_S = 20.0
+SOON_S = 10.0
 log = logging.getLogger(__name__)
 
 
