@@ -1,13 +1,11 @@
 """Fetches the objects of one model. Lanes take turns, and the objects of a lane are fetched in
 order.
 
-Rule: one fetcher reads an object from the first try to the last. `core.health.retries`
-decides what is tried again and for how long; read_object.py makes one try. There are as
-many fetchers as the reads of the store allow now, but always one, so the oldest object of a lane is
-always fetched in the end. If the object of a fetcher needs a decoder, the fetcher reads that object
-to the end and then stops; a new fetcher takes the next object meanwhile. Each store has its own
-fetchers, so that a store that is away does not delay the objects of other stores. Owner: the
-pipeline, which runs `fetch_forever` for each store.
+Rule: one fetcher reads an object from the first try to the last. There are as many fetchers as the
+reads of the store allow now, but always one, so the oldest object of a lane is always fetched in
+the end. If the object of a fetcher needs a decoder, the fetcher reads that object to the end and
+then stops; a new fetcher takes the next object meanwhile. Each store has its own fetchers, so that
+a store that is away does not delay the objects of other stores.
 """
 
 import asyncio

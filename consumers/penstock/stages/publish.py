@@ -1,14 +1,11 @@
 """Publishes a lane's answers in order, and tells the lane what the broker has acknowledged.
 
-Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
-together in the next release. So releases grow with the load, and without load no answer waits for
-another. Rows count as delivered when the broker has acknowledged every record and dead letter of
-their release; with transactions, when the transaction with these records and the new position is
-committed. If answers are also written as objects, the next releases are taken while the results of
-the former ones are written, so that many results are written side by side; their records leave one
-release after the other. If a release has so many dead letters that its partition or stream must
-stop, this release and all behind it stay in the lane. Owner: the pipeline, which runs one loop for
-each lane.
+Rule: a lane has one release with the broker at a time; answers that become ready meanwhile leave
+together in the next. Rows count as delivered when the broker has acknowledged every record and dead
+letter of their release; with transactions, when the transaction with these records and the new
+position is committed. If answers are also written as objects, many results are written side by
+side, but their records leave one release after the other. If a release has so many dead letters
+that its partition or stream must stop, this release and all behind it stay in the lane.
 """
 
 import asyncio

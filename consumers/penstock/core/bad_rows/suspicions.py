@@ -7,12 +7,8 @@ with the same words. After the sentence only one row in `LOT`, drawn at random, 
 if the model refuses this row, the rest of the lot is rejected with it. One answer, or a refusal in
 other words, lifts the sentence. Pure.
 
-How often is a sentence wrong? If a share g of an object's rows is good, the object is sentenced
-with a chance of (1 - g) ** 50: that is one in 200 if a tenth of the rows is good, and one in 70,000
-if a fifth is good. After the sentence every good row is asked with a chance of at least 1 in 100,
-and the first good row that is asked lifts the sentence. So a wrong sentence costs at most 100 good
-rows on average, whatever the order of the rows. In one case of a hundred it costs more than 460
-good rows (0.99 ** 460).
+If a share g of the rows is good, the object is sentenced with a chance of (1 - g) ** 50: one in 200
+for a tenth. A wrong sentence costs at most 100 good rows on average, whatever their order.
 """
 
 import re

@@ -4,11 +4,8 @@ Rule: a call's time is fitted as `base + sum(rows of a stream * cost of its row)
 over the last calls. A call's error counts as a share of its time, because slow calls vary more.
 Without evidence a stream costs what most streams cost: each cost is drawn to their median, the less
 the further its calls say it is from there. So one dear stream is found, and sixty equal streams do
-not differ by chance. Streams that always come together share their cost. No cost is negative.
-
-A fit takes 4 ms, and some 40 with 5,000 streams. Its error after 200 calls that vary by 30 %, with
-8 and 60 streams, one of them 50 times as dear: 3 to 12 % of the dear stream's cost, 4 to 9 % on
-average of the others' if they are equal, and 27 % if they differ by half. Pure.
+not differ by chance. Streams that always come together share their cost. No cost is negative. A fit
+takes 4 ms, and some 40 with 5,000 streams. Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,16 +2,13 @@
 
 Rule: huge objects give way to small live objects, and a replay gives way to the live group. While
 fresh small objects arrive, here or for the live group beside a replay, only one batch of backlog is
-with the model at a time. After this batch, backlog pauses for a multiple of the time that the batch
-took. So it takes a fixed share of one call slot on any machine, and small objects find the model
-mostly free. Without fresh small objects it makes no pause, because a group that is late anyway
-needs throughput. A replay stands still while the live group is late.
+with the model at a time, and then backlog pauses for a multiple of the time that it took: a fixed
+share of one call slot on any machine. Without fresh small objects it makes no pause, because a
+group that is late anyway needs throughput. A replay stands still while the live group is late.
 
-Streams apart have as many calls at a time as do not hold up the calls of all other streams, to
-which always one is left if there may be several. How many calls a server really works on at a time
-is not known, so the number begins at one. It grows while the others' calls are as fast with so many
-calls beside them, and shrinks if they wait for them; after that it stays for a while. While no
-other stream has a call, nothing limits it. Pure: time is an argument. Owner: the microbatch stage.
+Streams apart have as many calls at a time as do not slow the calls of all other streams, to which
+always one is left if there may be several. How many calls a server really works on at a time is not
+known, so the number begins at one and is tried. Pure: time is an argument.
 """
 
 import math

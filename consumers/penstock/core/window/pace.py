@@ -2,20 +2,19 @@
 two polls.
 
 Rule: a call's time is fitted as `base + rows * per_row`, where recent calls count more.
-- Rows of a batch: as many as a call answers in half of the time that the rest of the way leaves,
-but at least so many that the base is a small part of the call's cost.
-- Wait: as long as a call takes, if the server is busy half of the time or more. The more the server
-is idle, the shorter the wait. So a server with room is asked at once, and a server that gets slower
-is asked less often. On a full processor (where timers ring late) every request is worth avoiding:
-the wait grows up to the fixed wait, which it never exceeds.
-The fixed values hold while there is no data. They also hold while no batch could reach the target
-(such as with a backlog or a slow model), because they are good for throughput; but then, too, no
-call has more rows than about a second's, or than make its base a small part of it. Owner: predict.
 
-A poll costs about 0.35 ms of CPU, however many records it brings: for aiokafka's fetch and its
-tasks, and for the way of a single record through all stages. So between two polls the worker waits
-a little if the wait brings several records together; while records are rare it never waits. Owner
-of `Gather`: the consume stage.
+- Rows of a batch: as many as a call answers in half of the time that the rest of the way leaves,
+  but at least so many that the base is a small part of the call's cost.
+- Wait: as long as a call takes, if the server is busy half of the time or more; the more it is
+  idle, the shorter. On a full processor (where timers ring late) every request is worth avoiding:
+  the wait grows up to the fixed wait, which it never exceeds.
+
+The fixed values hold while there is no data, or no batch could reach the target; but then, too, no
+call has more rows than about a second's, or than make its base a small part of it.
+
+A poll costs about 0.35 ms of CPU, however many records it brings. So between two polls the worker
+waits a little (`Gather`) if the wait brings several records together; while they are rare it never
+waits.
 """
 
 from dataclasses import dataclass, field

@@ -3,15 +3,12 @@
 Rule: a row that costs less than `DEAR` times the usual counts as usual, so while rows cost about
 the same, batches are formed by count alone. A stream goes apart if its rows take longer than all
 that a call usually carries. Costs are fitted (cost_fit.py) when figures are read, and while the
-number of rows does not tell how long calls take, at most once a second; to note a call takes 1 µs
-for each of its streams, and 4 µs.
+number of rows does not tell how long calls take, at most once a second.
 
-A fit needs many calls, and if one takes a second, there are few. But each call proves of each of
-its streams that its rows in a call take at most `took`, and a row `took / rows`. So after a slow
-call those of its streams go apart, one row each, of which no fast call has proven that they are
-cheap; most come back after that one row. If calls are so slow that all streams wait for each of
-them and are in the next one together, nothing tells them apart. Then half of them goes apart for
-some calls. Pure.
+If a call takes a second, there are few to fit. But each proves of each of its streams that its rows
+take at most `took`. So after a slow call those of its streams go apart, one row each, of which no
+fast call has proven that they are cheap; most come back after that one row. If calls are so slow
+that all streams are in the next one together, half of them goes apart for some calls. Pure.
 """
 
 from collections import OrderedDict, deque

@@ -2,17 +2,13 @@
 
 Rule: a batch closes for the first of five reasons: rows, bytes, the deadline of its oldest row, an
 idle call slot (`eager`), drain. The deadline counts from the row's own arrival, never from the
-batch before. If a stream has no more rows than an equal share of a batch, all of its rows are
-taken; the other streams take turns (deficit round robin), so one huge object cannot fill every
-batch. All rows of a batch have one shape, and shapes take turns as well. A backlog, the rows far
-inside a huge object, stays until `backlog_from_s`.
+batch before. A stream with no more rows than an equal share of a batch gets all of them in; the
+others take turns (deficit round robin), so one huge object cannot fill every batch. All rows of a
+batch have one shape, and shapes take turns as well.
 
-`max_rows` are rows that cost the model the usual. A row that costs it more counts as many of them
-(`Prices`), so turns are turns of the model's time. Rows that would make a call several times as
-long go apart, in batches of their own, which stay until `apart_from_s`. If both kinds of batches
-are due, the streams apart and all others together take turns (turns.py). A backlog is also what
-streams send whose priority says so, and all that a replay reads; held_back.py says from when
-backlog, and streams apart, may leave.
+`max_rows` are rows that cost the model the usual; one that costs more counts as many of them
+(`Prices`). Rows that would make a call several times as long go apart, in batches of their own, by
+turns with all others (turns.py). held_back.py says from when backlog, and streams apart, may leave.
 """
 
 import math

@@ -1,17 +1,14 @@
 """Finds out that a connection to a broker is dead, for every client of aiokafka in the process.
 
-Rule: a dead connection costs one wait of `SILENCE_S`. Load balancers and gateways forget a
-connection that was idle and tell neither end; aiokafka would wait for 40 s, and then meet the next
-one. Here a connection that owes an answer and is silent for too long is closed, and so are all
-others of its event loop that have been idle for as long, because they share its way. To close a
-living one costs a new connection; aiokafka repeats what got no answer.
+Rule: a dead connection costs one wait of `SILENCE_S` (aiokafka would wait for 40 s, and then meet
+the next one). A connection that owes an answer and is silent for too long is closed, and so are all
+others of its event loop that have been idle for as long, because they share its way.
 
 A broker may also be slow, and would be slow again: after each silence the next request of this kind
-to this broker may take twice as long, and an answer tells how long one takes. If the silent
-connection had been in use, no way has forgotten it; then quick answers change nothing for `KEPT_S`,
-because one of many may be slow. Requests that wait for other members or the controller have
-aiokafka's own limit. The time for which a broker leaves a connection unread, because of a quota,
-does not count.
+to this broker may take twice as long. If the silent connection had been in use, no way has
+forgotten it; then quick answers change nothing for `KEPT_S`. Requests that wait for other members
+or the controller have aiokafka's own limit. The time for which a broker leaves a connection unread,
+because of a quota, does not count.
 
 Private parts of aiokafka 0.14's connection; replaces the function by which its clients connect.
 """
