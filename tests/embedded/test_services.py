@@ -1,6 +1,7 @@
 """The embedded services as the demo runs them: child processes that leave nothing behind."""
 
 import asyncio
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -11,6 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from penstock.errors import Fatal
+from penstock.packages import install_command
 from penstock.tools.embedded.broker import PARTITIONS, EmbeddedBroker
 from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.support.reference_model import numpy_answers, random_rows
@@ -85,5 +87,5 @@ def test_without_its_library_the_broker_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(Fatal, match=r"penstock-stream\[demo\]"), EmbeddedBroker():
+    with pytest.raises(Fatal, match=re.escape(install_command("demo"))), EmbeddedBroker():
         pass

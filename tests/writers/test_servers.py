@@ -8,7 +8,6 @@ import asyncio
 import getpass
 import gzip
 import json
-import socket
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from penstock import Prediction, config, predict
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import PenstockError, Transient
+from realstack.layout import free_ports
 from tests.support.waiting import until
 from tests.writers.support import IS_LONG, run, tool
 
@@ -95,14 +95,6 @@ MODELS: dict[str, Start] = {
 PROXIES: dict[str, Start] = {"nginx": nginx, "haproxy": haproxy, "caddy": caddy, "envoy": envoy}
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def started(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
@@ -110,7 +102,7 @@ def started(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(timeout=20)
+    process.wait(timeout=60)
 
 
 async def listens(port: int) -> bool:
@@ -125,7 +117,8 @@ async def listens(port: int) -> bool:
 
 @pytest.fixture(scope="module")
 def upstream_port() -> int:
-    return free_ports(1)[0]
+    (port,) = free_ports(["upstream"]).values()
+    return port
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +129,7 @@ def urls(upstream_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
         async def url(name: str) -> str:
             if name not in found:
-                port, dead = free_ports(2)
+                port, dead = free_ports(["port", "dead"]).values()
                 folder = tmp_path_factory.mktemp(name)
                 command = (MODELS | PROXIES)[name](folder, port, upstream_port, dead)
                 servers.callback(end, started(command, folder))

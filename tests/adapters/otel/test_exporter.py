@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from penstock import config
 from penstock.adapters.otel import open_spans
 from penstock.adapters.otel.exporter import FLUSH_S, MOST_WAITING, OtlpSpans, whole
 from penstock.errors import EXIT_USAGE, Fatal
+from penstock.packages import install_command
 from penstock.ports import Span, SpanIdentity
 from tests.support.otlp_receiver import OtlpReceiver, values
 
@@ -155,6 +157,6 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "penstock.adapters.otel.exporter")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(Fatal, match=r"pip install 'penstock-stream\[otel\]'") as raised:
+    with pytest.raises(Fatal, match=re.escape(install_command("otel"))) as raised:
         open_spans(config.Traces(endpoint="http://h:4318"))
     assert raised.value.exit_code == EXIT_USAGE
