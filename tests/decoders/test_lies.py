@@ -10,7 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.core.rows.payload import NO_TIME, BytesRows, Columns, JsonRows, Kept, Matrix
+from penstock.core.rows.payload import (
+    NO_TIME,
+    BytesRows,
+    Columns,
+    JsonRows,
+    Kept,
+    Matrix,
+    schema_key,
+)
 from penstock.decoders import arrow_messages
 from penstock.decoders.packing import (
     _ENCODER,
@@ -160,10 +168,28 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_arrow_batches_are_taken(name: str) -> None:
-    (run,) = heard(Run(2, Columns(TABLES[name], str(TABLES[name].schema))))
+    (run,) = heard(Run(2, Columns(TABLES[name], "")))
     assert isinstance(run.payload, Columns)
     assert run.payload.batch.equals(TABLES[name])
-    assert run.payload.schema == str(TABLES[name].schema)
+    # As of rows that are made in the worker: they may share a request.
+    assert run.payload.schema == schema_key(TABLES[name].schema.serialize())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pa.record_batch({"a: int64\nb": [1]}),
+        pa.record_batch({"a": [1], "b": [None]}, schema=pa.schema({"a": "int64", "b": "int32"})),
+        pa.record_batch(
+            {"a": [1], "b": [1]}, schema=pa.schema({"a": "int64", "b": "int64"}, {"pandas": "{}"})
+        ),
+    ],
+    ids=["name", "type", "note"],
+)
+def test_columns_of_another_schema_share_no_request(other: pa.RecordBatch) -> None:
+    honest = pa.record_batch({"a": [1], "b": [2]})
+    shapes = [heard(Run(1, Columns(each, "")))[0].payload.shape for each in (honest, other)]  # type: ignore[union-attr]
+    assert shapes[0] != shapes[1]
 
 
 @pytest.mark.parametrize("packing", ["zstd", "lz4"])
@@ -200,6 +226,88 @@ def test_arrow_batches_that_lead_elsewhere_are_refused(
     batch = crooked(type_, offsets, values)
     with pytest.raises(ValueError, match=REFUSED):
         said(b"".join(in_stream(batch)))
+
+
+def views(of: pa.Array, rows: int, kind: pa.DataType) -> pa.Array:
+    """Rows of which each is the whole array."""
+    offsets, sizes = np.zeros(rows, "<i4"), np.full(rows, len(of), "<i4")
+    parts = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(sizes.tobytes())]
+    return pa.Array.from_buffers(kind, rows, parts, children=[of])
+
+
+def often(values: pa.Array, rows: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int8), values)
+
+
+NUMBERS = pa.array(np.arange(50_000, dtype=np.int8))
+LIST = pa.ListArray.from_arrays([0, len(NUMBERS)], NUMBERS)
+ONE = pa.array(["x" * 50_000])
+MANY: dict[str, pa.Array] = {
+    "dictionary": often(ONE, 1_000),
+    "dictionary of lists": pa.StructArray.from_arrays([often(LIST, 1_000)], ["a"]),
+    "string views": pa.array(["x" * 50_000] * 1_000, pa.string_view()),
+    "list views": views(NUMBERS, 1_000, pa.list_view(pa.int8())),
+    "runs": pa.RunEndEncodedArray.from_arrays([1_000], ONE),
+    "union": pa.UnionArray.from_dense(
+        pa.array(np.zeros(1_000, np.int8)), pa.array(np.zeros(1_000, np.int32)), [ONE]
+    ),
+}
+# All views name one text, which polars writes so, too.
+_views = np.frombuffer(MANY["string views"].buffers()[1], "<i4").reshape(-1, 4)
+_same = pa.py_buffer(np.repeat(_views[:1], 1_000, 0).tobytes())
+MANY["string views"] = pa.Array.from_buffers(
+    pa.string_view(), 1_000, [None, _same, MANY["string views"].buffers()[2]]
+)
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_arrow_values_that_are_the_same_bytes_many_times_are_refused(name: str) -> None:
+    """Of 50 kB, rows of 50 MB."""
+    batch = pa.record_batch({"a": MANY[name]})
+    message = b"".join(in_stream(batch))
+    assert len(message) < 100_000
+    with pytest.raises(ValueError, match="one by one, have 5"):
+        said(message)
+    few = batch.slice(0, 2)
+    (run,) = said(b"".join(in_stream(few)))
+    assert run.payload.batch.equals(few)  # type: ignore[union-attr]
+
+
+def test_arrow_values_of_views_of_views_are_counted_to_the_end() -> None:
+    """2 to the power of 64 values, which a number of 8 bytes takes for none."""
+    column, kind = pa.array([1, 2], pa.int8()), pa.int8()
+    for _ in range(4):
+        kind = pa.list_view(kind)
+        column = views(column, 1 << 16, kind)
+    with pytest.raises(ValueError, match="one by one"):
+        said(b"".join(in_stream(pa.record_batch({"a": column}))))
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.struct([]), pa.binary(0)], ids=str)
+def test_arrow_values_that_take_no_bytes_are_counted(kind: pa.DataType) -> None:
+    """A list of two thousand million values in 100 bytes."""
+    most = 2**31 - 1
+    buffers = {pa.null(): [None], pa.struct([]): [None], pa.binary(0): [None, pa.py_buffer(b"")]}
+    values = pa.Array.from_buffers(kind, most, buffers[kind])
+    offsets = pa.py_buffer(np.array([0, most], "<i4").tobytes())
+    column = pa.Array.from_buffers(pa.list_(kind), 1, [None, offsets], children=[values])
+    with pytest.raises(ValueError, match="values that take no bytes"):
+        said(b"".join(in_stream(pa.record_batch({"a": column}))))
+
+
+@pytest.mark.parametrize("nbytes", [16 << 10, (16 << 10) + 1])
+def test_an_arrow_extension_with_a_long_description_is_refused(nbytes: int) -> None:
+    """Arrow before version 26 would end the worker over one of many levels."""
+    notes = {"ARROW:extension:name": "of nobody", "ARROW:extension:metadata": "[" * nbytes}
+    field = pa.field("a", pa.int8(), metadata=notes)
+    inner = pa.field("b", pa.struct([field]), metadata={"comment": "x" * 100_000})
+    batch = pa.RecordBatch.from_arrays([pa.nulls(1, inner.type)], schema=pa.schema([inner]))
+    message = b"".join(in_stream(batch))
+    if nbytes > 16 << 10:
+        with pytest.raises(ValueError, match="a long description"):
+            said(message)
+    else:
+        assert said(message)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 40, 100, 200])
@@ -392,9 +500,12 @@ def test_rows_of_another_number_of_arrays_are_refused(lengths: list[int]) -> Non
         said(message + bytes(-len(message) % 64 + 64 * len(lengths)))
 
 
-def test_a_reason_is_cut() -> None:
+def test_a_decoder_cuts_a_reason_and_a_longer_one_is_refused() -> None:
     (run,) = heard(Run(1, None, "E" * 100_000))
     assert run.error == "E" * 4_096
+    head = [1, "none", 0, "E" * 4_097, None, False, False, False, []]
+    with pytest.raises(ValueError, match="length <= 4096"):
+        said(header_of(head))
 
 
 def test_a_long_name_of_a_member_is_refused() -> None:
@@ -404,9 +515,24 @@ def test_a_long_name_of_a_member_is_refused() -> None:
         heard(run._replace(member="m" * (1 << 18) + "m"))
 
 
-def test_a_header_is_bounded() -> None:
+def test_a_header_is_as_long_as_that_of_a_piece_may_be() -> None:
+    pieces: list[list[Run]] = []
+    gathering = Pieces(pieces.append)
+    while not pieces:
+        gathering.add(Run(1, None, member="\U0001f600" * (1 << 18)))
+    runs = pieces[0]
+    assert len(heard(*runs)) == len(runs)
     with pytest.raises(ValueError, match="a header of"):
-        said(b"".join(packed([Run(1, None, "E" * (64 << 20))])))
+        heard(*runs, *runs[:2])
+
+
+@pytest.mark.parametrize("text", [b'{"a":\n{"id":1}\n}', b'{"a":\r1}'])
+def test_kept_columns_on_several_lines_are_refused(text: bytes) -> None:
+    """A line of a result would be a record of its own."""
+    for texts_ in ([text], [b"{}", text], [b'{"a":"%b"}' % (b"x" * 300_000), text]):
+        matrix = Matrix(np.ones((len(texts_), 1), np.float32))
+        with pytest.raises(ValueError, match="on several lines"):
+            heard(Run(len(texts_), matrix, kept=Kept(JsonRows.of(texts_), None)))
 
 
 def header_of(*heads: object) -> bytes:

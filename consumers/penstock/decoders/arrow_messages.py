@@ -1,19 +1,22 @@
 """Looks at the heads of an Arrow stream's messages before Arrow does.
 
 Rule: what a message says must take no more than the message has. Arrow unpacks bodies without a
-bound; and any number of fields, names and columns may lie in the same bytes, so that a megabyte
-says gigabytes. The writer that decoders use packs nothing and shares no bytes. A head is a
+bound; any number of fields, names and columns may lie in the same bytes; and nulls take none: so a
+megabyte could say gigabytes. The writer that decoders use packs nothing and shares no bytes. Before
+version 26 Arrow reads what describes an extension by calls that go as deep as it does. A head is a
 flatbuffer (https://flatbuffers.dev/internals/): a table has, before its fields, the distance back
 to a list of where the fields are. The tables are in Arrow's `format/Message.fbs` and
 `format/Schema.fbs`.
 """
 
 import struct
-from collections import deque
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+
+from penstock.core.rows.payload import schema_key
 
 _FRAME: Final = struct.Struct("<Ii")
 _CONTINUES: Final = 0xFFFFFFFF
@@ -25,9 +28,11 @@ _LENGTH: Final = struct.Struct("<q")
 _HEADER_TYPE, _HEADER, _BODY_LENGTH, _NOTES = 1, 2, 3, 4
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _DATA: Final = 1  # of a DictionaryBatch: the batch in it
-_BUFFERS, _COMPRESSION = 2, 3  # of a RecordBatch
+_COLUMNS, _BUFFERS, _COMPRESSION = 1, 2, 3  # of a RecordBatch
 _FIELDS, _SCHEMA_NOTES = 1, 2  # of a Schema
-_NAME, _KIND, _TYPE, _CHILDREN, _FIELD_NOTES = 0, 2, 3, 5, 6  # of a Field
+_NAME, _KIND, _TYPE, _PACKED, _CHILDREN, _FIELD_NOTES = 0, 2, 3, 4, 5, 6  # of a Field
+# The types of which many values may be the same bytes, beside dictionaries: unions, runs, views.
+_REPEATING: Final = frozenset((14, 22, 23, 24, 25, 26))
 # The types with more than numbers: the zone of a timestamp, and the codes of a union, 4 bytes each.
 _TIMESTAMP, _UNION, _OF_TYPE = 10, 14, 1
 _KEY, _VALUE = 0, 1  # of a note
@@ -38,15 +43,27 @@ _STEP_FIELDS: Final = 500
 # Arrow writes no more levels.
 _MOST_LEVELS: Final = 64
 _MOST_NOTES: Final = 500
-# The heads of schemas that were looked at lately, so that those of an object are looked at once.
-_sound: Final[deque[bytes]] = deque(maxlen=64)
-_MOST_KEPT_BYTES: Final = 256 << 10
+_OF_EXTENSIONS: Final = b"ARROW:extension:"
+_MOST_EXTENSION_BYTES: Final = 16 << 10
+# For the schemas that were looked at lately, whether values may repeat: those of an object are
+# looked at once.
+_sound: Final[dict[str, bool]] = {}
+_MOST_SOUND: Final = 64
 
 
-def check(stream: memoryview) -> Iterator[None]:
+class Found(NamedTuple):
+    """`schema`: as `schema_key` says it. `repeats`: True if many values may be the same bytes."""
+
+    schema: str
+    repeats: bool
+
+
+def check(stream: memoryview, most_values: int) -> Generator[None, None, Found]:
     """Gives None between two steps of long work. Raises `ValueError` for a stream that is
-    malformed, packed, or says more than it has.
+    malformed, packed, or says more than it has. `most_values`: so many values a batch may have in
+    all its columns and levels, beside one for each byte.
     """
+    found = Found("", False)
     at = 0
     try:
         while at < len(stream):
@@ -54,21 +71,30 @@ def check(stream: memoryview) -> Iterator[None]:
             if mark != _CONTINUES or nbytes < 0:
                 raise ValueError("no Arrow stream")
             if not nbytes:
-                return
-            at += _FRAME.size
-            text = bytes(stream[at : at + nbytes])
-            head = _Head(memoryview(text))
-            at += nbytes + head.body_bytes
+                break
+            begin, at = at, at + _FRAME.size
+            head = _Head(stream[at : at + nbytes])
+            at += nbytes
+            if head.kind == _SCHEMA:
+                schema = schema_key(stream[begin:at])
+                if schema not in _sound:
+                    yield from head.check_schema()
+                    _keep(schema, head.repeats)
+                found = Found(schema, _sound[schema])
+            else:
+                head.check_batch(most_values)
+            at += head.body_bytes
             if head.body_bytes < 0 or at > len(stream):
                 raise ValueError("an Arrow message that breaks off")
-            if head.kind != _SCHEMA:
-                head.check_batch()
-            elif text not in _sound:
-                yield from head.check_schema()
-                if nbytes <= _MOST_KEPT_BYTES:
-                    _sound.append(text)
     except (struct.error, IndexError) as error:
         raise ValueError(f"the head of an Arrow message: {error}") from error
+    return found
+
+
+def _keep(schema: str, repeats: bool) -> None:
+    if len(_sound) == _MOST_SOUND:
+        del _sound[next(iter(_sound))]
+    _sound[schema] = repeats
 
 
 class _Head:
@@ -76,12 +102,13 @@ class _Head:
         self._view = view
         self._message = self._followed(0)
         self._left_bytes = len(view)
+        self.repeats = False
         kind_at = self._field(self._message, _HEADER_TYPE)
         self.kind = view[kind_at] if kind_at else 0
         length_at = self._field(self._message, _BODY_LENGTH)
         self.body_bytes = int(_LENGTH.unpack_from(view, length_at)[0]) if length_at else 0
 
-    def check_batch(self) -> None:
+    def check_batch(self, most_values: int) -> None:
         batch = self._table(self._message, _HEADER)
         if self.kind == _DICTIONARY:
             batch = self._table(batch, _DATA)
@@ -89,15 +116,23 @@ class _Head:
             raise ValueError(f"an Arrow message of the kind {self.kind}")
         if self._field(batch, _COMPRESSION):
             raise ValueError("a packed Arrow batch")
-        at, count = self._list(batch, _BUFFERS)
-        lengths = np.frombuffer(self._view[at : at + 16 * count], "<i8")[1::2]
-        if len(lengths) != count:
-            raise ValueError("an Arrow message that breaks off")
-        # Each is compared, too: the sum of such large numbers may be a small one.
-        is_less = (lengths >= 0) & (lengths <= self.body_bytes)
-        if not is_less.all() or lengths.sum() > self.body_bytes:
+        if not self._is_within(self._pairs(batch, _BUFFERS)[1::2], self.body_bytes):
             raise ValueError("Arrow columns that share their bytes")
+        if not self._is_within(self._pairs(batch, _COLUMNS)[::2], most_values + self.body_bytes):
+            raise ValueError(f"Arrow columns of more than {most_values} values that take no bytes")
         self._check_notes(self._message, _NOTES)
+
+    def _pairs(self, table: int, field: int) -> npt.NDArray[np.int64]:
+        at, count = self._list(table, field)
+        found = np.frombuffer(self._view[at : at + 16 * count], "<i8")
+        if len(found) != 2 * count:
+            raise ValueError("an Arrow message that breaks off")
+        return found
+
+    @staticmethod
+    def _is_within(numbers: npt.NDArray[np.int64], most: int) -> bool:
+        # Each is compared, too: the sum of such large numbers may be a small one.
+        return bool(((numbers >= 0) & (numbers <= most)).all() and numbers.sum() <= most)
 
     def check_schema(self) -> Iterator[None]:
         schema = self._table(self._message, _HEADER)
@@ -122,6 +157,8 @@ class _Head:
         self._spend(_LEAST_BYTES + self._list(field, _NAME)[1])
         kind_at = self._field(field, _KIND)
         kind = self._view[kind_at] if kind_at else 0
+        if kind in _REPEATING or self._field(field, _PACKED):
+            self.repeats = True
         if kind in (_TIMESTAMP, _UNION):
             count = self._list(self._table(field, _TYPE), _OF_TYPE)[1]
             self._spend(count if kind == _TIMESTAMP else 4 * count)
@@ -131,8 +168,12 @@ class _Head:
         if self._list(table, field)[1] > _MOST_NOTES:
             raise ValueError(f"Arrow columns with more than {_MOST_NOTES} notes")
         for note in self._tables(table, field):
-            texts = self._list(note, _KEY)[1] + self._list(note, _VALUE)[1]
-            self._spend(_LEAST_BYTES + texts)
+            at, key_bytes = self._list(note, _KEY)
+            value_bytes = self._list(note, _VALUE)[1]
+            self._spend(_LEAST_BYTES + key_bytes + value_bytes)
+            is_long = value_bytes > _MOST_EXTENSION_BYTES
+            if is_long and self._view[at : at + len(_OF_EXTENSIONS)] == _OF_EXTENSIONS:
+                raise ValueError("an Arrow extension with a long description")
 
     def _spend(self, nbytes: int) -> None:
         self._left_bytes -= nbytes

@@ -3,8 +3,9 @@ in memory.
 
 Rule: the worker believes nothing that a message says. Each text must be one JSON value, each opaque
 row as long as it says, each Arrow batch valid in full and not packed; otherwise rows of other
-objects in the same batch would get their neighbours' answers, or the worker would crash. The arrays
-of the worker are views of the message, not copies.
+objects in the same batch would get their neighbours' answers, or the worker would crash. What is
+written into records is on one line, as their readers expect. The arrays of the worker are views of
+the message, not copies.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -47,6 +48,7 @@ MOST_RUNS: Final = PIECE_BYTES // BLOCK_COST_BYTES + 1
 
 # A name in a zip has at most 65,535 bytes; a member of a member has the names of both.
 _MOST_MEMBER_CHARS: Final = 1 << 18
+MOST_ERROR_CHARS: Final = 4_096
 
 
 class _Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -58,7 +60,7 @@ class _Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     rows: Annotated[int, msgspec.Meta(ge=1)]
     kind: Literal["matrix", "json", "bytes", "columns", "none"]
     width: int
-    error: str | None
+    error: Annotated[str, msgspec.Meta(max_length=MOST_ERROR_CHARS)] | None
     member: Annotated[str, msgspec.Meta(max_length=_MOST_MEMBER_CHARS)] | None
     has_columns: bool
     has_times: bool
@@ -80,10 +82,12 @@ _STEP_ROWS: Final = 64 << 10
 # A text of more than 1,000 levels is decoded, to 20 to 30 times its size.
 _MOST_DEEP_BYTES: Final = 8 << 20
 _BLANKS: Final = b" \t\r\n"
-_OBJECT, _COMMA = ord("{"), ord(",")
-# A piece of rows has some thousand runs; the longest name of a member has 16 kB.
-_MOST_HEADER_BYTES: Final = 64 << 20
-MOST_ERROR_CHARS: Final = 4_096
+_OBJECT, _COMMA, _LINE_FEED, _RETURN = ord("{"), ord(","), ord("\n"), ord("\r")
+# `Pieces` counts the characters of names and errors, which have at most four bytes.
+_MOST_HEADER_BYTES: Final = 4 * (PIECE_BYTES + _MOST_MEMBER_CHARS + MOST_ERROR_CHARS)
+# The values of a batch may be so much larger than its bytes, because one may be named many times.
+_MOST_TIMES: Final = 2
+_FREE_WEIGHT: Final = 2 << 20  # tables are decoded in steps of 1 MiB
 
 
 def packed(runs: Iterable[Run]) -> list[Buffer]:
@@ -103,7 +107,8 @@ def packed(runs: Iterable[Run]) -> list[Buffer]:
 
 
 def _packed_run(run: Run) -> tuple[_Head, list[Buffer]]:
-    head = _Head(run.rows, "none", 0, run.error, run.member, False, False, False, [])
+    error = None if run.error is None else run.error[:MOST_ERROR_CHARS]
+    head = _Head(run.rows, "none", 0, error, run.member, False, False, False, [])
     buffers = _packed_payload(run.payload, head)
     if run.kept is not None and run.kept.columns is not None:
         head.has_columns = True
@@ -204,16 +209,17 @@ def _run(
     buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so `pop` takes the first
     if (head.width < 1) is (head.kind == "matrix"):
         raise ValueError(f"rows of {head.width} columns")
-    payload = yield from _payload(head, buffers)
+    payload = yield from _payload(head, buffers, most_bytes // head.rows)
     columns = (yield from _objects(head.rows, buffers)) if head.has_columns else None
     times = _times(head.rows, buffers) if head.has_times else None
     since_ms = _numbers(head.rows, buffers) if head.has_since else None
     kept = Kept(columns, times) if head.has_columns or head.has_times else None
-    error = None if head.error is None else head.error[:MOST_ERROR_CHARS]
-    return Run(head.rows, payload, error, head.member, kept, since_ms)
+    return Run(head.rows, payload, head.error, head.member, kept, since_ms)
 
 
-def _payload(head: _Head, buffers: list[memoryview]) -> Generator[None, None, Payload | None]:
+def _payload(
+    head: _Head, buffers: list[memoryview], most_row_bytes: int
+) -> Generator[None, None, Payload | None]:
     if head.kind == "none":
         return None
     if head.error is not None:
@@ -225,10 +231,7 @@ def _payload(head: _Head, buffers: list[memoryview]) -> Generator[None, None, Pa
         return (yield from _json(head.rows, buffers))
     if head.kind == "bytes":
         return (yield from _opaque(head.rows, buffers))
-    batch = yield from _batch(buffers.pop())
-    if batch.num_rows != head.rows:
-        raise ValueError(f"{batch.num_rows} rows of {head.rows}")
-    return Columns(batch, str(batch.schema))
+    return (yield from _columns(head.rows, buffers.pop(), most_row_bytes))
 
 
 def _json(rows: int, buffers: list[memoryview]) -> Generator[None, None, JsonRows]:
@@ -283,6 +286,12 @@ def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, Json
             raise ValueError("columns that are no objects")
         if len(starts) == _STEP_ROWS:
             yield
+    for start in range(0, len(body), _STEP_BYTES):
+        if start:
+            yield
+        step = body[start : start + _STEP_BYTES]
+        if ((step == _LINE_FEED) | (step == _RETURN)).any():
+            raise ValueError("columns on several lines")
     return found
 
 
@@ -322,16 +331,35 @@ def _opaque(rows: int, buffers: list[memoryview]) -> Generator[None, None, Bytes
     return BytesRows(body, ends)
 
 
-def _batch(stream: memoryview) -> Generator[None, None, pa.RecordBatch]:
+def _columns(rows: int, stream: memoryview, most_row_bytes: int) -> Generator[None, None, Columns]:
     """The batch of an Arrow stream."""
-    yield from arrow_messages.check(stream)
+    found = yield from arrow_messages.check(stream, most_row_bytes)
     try:
         with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
             batch = reader.read_next_batch()
         batch.validate(full=True)
     except (OSError, MemoryError, StopIteration, pa.ArrowException) as error:
         raise ValueError(f"no Arrow batch: {error}") from error
-    return batch
+    if batch.num_rows != rows:
+        raise ValueError(f"{batch.num_rows} rows of {rows}")
+    if found.repeats:
+        most_bytes = most_row_bytes if rows == 1 else _FREE_WEIGHT
+        _check_weight(batch, most_bytes + _MOST_TIMES * len(stream))
+    return Columns(batch, found.schema)
+
+
+def _check_weight(batch: pa.RecordBatch, most_bytes: int) -> None:
+    from penstock.formats.tables.weight import weights_of  # noqa: PLC0415 (loads pyarrow.compute)
+
+    weight = 0
+    try:
+        for column in batch.columns:
+            weights = weights_of(column)
+            weight += weights * len(column) if isinstance(weights, int) else int(weights.sum())
+    except (pa.ArrowException, IndexError, MemoryError, OverflowError) as error:
+        raise ValueError(f"values that cannot be weighed: {error}") from error
+    if weight > most_bytes:
+        raise ValueError(f"rows whose values, one by one, have {weight} bytes")
 
 
 def _texts(rows: int, buffers: list[memoryview]) -> tuple[memoryview, Numbers]:

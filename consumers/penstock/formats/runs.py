@@ -271,7 +271,7 @@ class Pieces:
     def add(self, run: Run) -> None:
         add(self._runs, run)
         self._bad_rows += run.rows if run.error is not None else 0
-        self._nbytes += cost_of(run)
+        self._nbytes += cost_of(run) + len(run.member or "") + len(run.error or "")
         nbytes = self._nbytes + len(self._runs) * BLOCK_COST_BYTES
         if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_ROWS:
             self.flush()

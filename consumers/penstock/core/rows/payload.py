@@ -8,6 +8,7 @@ the model does not get them: they are cut like the payload, and inserted into th
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
@@ -167,11 +168,17 @@ class BytesRows:
         return BytesRows(bytes(self.body), self.ends, self.about)
 
 
+def schema_key(serialized: "pa.Buffer | memoryview") -> str:
+    """A text that is the same for equal schemas only. Arrow's own text of a schema is not: the name
+    of one column may read like two columns. To make it takes some time, so make it once for many
+    batches. `serialized`: as `Schema.serialize` makes it.
+    """
+    return sha256(serialized).hexdigest()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Rows as an Arrow record batch. `schema`: a text that is the same for equal schemas, and that
-    is made once for many batches.
-    """
+    """Rows as an Arrow record batch. `schema`: the `schema_key` of its schema."""
 
     batch: "pa.RecordBatch"
     schema: str

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.rows.payload import NO_TIME, Columns, Kept, Matrix
+from penstock.core.rows.payload import NO_TIME, Columns, Kept, Matrix, schema_key
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import TABLE_FREE_BYTES, Expansion
 from penstock.formats.kept_columns import moments, with_kept
@@ -175,7 +175,7 @@ class TableReader:
         columns = [getattr(column, "storage", column) for column in columns]
         batch = pa.record_batch(columns, names=self._given)
         if not self._schema:
-            self._schema = str(batch.schema)
+            self._schema = schema_key(batch.schema.serialize())
         return Run(batch.num_rows, Columns(batch, self._schema))
 
     def _matrix(self, columns: list[Any], rows: int) -> Iterator[Run]:

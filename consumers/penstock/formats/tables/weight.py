@@ -24,6 +24,9 @@ BINARIES: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BIN
 LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
 LIST_VIEWS: Final = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 
+# A value that is larger counts as this much: views of views of views may name more than a number
+# of 8 bytes can say.
+_MOST: Final = 1 << 31
 # A view has 16 bytes: four numbers of 4 bytes, of which the first is the length of its value.
 _VIEW_NUMBERS: Final = 4
 
@@ -51,8 +54,8 @@ def weights_of(column: Any) -> Weights:
         values = column.values.slice(column.offset * size, rows * size)
         of_values = weights_of(values)
         if isinstance(of_values, int):
-            return int(1 + size * of_values)
-        lists: Weights = 1 + of_values.reshape(rows, size).sum(axis=1)
+            return min(_MOST, 1 + size * of_values)
+        lists: Weights = np.minimum(_MOST, 1 + of_values.reshape(rows, size).sum(axis=1))
         return lists
     if kind.id in LIST_VIEWS:
         starts, sizes = column.offsets.to_numpy(), column.sizes.to_numpy()
@@ -141,7 +144,6 @@ def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
 
 def _of_lists(of_values: Weights, starts: Numbers, sizes: npt.NDArray[np.int64]) -> Numbers:
     if isinstance(of_values, int):
-        return 1 + sizes * of_values
+        return np.minimum(_MOST, 1 + sizes * of_values)
     sums: Numbers = np.concatenate([[0], np.cumsum(of_values)])
-    whole: Numbers = 1 + sums[starts + sizes] - sums[starts]
-    return whole
+    return np.minimum(_MOST, 1 + sums[starts + sizes] - sums[starts])
