@@ -277,6 +277,8 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("process of a thread's flags", "PermissionError"),
         ("signal by a request", "Inappropriate ioctl"),
         ("memory as a file", "PermissionError"),
+        ("memory that is shared", "PermissionError"),
+        ("signals in a queue", "BlockingIOError"),
         ("foreign file", "PermissionError"),
         ("folder", "PermissionError"),
         ("memory of others", "PermissionError"),
@@ -342,12 +344,31 @@ async def test_a_decoder_that_computes_while_it_is_idle_is_ended(
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("asked", ["0 1099511627776 1", "3 2 1", "-5 2 1", "0 0 1", "0 1000000 99"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("0 1099511627776 1", "3 2 1", "-5 2 1", "0 0 1"),
+        *("0 900000 99", "0 1 9999"),  # too often: each is a request to the store
+        "999999 1000000 1",  # which came with the size
+    ],
+)
 async def test_a_decoder_that_asks_for_more_than_an_object_has_is_ended(asked: str) -> None:
     async with pool(most=1) as decoders:
         with pytest.raises(Died, match="says nonsense: it asks for bytes"):
             await read(decoders, f"ask {asked}".ljust(1_000_000).encode(), "a.deadly")
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_what_an_object_may_become_is_bounded_in_sum() -> None:
+    async with pool(most=1) as decoders:
+        task = Task(RowOptions(), Claim("a.deadly", "deadly", "any"), 9, 0, None)
+        async with decoders.lent("a", lambda: False, lambda: None) as decoder:
+            assert await decoder.turn(task) == NEXT
+            assert await decoder.turn(b"give rows") == NEXT
+            decoder._made_bytes = 8 << 30
+            with pytest.raises(Died, match="says nonsense: more than 8589934592 bytes of rows"):
+                await decoder.turn(b"")
 
 
 @pytest.mark.usefixtures("planted")
@@ -465,6 +486,9 @@ async def test_what_idle_decoders_hold_is_known_as_they_come_and_go(idle_bytes: 
             assert decoders._held_bytes == sum(one.held_bytes for _, one in decoders._idle)
         decoders._review()
         assert decoders._held_bytes == sum(one.weigh() for _, one in decoders._idle)
+        decoders._idle_bytes = 0  # as if they had taken more since
+        decoders._review()
+        assert len(decoders._idle) == 1
 
 
 async def test_an_idle_decoder_gives_its_free_memory_back() -> None:

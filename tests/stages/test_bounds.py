@@ -5,16 +5,17 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.payload import Payload
+from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Poison
 from penstock.failures.unexpected_errors import Guards
 from penstock.formats.reading import Turn
-from penstock.formats.runs import RowOptions
+from penstock.formats.runs import RowOptions, Run
 from penstock.messages.reference import Reference
 from penstock.ports import Answers, Record
 from penstock.stages.expand import Expand, InlineReading, Repeated
@@ -208,7 +209,7 @@ def test_the_names_of_members_count_for_each_row() -> None:
         reference = Reference(bucket="b", key="a.tar.gz")
         ticket = Ticket(StubLane(), Record(P0, 0, None, b"", 0), 0, "s", reference)
         repeated = Repeated(ticket, size, 200)
-        return [repeated.add(100_000, member) for member in members]
+        return [repeated.add(100_000, member, None) for member in members]
 
     # Each row counts as 256 bytes already, so short names cost nothing more. A name of control
     # characters has six times as many bytes in JSON.
@@ -219,6 +220,39 @@ def test_the_names_of_members_count_for_each_row() -> None:
     # A large object may make more, and an object whose size is not known may make any amount.
     assert answered(20_000_000, long) == [100_000]
     assert answered(-1, long) == [100_000]
+
+
+def test_why_rows_are_bad_counts_for_each_row() -> None:
+    reference = Reference(bucket="b", key="a.csv")
+    ticket = Ticket(StubLane(), Record(P0, 0, None, b"", 0), 0, "s", reference)
+    repeated = Repeated(ticket, 4_000, 200)
+    assert repeated.add(1_000_000, None, "a short reason") == 1_000_000
+    long = "\x01" * 4_096  # as a column's name may be
+    most = (256 << 20) // (len(long) * 6 + len(b'"s""a.csv"""') - 256)
+    assert repeated.add(1_000_000, None, long) == most
+    assert repeated.add(1_000_000, None, None) == 1_000_000
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_the_name_of_a_member_is_in_the_budget(is_good: bool) -> None:
+    async def next_step() -> None:
+        return
+
+    async def cost_of(member: str) -> int:
+        reference = Reference(bucket="b", key="a.tar")
+        ticket = Ticket(StubLane(), Record(P0, 0, None, b"", 0), 0, "s", reference)
+        microbatch: Any = SimpleNamespace(add=lambda block: None)
+        guards = Guards(Telemetry(), VirtualClock(), raises=True)
+        rows = Expand(RowOptions(), microbatch, guards, 1 << 20)._rows(ticket, 9)
+        payload = Matrix(np.ones((1, 1), np.float32)) if is_good else None
+        turns = iter([Turn([Run(1, payload, None if is_good else "bad", member)], is_last=True)])
+        await InlineReading(turns, rows, guards.at("decode")).read(next_step)
+        assert ticket.head is not None
+        return ticket.head.cost_bytes
+
+    least = await cost_of("m")
+    assert await cost_of("m" * 4_096) >= least + 4_095
+    assert await cost_of("\U0001f600" * 4_096) >= least + 4 * 4_095
 
 
 @virtual_time

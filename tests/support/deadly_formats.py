@@ -4,10 +4,12 @@ import ctypes
 import errno
 import fcntl
 import logging
+import mmap
 import os
 import platform
 import pwd
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -173,6 +175,11 @@ def _tried(what: str) -> str:
             fcntl.ioctl(os.pipe()[0], 0x8901, struct.pack("i", os.getppid()))  # FIOSETOWN
         elif what == "memory as a file":
             os.memfd_create("rows")
+        elif what == "memory that is shared":
+            mmap.mmap(-1, 4_096)
+        elif what == "signals in a queue":
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+            _called("tgkill", os.getpid(), threading.get_native_id(), signal.SIGRTMIN)
         elif what == "its own signal":
             os.kill(os.getpid(), 0)
         elif what == "name service":

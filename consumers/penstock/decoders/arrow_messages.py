@@ -172,7 +172,7 @@ class _Head:
             value_bytes = self._list(note, _VALUE)[1]
             self._spend(_LEAST_BYTES + key_bytes + value_bytes)
             is_long = value_bytes > _MOST_EXTENSION_BYTES
-            if is_long and self._view[at : at + len(_OF_EXTENSIONS)] == _OF_EXTENSIONS:
+            if is_long and bytes(self._view[at : at + key_bytes]).startswith(_OF_EXTENSIONS):
                 raise ValueError("an Arrow extension with a long description")
 
     def _spend(self, nbytes: int) -> None:

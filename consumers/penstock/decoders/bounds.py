@@ -23,7 +23,7 @@ from penstock.decoders.system_calls import filter_calls, is_known
 MOST_MEMORY_BYTES: Final = 2 << 30
 _MOST_FILES: Final = 64
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 # Landlock (https://docs.kernel.org/userspace-api/landlock.html). Its numbers are the same on all
 # machines.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -66,6 +66,7 @@ def bound(files: int | None) -> int | None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, _MOST_FILES),
+        (resource.RLIMIT_SIGPENDING, 0),  # they count for all processes of the user
     ):
         hard = resource.getrlimit(what)[1]
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -75,6 +76,8 @@ def bound(files: int | None) -> int | None:
         _done(libc.syscall(_RESTRICT_SELF, files, 0))
         os.close(files)
     libc.capset(_CAPABILITIES, _NO_CAPABILITIES)
+    # Programs that the system runs for core dumps get all memory, whatever the limit is.
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     return filter_calls(libc)
 
 

@@ -74,8 +74,12 @@ _MOST_BY_ROWS: Final = 64
 # A row that `limits.row_bytes` allows may have so many bytes in another form: numbers of a digit.
 _MOST_ROW_TIMES: Final = 8
 _LEAST_ROW_BYTES: Final = 64 << 10
-# The largest message, beside one row of the largest size. Most have 2 MiB and a run.
-_MOST_BYTES: Final = 256 << 20
+# The largest message, beside one row of the largest size. Most have 2 MiB and a run. It is in no
+# budget until it is whole.
+_MOST_BYTES: Final = 64 << 20
+# An object may become so many bytes, or so many times its own: twice what silence may become.
+_FREE_MADE_BYTES: Final = 8 << 30
+_MOST_MADE: Final = 8_192
 # A process that was killed, or that has closed its socket, ends at once, unless it waits for a
 # device. The worker does not wait longer for it.
 KILLED_S: Final = 5.0
@@ -96,7 +100,8 @@ _SMALL_BYTES: Final = 1 * _MIB
 # they then do not need. Small objects may be read more often.
 _MOST_READ: Final = 16
 _FREE_BYTES: Final = 64 << 20
-_LEAST_READ_BYTES: Final = 4 << 10  # what a request counts at least, since each is one to the store
+# What a request counts at least, since each is one to the store.
+_LEAST_READ_BYTES: Final = 16 << 10
 
 
 class InDecoder(Exception):
@@ -128,7 +133,9 @@ class PooledDecoder:
         # How many bytes of the object it was given, and has asked for by ranges; and how many bytes
         # it has said.
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
+        # It has asked for the size, and is given it; where the last bytes begin that come with it.
         self._is_asked_size = False
+        self._tail_at = -1
         # The options that it was told last.
         self._said: RowOptions | None = None
         # The end of the object that came with its last rows.
@@ -153,6 +160,7 @@ class PooledDecoder:
             else:
                 if self._is_asked_size:
                     self._size = int.from_bytes(what[:SIZE_BYTES], "little")
+                    self._tail_at = self._size - (len(what) - SIZE_BYTES)
                 message = await self._say(DATA, what)
             return await self._understood(message)
         except (ValueError, struct.error, msgspec.DecodeError) as error:
@@ -199,7 +207,7 @@ class PooledDecoder:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
         self._said = task.options
         self._options, self._size, self._rows = task.options, task.size, 0
-        self._wants = task.wants_any
+        self._wants, self._tail_at = task.wants_any, -1
         self._idle_ticks = None
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
         self._left_s, self._by_rows_s = self._least_s, 0.0
@@ -261,7 +269,7 @@ class PooledDecoder:
     def _check_part(self, need: Need) -> None:
         nbytes = need.stop - need.start
         self._asked_bytes += max(nbytes, _LEAST_READ_BYTES)
-        is_part = 0 <= need.start < need.stop <= self._size and nbytes <= MOST_NEED_BYTES
+        is_part = 0 <= need.start < need.stop <= self._tail_at and nbytes <= MOST_NEED_BYTES
         if not is_part or self._asked_bytes > max(_FREE_BYTES, self._size * _MOST_READ):
             raise ValueError(f"it asks for bytes {need.start} to {need.stop} of {self._size}")
 
@@ -366,6 +374,8 @@ class PooledDecoder:
         is_late = spent_s > left_s
         self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
         self._made_bytes += len(found.body)
+        if self._made_bytes > max(_FREE_MADE_BYTES, _MOST_MADE * self._size):
+            raise ValueError(f"more than {_FREE_MADE_BYTES} bytes of rows")
         self._buy_by_rows(len(found.body))
         return found
 
@@ -569,6 +579,7 @@ class Pool(Places):
             if decoder.is_idle:
                 decoder.review()
         self._held_bytes = sum(decoder.held_bytes for _, decoder in self._idle)
+        self._make_room()
         self._reviewing = asyncio.get_running_loop().call_later(REVIEW_S, self._review)
 
     @property

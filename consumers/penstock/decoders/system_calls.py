@@ -40,7 +40,7 @@ fstatfs 138 44, access 21 -, faccessat 269 48, faccessat2 439 439, readlink 89 -
 readlinkat 267 78, getdents 78 -, getdents64 217 61, getcwd 79 17, fadvise64 221 223,
 readahead 187 213,
 
-mmap 9 222, munmap 11 215, mremap 25 216, mprotect 10 226, madvise 28 233, brk 12 214,
+munmap 11 215, mremap 25 216, mprotect 10 226, madvise 28 233, brk 12 214,
 mincore 27 232, msync 26 227, membarrier 324 283,
 
 futex 202 98, set_robust_list 273 99, get_robust_list 274 100, set_tid_address 218 96,
@@ -83,8 +83,8 @@ alarm 37 -, setitimer 38 103, getitimer 36 102, timer_create 222 107, timerfd_cr
 """
 # The calls whose arguments are looked at, in the order of `_checks`.
 _CHECKED: Final = """
-open 2 -, openat 257 56, clone 56 220, kill 62 129, tgkill 234 131, prctl 157 167, fcntl 72 25,
-ioctl 16 29, prlimit64 302 261
+open 2 -, openat 257 56, clone 56 220, mmap 9 222, kill 62 129, tgkill 234 131, prctl 157 167,
+fcntl 72 25, ioctl 16 29, prlimit64 302 261
 """
 # From this number on, calls are younger than Linux 5.1, and numbered alike on all machines.
 _NEWER: Final = 424
@@ -108,6 +108,7 @@ _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # CLONE_THREAD makes a thread; without it, a process is made. All flags with which glibc and musl
 # make threads (CLONE_VM, CLONE_FS, CLONE_FILES, CLONE_SIGHAND, ...):
 _CLONE_THREAD, _OF_THREADS = 0x10000, 0x7D0F00
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 # PR_SET_NAME, PR_GET_NAME and PR_SET_VMA, which gives memory a name
 _PRCTLS: Final = (15, 16, 0x53564D41)
 _FCNTLS: Final = (
@@ -260,6 +261,12 @@ def _checks(thread: int) -> list[list[_Line]]:
             *(_argument(0), (_ANY_OF, 1, 0, _CLONE_THREAD), refused),
             *((_ANY_OF, 0, 1, 0xFFFFFFFF ^ _OF_THREADS), refused),
             (_RETURN, 0, 0, thread),
+        ],
+        # Memory that is shared, and of no file, is held though it is in no map of the decoder that
+        # the worker could weigh.
+        [
+            *(_argument(3), (_ANY_OF, 0, 2, _MAP_ANONYMOUS), (_ANY_OF, 0, 1, _MAP_SHARED)),
+            *(refused, allowed),
         ],
         with_any(0, _ITSELF),  # C's `abort` sends a signal to its own process
         with_any(0, _ITSELF),

@@ -11,6 +11,7 @@ predicted again. Owner: the reader of objects.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from sys import getsizeof
 from typing import NamedTuple
 
 import numpy as np
@@ -191,9 +192,9 @@ class _Bad(NamedTuple):
 
 
 class Repeated:
-    """Counts what the records of one object repeat: its names, the names of its members, and the
-    sender's attributes. A message of 65 kB with an object of 1 kB could otherwise make 30 GB of
-    records.
+    """Counts what the records of one object repeat: its names, the names of its members, the
+    sender's attributes, and why rows are bad. A message of 65 kB with an object of 1 kB could
+    otherwise make 30 GB of records.
     """
 
     def __init__(self, ticket: Ticket, size: int, ratio: int) -> None:
@@ -207,16 +208,21 @@ class Repeated:
         self._nbytes = 0
         self._most_bytes = max(FREE_BYTES, (size + self._frame_bytes) * ratio)
         self._member: str | None = None
+        self._member_bytes = 0
+        self._error: str | None = None
         self._row_bytes = _excess(self._frame_bytes)
 
-    def add(self, rows: int, member: str | None) -> int:
+    def add(self, rows: int, member: str | None, error: str | None) -> int:
         """Count the records of these rows. Returns how many of the rows may have a record: all of
         them if the object's size is not known.
         """
-        if member != self._member:
-            self._member = member
-            member_bytes = 0 if member is None else len(as_text(member))
-            self._row_bytes = _excess(self._frame_bytes + member_bytes)
+        if member != self._member or error != self._error:
+            if member != self._member:
+                self._member = member
+                self._member_bytes = 0 if member is None else len(as_text(member))
+            self._error = error
+            error_bytes = 0 if error is None else len(as_text(error))
+            self._row_bytes = _excess(self._frame_bytes + self._member_bytes + error_bytes)
         if self._size >= 0 and self._row_bytes:
             rows = min(rows, (self._most_bytes - self._nbytes) // self._row_bytes)
             self._nbytes += rows * self._row_bytes
@@ -225,8 +231,8 @@ class Repeated:
     def error(self) -> Poison:
         found = Poison(
             "too_large",
-            f"each record repeats {self._row_bytes + ROW_COST_BYTES} bytes of names and "
-            f"attributes, which makes more than {self._most_bytes} bytes in sum: above "
+            f"each record repeats {self._row_bytes + ROW_COST_BYTES} bytes of names, "
+            f"attributes and reasons, which makes more than {self._most_bytes} bytes in sum: above "
             f"{self._ratio} times the {self._size} bytes of the object (limits.expansion_ratio). "
             "Give the object and its members shorter names, or send fewer attributes",
         )
@@ -265,7 +271,7 @@ class _Rows:
             start, self._row = self._row, self._row + run.rows
             for first, stop in selected(wanted, start, self._row):
                 # Rows are counted in every try, so that each try ends the object at the same row.
-                end = first + self._repeated.add(stop - first, run.member)
+                end = first + self._repeated.add(stop - first, run.member, run.error)
                 # Rows below `next_row` were read by an earlier try, or delivered by an earlier
                 # assignment.
                 fresh = max(first, ticket.next_row)
@@ -295,7 +301,8 @@ class _Rows:
             about = About(self._ticket.stream, run.member, origin)
             payload = replace(payload, about=about)
         block = Block(self._ticket, first, rows, payload, run.member)
-        block.charge(BLOCK_COST_BYTES + payload.nbytes + rows * ROW_COST_BYTES)
+        nbytes = BLOCK_COST_BYTES + payload.nbytes + rows * ROW_COST_BYTES
+        block.charge(nbytes + (getsizeof(run.member) if run.member is not None else 0))
         kept = run.kept if run.since_ms is None else self._timed(run.since_ms)
         if kept is not None:
             whole = rows == run.rows
@@ -330,5 +337,5 @@ class _Rows:
         self._bad = None
         reasons = builder.build()
         block = Block(self._ticket, first, reasons.rows, None, member, _BAD_ROW, reasons)
-        block.charge(BLOCK_COST_BYTES + reasons.nbytes)
+        block.charge(BLOCK_COST_BYTES + reasons.nbytes + getsizeof(member))
         self._ticket.add(block)

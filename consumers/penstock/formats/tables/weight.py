@@ -54,9 +54,9 @@ def weights_of(column: Any) -> Weights:
         values = column.values.slice(column.offset * size, rows * size)
         of_values = weights_of(values)
         if isinstance(of_values, int):
-            return min(_MOST, 1 + size * of_values)
-        lists: Weights = np.minimum(_MOST, 1 + of_values.reshape(rows, size).sum(axis=1))
-        return lists
+            return int(min(_MOST, 1 + size * of_values))
+        lists: Numbers = 1 + of_values.reshape(rows, size).sum(axis=1)
+        return lists.clip(max=_MOST)
     if kind.id in LIST_VIEWS:
         starts, sizes = column.offsets.to_numpy(), column.sizes.to_numpy()
         return _of_lists(weights_of(column.values), starts.astype(np.int64), sizes.astype(np.int64))
@@ -144,6 +144,8 @@ def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
 
 def _of_lists(of_values: Weights, starts: Numbers, sizes: npt.NDArray[np.int64]) -> Numbers:
     if isinstance(of_values, int):
-        return np.minimum(_MOST, 1 + sizes * of_values)
-    sums: Numbers = np.concatenate([[0], np.cumsum(of_values)])
-    return np.minimum(_MOST, 1 + sums[starts + sizes] - sums[starts])
+        whole: Numbers = 1 + sizes * of_values
+    else:
+        sums = np.concatenate([[0], np.cumsum(of_values)])
+        whole = 1 + sums[starts + sizes] - sums[starts]
+    return whole.clip(max=_MOST)
