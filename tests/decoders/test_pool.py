@@ -162,6 +162,7 @@ async def test_an_object_that_cannot_be_read_leaves_its_decoder_for_the_next() -
     ("word", "code", "words", "death"),
     [
         ("segfault", "bad_format", r"killed by signal 11 \(SIGSEGV\)", "SIGSEGV"),
+        ("nameless signal", "bad_format", r"killed by signal 40 \(another\)", "another"),
         ("exit", "bad_format", "ended with exit code 7", "none"),
         ("loop", "too_large", "took too long", "SIGKILL"),
         ("sleep", "too_large", "took too long", "SIGKILL"),

@@ -435,12 +435,17 @@ class PooledDecoder:
         # The kernel kills a decoder if the machine runs out of memory, perhaps by what others take.
         is_excused = code == -signal.SIGKILL
         why: ErrorCode = "too_large" if is_excused else "bad_format"
-        how = f"was killed by signal {-code} ({signal.Signals(-code).name})"
+        how = f"was killed by signal {-code} ({_named(-code)})"
         return self._died(how, why, code, is_excused=is_excused)
 
     def _died(self, how: str, why: ErrorCode, code: int = 0, *, is_excused: bool = False) -> Died:
         by_object = self._is_alone and not is_excused
         return Died(Poison(why, f"the decoder {how}"), by_object=by_object, signal=-code)
+
+
+def _named(number: int) -> str:
+    """The name of a signal; most of those for programs' own use have none."""
+    return signal.Signals(number).name if number in {*signal.Signals} else "another"
 
 
 def _told_of(process: int, what: str) -> bytes:
@@ -523,7 +528,7 @@ class Pool(Places):
             try:
                 yield decoder
             except Died as died:
-                self._died(signal.Signals(died.signal).name if died.signal else "none")
+                self._died(_named(died.signal) if died.signal else "none")
                 raise
             finally:
                 self._libraries |= decoder.libraries
