@@ -85,7 +85,7 @@ class Member:
     async def polls(self, is_done: Callable[[], object], *wanted: Where) -> list[Record]:
         """Poll until it is so, at least once. Returns what was read."""
         found: list[Record] = []
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while True:
                 found += await self.source.poll(wanted, 5)
                 if is_done():

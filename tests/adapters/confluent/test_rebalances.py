@@ -143,7 +143,7 @@ async def test_a_lost_position_is_looked_for_after_a_rebalance_not_in_it(
         one.consumer.hands_over(Message(0, KafkaError._PARTITION_EOF))
         one.consumer.hands_over(Message(0, KafkaError._AUTO_OFFSET_RESET))
         one.consumer.calls_back("on_revoke", 0)
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while ("suspended", {0}) not in one.lanes.said:
                 await one.source.poll([P0], 1_000)
 
