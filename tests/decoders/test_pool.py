@@ -25,7 +25,17 @@ import pytest
 from penstock.core.rows.payload import Form, Matrix
 from penstock.decoders.packing import packed
 from penstock.decoders.pool import IDLE_BYTES, Pool, Reuse
-from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Said, Task, tail_of
+from penstock.decoders.protocol import (
+    NEXT,
+    TAIL,
+    Decoder,
+    Decoders,
+    Died,
+    Said,
+    Task,
+    tail_of,
+    task_said,
+)
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.decoders.socket_messages import ROWS, Message
 from penstock.errors import Poison, Transient, Unforeseen
@@ -128,6 +138,12 @@ async def test_a_small_object_at_hand_takes_one_turn_with_its_decoder() -> None:
         # Nothing is left to ask: that it has gone is no matter.
         os.kill(decoder._number, signal.SIGKILL)
         assert await decoder.turn(b"") is None
+
+
+def test_a_decoder_is_not_told_what_was_said_of_other_objects() -> None:
+    options = RowOptions()
+    options.notices.once("the columns of another stream")
+    assert b"another" not in task_said(Task(options, claim_of("a.csv"), 1, 0, None), None)
 
 
 async def test_a_decoder_reads_each_object_by_its_own_options() -> None:

@@ -88,6 +88,10 @@ class Notices:
             self._said.add(about)
             self._say(text)
 
+    def __reduce__(self) -> tuple[type["Notices"], tuple[()]]:
+        """What was said stays here: a decoder must not know of other objects."""
+        return Notices, ()
+
 
 @dataclass(frozen=True)
 class RowOptions:
