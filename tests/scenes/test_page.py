@@ -1,9 +1,12 @@
 """What is to be seen of a scenes worker."""
 
+import json
+
 import aiohttp
 import pytest
 
 from penstock import config
+from penstock.scenes.core.rules import Rules
 from penstock.scenes.page import DOCUMENT, scenes_page
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import World, said
@@ -36,6 +39,29 @@ async def test_the_page_says_who_is_there_and_who_is_not() -> None:
     assert 0.6 < step["present"] < 0.9
     await world.last.give_up()
     assert list(world.last.looks(10)) == []
+
+
+async def test_what_is_shown_is_bounded_whatever_the_sites_and_members_are_called() -> None:
+    world = World(Rules())
+    worker = await world.worker()
+    for site in (f"{number:03}{'s' * 200}" for number in range(100)):
+        for step in range(2):
+            names = [f"{number:03}{'m' * 200}" for number in range(100)]
+            ours = [said(name, step) for name in names]
+            moved = [one.value.replace(b'"s/', f'"{site}/'.encode()) for one in ours]
+            await worker.handle(
+                one._replace(site=site, value=value) for one, value in zip(ours, moved, strict=True)
+            )
+    shown = list(worker.looks(1_000))
+    assert 1 < len(shown) < 100
+    assert len(json.dumps(shown)) < 6_000_000
+    cfg = config.load(None, {"PENSTOCK_HTTP__PORT": "0"})
+    async with (
+        scenes_page(cfg, worker) as url,
+        aiohttp.ClientSession() as session,
+        session.get(url + "/metrics") as answer,
+    ):
+        assert len(await answer.read()) < 6_000_000
 
 
 async def test_metrics_are_by_site() -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
+from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.pipeline.life import Pipeline
 from penstock.stages.samples import EVERY_S, LAST, LOOKED_S, MOST_CHARS, Samples, in_words
 from penstock.tools.simulation.virtual_time import virtual_time
@@ -74,10 +76,16 @@ async def test_without_the_setting_there_is_nothing_to_ask() -> None:
         assert pipeline.wiring.samples is None
 
 
+def columns(values: dict[str, list[Any]]) -> Columns:
+    return Columns(pa.record_batch(values), "")
+
+
 def test_a_row_is_a_short_text() -> None:
     assert in_words(Matrix(np.array([[1.5, 2.0]], "<f4"))) == "1.5, 2"
     assert in_words(Matrix(np.zeros((1, 40), "<f4"))).endswith(", 0 and 8 more")
     assert in_words(JsonRows.of([b'{"a": 1}'])) == '{"a": 1}'
     assert len(in_words(JsonRows.of([b'"' + b"x" * 10_000 + b'"']))) == MOST_CHARS + 2
+    assert in_words(columns({"a": [1], "b": ["x"]})) == '{"a":1,"b":"x"}'
+    assert in_words(columns({"a": [[0] * 9_000]})) == "72,004 bytes"
     assert in_words(BytesRows.of([b"a document"])) == "a document"
     assert in_words(BytesRows.of([b"\xff\xd8\xff\x00"])) == "4 bytes"

@@ -22,7 +22,7 @@ from penstock.scenes.ledger_ports import Changelog, Out, Send
 from penstock.scenes.packing import Packing
 from penstock.scenes.rekey_or_refuse import Rekey
 from penstock.scenes.settings import Names
-from penstock.scenes.site_figures import SiteFigures
+from penstock.scenes.site_figures import MOST_LOOK_CHARS, SiteFigures, chars_of
 
 log = logging.getLogger(__name__)
 
@@ -157,9 +157,16 @@ class SiteLedger:
         return self._claimed.partitions if self._ready.is_set() else ()
 
     def looks(self, most: int) -> Iterator[dict[str, Any]]:
-        """The figures of at most `most` sites, for people."""
+        """The figures of at most `most` sites, for people: fewer if they have many members or long
+        names, because senders choose these.
+        """
+        left_chars = MOST_LOOK_CHARS
         for name in sorted(self.sites)[:most]:
-            yield self._figures.look(self.sites[name])
+            look = self._figures.look(self.sites[name])
+            yield look
+            left_chars -= chars_of(look)
+            if left_chars <= 0:
+                return
 
     def _clear(self) -> None:
         self.sites.clear()

@@ -54,6 +54,13 @@ def losses(refused: Mapping[Reason, int], placed: int, *, is_told: bool) -> str 
 
 
 LAST = 20
+# What people see of all sites together has about this many characters: 1,000 sites of 20 members
+# each have half as many.
+MOST_LOOK_CHARS: Final = 4 << 20
+_LOOK_CHARS: Final = 1_000
+_MEMBER_CHARS: Final = 80
+# A log line names so many members.
+NAMED: Final = 8
 # Completeness is kept for ten minutes, in steps of ten seconds.
 STEP_MS = 10_000
 STEPS = 60
@@ -200,9 +207,22 @@ def _evicted(absent: Mapping[str, Status]) -> set[str]:
 def _tell(site: str, before: set[str], now: set[str]) -> None:
     if now - before:
         said = "evicted, as silent for longer than scenes.lease_ms while others spoke"
-        log.warning("site %s: %s: %s", site, ", ".join(sorted(now - before)), said)
+        log.warning("site %s: %s: %s", site, _listed(now - before), said)
     if before - now:
-        log.info("site %s: no longer evicted: %s", site, ", ".join(sorted(before - now)))
+        log.info("site %s: no longer evicted: %s", site, _listed(before - now))
+
+
+def _listed(members: set[str]) -> str:
+    shown = ", ".join(sorted(members)[:NAMED])
+    return shown if len(members) <= NAMED else f"{shown} and {len(members) - NAMED} more"
+
+
+def chars_of(look: Mapping[str, Any]) -> int:
+    """About how many characters the figures of a site take, as a document and as metrics."""
+    site, members = len(look["site"]), [len(each["member"]) for each in look["members"]]
+    absent = [len(name) for scene in look["last"] for name in scene["absent"]]
+    metrics = (len(members) + 1) * site
+    return _LOOK_CHARS + metrics + sum(members) + sum(absent) + _MEMBER_CHARS * len(members)
 
 
 def _state(is_evicted: bool, is_absent: bool) -> str:

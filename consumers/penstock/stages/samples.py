@@ -25,6 +25,8 @@ LAST: Final = 3
 MOST_PICTURE_BYTES: Final = 512 << 10
 MOST_CHARS: Final = 500
 MOST_NUMBERS: Final = 32
+# Columns of a row that have more than this are not made into a text of which little is shown.
+MOST_COLUMNS_BYTES: Final = 64 << 10
 # At most this many samples are taken from one batch, because its answers wait while samples are
 # taken.
 MOST_OF_A_BATCH: Final = 4
@@ -148,7 +150,7 @@ def in_words(row: Payload) -> str:
         return ", ".join(f"{value:g}" for value in values) + (f" and {more:,} more" if more else "")
     if isinstance(row, JsonRows):
         return _text(bytes(row.body[: 4 * MOST_CHARS]))
-    if isinstance(row, Columns):
+    if isinstance(row, Columns) and row.nbytes <= MOST_COLUMNS_BYTES:
         values = row.batch.slice(0, 1).to_pylist()[0]
         return _text(orjson.dumps(values, default=str)[: 4 * MOST_CHARS])
     if isinstance(row, BytesRows):
