@@ -59,7 +59,7 @@ from penstock.errors import Poison, Unforeseen
 from penstock.formats.registry import formats
 from penstock.formats.runs import Notices, RowOptions, Run
 from penstock.formats.source import Need
-from penstock.process.memory import give_back, without_pandas
+from penstock.process.memory import give_back, keep_heap_small, without_pandas
 
 RANGE = struct.Struct("<qq")
 # The errors of a socket whose other end was closed.
@@ -381,6 +381,7 @@ class _Zygote:
 
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
+    keep_heap_small()
     without_pandas()
     formats()  # those of users' packages, too
     prepare()

@@ -355,7 +355,7 @@ class PooledDecoder:
         began_s, left_s = loop.time(), self._left_s
         self._answer = answer = loop.create_future()
         paused_s = max(PAUSED_S, left_s)
-        self._ending = loop.call_later(max(0.0, left_s), self._end_overrun, paused_s)
+        self._ending = loop.call_at(began_s + max(0.0, left_s), self._end_overrun, paused_s)
         try:
             if self._process.done():
                 raise EOFError
