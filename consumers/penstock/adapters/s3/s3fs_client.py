@@ -79,6 +79,8 @@ CLIENT_ERRORS = (
     OSError,
     ValueError,
 )
+# Other digits than these are no number, and more of them are no time that anybody waits.
+_SECONDS = re.compile(r"[0-9]{1,8}")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(?:\d{1,18}|\*)")
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 
@@ -116,7 +118,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
             status_of(error.response) or 500,
             # if the answer has no body, botocore gives the status as the code
             "" if code.isdigit() else code,
-            float(retry_after) if retry_after.isdigit() else None,
+            float(retry_after) if _SECONDS.fullmatch(retry_after) else None,
         )
     if isinstance(error, ParamValidationError):
         return Poison("not_found", f"{name(location)}: S3 allows no such name")
