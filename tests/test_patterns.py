@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.formats.text import csv_finder as finder
-from penstock.formats.text import csv_grammar as grammar
+from penstock.formats.text import csv_row_ends as grammar
 from penstock.formats.text.csv_dialect import Dialect, Quoting
 from tests.support.backtracking import SUSPECT, growth
 
@@ -20,7 +20,7 @@ ROOT = Path(penstock.__file__).parents[2]
 FILES = sorted((ROOT / "consumers" / "penstock").rglob("*.py"))
 # Those that are put together while the program runs, as they are then.
 MADE = {
-    "consumers/penstock/formats/text/csv_grammar.py": (
+    "consumers/penstock/formats/text/csv_row_ends.py": (
         *grammar.patterns(grammar.DOUBLED),
         *grammar.patterns(grammar.ESCAPED),
         grammar._QUOTED_CELLS,

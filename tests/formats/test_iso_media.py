@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.magic import iso_media
+from penstock.formats.first_bytes import iso_media
 from penstock.formats.reading import read_object
 from penstock.formats.registry import claim_of, sniff_format
 from penstock.formats.runs import RowOptions

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import GZIP_MAGIC
-from penstock.formats.magic import iso_media
+from penstock.formats.first_bytes import iso_media
 from penstock.formats.reading import read_object
 from penstock.formats.registry import claim_of
 from penstock.formats.runs import RowOptions

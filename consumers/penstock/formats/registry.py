@@ -11,7 +11,7 @@ from functools import cache, lru_cache, partial
 from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison, usage
-from penstock.formats import magic
+from penstock.formats import first_bytes
 from penstock.formats.archives.tar import BLOCK_BYTES, TarParser, is_tar
 from penstock.formats.archives.unpacking import (
     CODECS,
@@ -25,8 +25,8 @@ from penstock.formats.archives.unpacking import (
 from penstock.formats.archives.webdataset import WebDatasetSamples
 from penstock.formats.archives.zip import read_zip
 from penstock.formats.built_in import ours
+from penstock.formats.first_bytes import TEXT_BYTES, named_container, no_such
 from penstock.formats.format import KINDS, Format, WantsRanges
-from penstock.formats.magic import TEXT_BYTES, named_container, no_such
 from penstock.formats.parser_chain import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
@@ -304,7 +304,7 @@ class _Opening(Parser):
 
 
 def _is_plain_text(head: bytes) -> bool:
-    return magic.is_text(head) and not (is_begun(head) or head.startswith(b"BZh"))
+    return first_bytes.is_text(head) and not (is_begun(head) or head.startswith(b"BZh"))
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:

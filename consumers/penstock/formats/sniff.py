@@ -5,7 +5,7 @@ they are a text of rows.
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import BZ2_BYTES, GZIP_MAGIC
 from penstock.formats.archives.unpacking import MAGICS as PACKED_MAGICS
-from penstock.formats.magic import (
+from penstock.formats.first_bytes import (
     CERTAIN,
     NO_TEXT,
     TEXTS,

@@ -11,7 +11,7 @@ import pytest
 from penstock.core.rows.payload import Form
 from penstock.formats.runs import RowOptions
 from penstock.formats.text.csv_dialect import CsvOptions
-from penstock.formats.text.csv_grammar import DOUBLED, ESCAPED, EscapedLineEnds, RowEnds
+from penstock.formats.text.csv_row_ends import DOUBLED, ESCAPED, EscapedLineEnds, RowEnds
 from penstock.formats.text.lines import LineEnds, RowSplitter
 from penstock.formats.text.lines import rows_of as lines_of
 from tests.formats.support import decode, elements, errors, matrix, rows_of

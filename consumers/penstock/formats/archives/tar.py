@@ -14,7 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.magic import no_such
+from penstock.formats.first_bytes import no_such
 from penstock.formats.parser_chain import (
     EXPANDING_STEP_BYTES,
     ArchiveLimit,

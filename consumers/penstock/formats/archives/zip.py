@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 from penstock.errors import Poison
 from penstock.formats.archives.tar import check_path, over_limit
 from penstock.formats.archives.unpacking import PIECE_BYTES, WINDOW_BYTES, Expansion, Unpacker
-from penstock.formats.magic import no_such
+from penstock.formats.first_bytes import no_such
 from penstock.formats.parser_chain import ArchiveLimit, ArchiveMember, Members
 from penstock.formats.runs import RowOptions, Run, bad_row
 from penstock.formats.source import ObjectSource, SourceFile

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.core.rows.payload import ROW_COST_BYTES, Matrix
 from penstock.errors import Poison
-from penstock.formats.magic import iso_media, no_such
+from penstock.formats.first_bytes import iso_media, no_such
 from penstock.formats.media.decoding import Gathered, reader
 from penstock.formats.media.samples import (
     BLOCK_FRAMES,

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Form, Payload
 from penstock.errors import Poison
-from penstock.formats.magic import iso_media, no_such
+from penstock.formats.first_bytes import iso_media, no_such
 from penstock.formats.media.container_ends import FollowedFile, is_transport_stream
 from penstock.formats.media.decoding import Gathered, frames_of, opened_by_libav, reader
 from penstock.formats.pictures.image import jpeg, scaled_frame

@@ -8,7 +8,7 @@ AVIF (ISO 23008-12, 6.5.3 and 9.3).
 import struct
 from collections.abc import Iterator
 
-from penstock.formats.magic import RAW, iso_picture, no_such
+from penstock.formats.first_bytes import RAW, iso_picture, no_such
 from penstock.formats.runs import BadRow
 
 # Markers of a frame (T.81, table B.1): all from C0 to CF, except for C4 (Huffman tables), C8

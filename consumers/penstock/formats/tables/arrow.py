@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.errors import Poison
-from penstock.formats.magic import no_such
+from penstock.formats.first_bytes import no_such
 from penstock.formats.runs import RowOptions, Run, check_rows
 from penstock.formats.source import ObjectSource, SourceFile, Wanted
 from penstock.formats.tables.batches import TableReader, unreadable

@@ -19,8 +19,8 @@ import orjson
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import ErrorCode, Poison, without_addresses
 from penstock.formats.archives.unpacking import TABLE_FREE_BYTES, Expansion
+from penstock.formats.first_bytes import no_such
 from penstock.formats.kept_columns import moments, with_kept
-from penstock.formats.magic import no_such
 from penstock.formats.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.runs import (
     MOST_EXACT_ROWS,

@@ -17,7 +17,7 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import Poison
-from penstock.formats.magic import no_such
+from penstock.formats.first_bytes import no_such
 from penstock.formats.parser_chain import Parser
 from penstock.formats.runs import RowOptions, Run
 from penstock.formats.source import ObjectSource, Wanted

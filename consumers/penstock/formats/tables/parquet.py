@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import Poison
 from penstock.formats.archives.unpacking import Expansion
-from penstock.formats.magic import no_such
+from penstock.formats.first_bytes import no_such
 from penstock.formats.runs import RowOptions, Run, check_rows
 from penstock.formats.source import ObjectSource, SourceFile, Wanted
 from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableReader, unreadable

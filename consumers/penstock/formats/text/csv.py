@@ -19,8 +19,8 @@ import numpy as np
 
 from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import Poison
+from penstock.formats.first_bytes import named_by_magic
 from penstock.formats.kept_columns import moments, with_kept
-from penstock.formats.magic import named_by_magic
 from penstock.formats.parser_chain import Parser
 from penstock.formats.runs import (
     MOST_EXACT_ROWS,
@@ -41,7 +41,7 @@ from penstock.formats.text.csv_dialect import (
     is_header,
 )
 from penstock.formats.text.csv_finder import Finder, is_common
-from penstock.formats.text.csv_grammar import TooManyCells
+from penstock.formats.text.csv_row_ends import TooManyCells
 from penstock.formats.text.lines import (
     EXACT_ROWS,
     RawRows,

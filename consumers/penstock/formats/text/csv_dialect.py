@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison
 from penstock.formats.runs import BadRow, RowOptions
-from penstock.formats.text.csv_grammar import (
+from penstock.formats.text.csv_row_ends import (
     DOUBLED,
     ESCAPED,
     ESCAPES,

@@ -19,7 +19,7 @@ from penstock.formats.text.csv_dialect import (
     Quoting,
     is_any_number,
 )
-from penstock.formats.text.csv_grammar import DOUBLED, ESCAPED
+from penstock.formats.text.csv_row_ends import DOUBLED, ESCAPED
 
 DELIMITERS: Final[dict[str, bytes]] = {
     "comma": b",",

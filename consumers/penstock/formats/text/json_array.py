@@ -23,7 +23,7 @@ import numpy.typing as npt
 import orjson
 
 from penstock.errors import Poison
-from penstock.formats.magic import no_such
+from penstock.formats.first_bytes import no_such
 from penstock.formats.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.runs import RowOptions, Run
 from penstock.formats.text.json_rows import JsonRowReader, is_json, open_ndjson

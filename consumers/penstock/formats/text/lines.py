@@ -1,7 +1,7 @@
 """Finds where rows of text end, and cuts chunks of text into blocks of complete rows.
 
 Rule: the rows are the same wherever the chunks are cut. A row ends at a newline, with or without a
-carriage return before; in CSV it may go on behind it (`formats/text/csv_grammar.py`). At most one
+carriage return before; in CSV it may go on behind it (`formats/text/csv_row_ends.py`). At most one
 unfinished row is held, and each byte is looked at once, or twice if a quote leads astray. A line
 longer than the limit is not held: it is one bad row.
 """
