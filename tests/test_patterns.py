@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.formats.text import csv_dialect as dialect
 from penstock.formats.text import csv_finder as finder
-from penstock.formats.text import csv_row_ends as grammar
+from penstock.formats.text import csv_row_ends as ends
 from penstock.formats.text.csv_dialect import Dialect, Quoting
 from tests.support.backtracking import SUSPECT, growth
 
@@ -21,12 +22,14 @@ FILES = sorted((ROOT / "consumers" / "penstock").rglob("*.py"))
 # Those that are put together while the program runs, as they are then.
 MADE = {
     "consumers/penstock/formats/text/csv_row_ends.py": (
-        *grammar.patterns(grammar.DOUBLED),
-        *grammar.patterns(grammar.ESCAPED),
-        grammar._QUOTED_CELLS,
-        grammar._QUOTED_AND_ESCAPED_CELLS,
+        *ends.patterns(ends.DOUBLED),
+        *ends.patterns(ends.ESCAPED),
     ),
-    "consumers/penstock/formats/text/csv_dialect.py": (Dialect(b";", b",", b"#").comments,),
+    "consumers/penstock/formats/text/csv_dialect.py": (
+        Dialect(b";", b",", b"#").comments,
+        dialect._QUOTED_CELLS,
+        dialect._QUOTED_AND_ESCAPED_CELLS,
+    ),
     "consumers/penstock/formats/text/csv_finder.py": (
         finder.passed_over(b"#"),
         *(

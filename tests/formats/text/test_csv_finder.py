@@ -6,8 +6,7 @@ import pytest
 
 from penstock.errors import Poison
 from penstock.formats.runs import RowOptions
-from penstock.formats.text.csv_dialect import CsvOptions
-from penstock.formats.text.csv_finder import HEAD_BYTES
+from penstock.formats.text.csv_dialect import HEAD_BYTES, CsvOptions
 from tests.formats.support import decode, decode_until_failure, elements, errors, gzipped, rows_of
 
 JSON = RowOptions(form="json", own=(CsvOptions(header="yes"),))

@@ -36,12 +36,13 @@ from penstock.formats.text.csv_dialect import (
     COMMON,
     CsvOptions,
     Dialect,
+    TooManyCells,
     index_of,
+    is_common,
     is_decimal_comma,
     is_header,
 )
-from penstock.formats.text.csv_finder import Finder, is_common
-from penstock.formats.text.csv_row_ends import TooManyCells
+from penstock.formats.text.csv_finder import Finder
 from penstock.formats.text.lines import (
     EXACT_ROWS,
     RawRows,

@@ -6,10 +6,14 @@ points and double quotes; what is kept or shown is exchanged back. So one reader
 If `rows.header` is "auto", a first line without any number is a header; if rows become JSON only if
 the second line has one, because in a file of texts nothing tells a header from a row. A lone line
 of texts is a header, and so is any if columns are named in the configuration.
+
+With `rows.escape = "backslash"` a backslash takes away the meaning of the next sign: inside quotes
+before a quote, a backslash or a newline (Spark, MariaDB); without quotes before any sign, where
+`\\n` is a newline, `\\t` a tab and `\\N` a missing value (Postgres' `COPY`, MariaDB, Hive).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -17,19 +21,7 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison
 from penstock.formats.runs import BadRow, RowOptions
-from penstock.formats.text.csv_row_ends import (
-    DOUBLED,
-    ESCAPED,
-    ESCAPES,
-    Cells,
-    EscapedLineEnds,
-    RowEnds,
-    TooManyCells,
-    escaped_cells,
-    plain_cells,
-    quoted_and_escaped_cells,
-    quoted_cells,
-)
+from penstock.formats.text.csv_row_ends import DOUBLED, ESCAPED, EscapedLineEnds, RowEnds
 from penstock.formats.text.lines import LineEnds, RawRows, RowSplitter, split_first
 from penstock.formats.text.numbers_in_bulk import is_number
 
@@ -38,6 +30,7 @@ Decimal = Literal[".", ","]
 Quote = Literal["auto", '"', "'", "none"]
 Escape = Literal["auto", "none", "backslash"]
 Header = Literal["auto", "yes", "no"]
+Cells = Callable[[bytes, int], list[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,7 @@ class CsvOptions:
 
 # The signs are integers and not bytes, because at each `b'"' in text` Python would internally raise
 # an exception and drop it.
-_QUOTE, _BACKSLASH = b'"\\'
+_QUOTE, _BACKSLASH, _COMMA, _SEMICOLON, _TAB, _PIPE = b'"\\,;\t|'
 # This byte takes the place of a comma or point that neither separates cells nor belongs to a
 # number. Text files do not have this byte. For our readers it is neither a blank nor a part of a
 # number.
@@ -82,6 +75,106 @@ _REMARKS: Final = (b"# ", b"##")
 _NO_CELL: Final = re.compile(rb"# |##|.*[;\t|]")
 _YEARS: Final = range(1900, 2101)
 _YEAR_DIGITS: Final = 4
+
+
+class TooManyCells(BadRow):
+    """Raised if a row has more cells than `limits.columns`. The row is not divided, because its
+    cells would take fifty times as much memory as the row.
+    """
+
+
+_MISSING: Final = rb"\N"
+# One cell with the comma before it; the literal comma makes the search fast. A quote that is not
+# closed takes the rest of the text.
+_CELLS: Final = rb'(?s),(?:"(%b)"([^,]*+)|(".*+|[^,]*+))'
+_QUOTED_CELLS: Final = re.compile(_CELLS % DOUBLED)
+_QUOTED_AND_ESCAPED_CELLS: Final = re.compile(_CELLS % ESCAPED)
+_ESCAPED_CELLS: Final = re.compile(rb"(?s),((?:[^\\,]|\\.|\\\Z)*+)")
+_ESCAPE: Final = re.compile(rb"(?s)\\(.)")
+_ESCAPE_OR_DOUBLED: Final = re.compile(rb'\\(["\\\r\n0])|""')
+# Outside quotes Spark escapes nothing, but Python's writer does.
+_TWO_MEANINGS: Final = re.compile(rb'\\[\\"]')
+# As MariaDB and Postgres write them. Any other escaped sign means itself.
+ESCAPES: Final[Mapping[bytes, bytes]] = {
+    b"0": b"\0", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"
+}  # fmt: skip
+
+
+def _check_count(row: bytes, max_cells: int) -> None:
+    if row.count(b",") >= max_cells:
+        raise TooManyCells(f"row has more than {max_cells} cells (limits.columns)")
+
+
+def plain_cells(row: bytes, max_cells: int) -> list[bytes]:
+    """The cells of one complete row in which a quote is an ordinary sign."""
+    if len(row) >= max_cells:
+        _check_count(row, max_cells)
+    return row.split(b",")
+
+
+def quoted_cells(row: bytes, max_cells: int) -> list[bytes]:
+    """The cells of one complete row, unquoted."""
+    if len(row) >= max_cells:
+        _check_count(row, max_cells)
+    if _QUOTE not in row:
+        return row.split(b",")
+    cells: list[bytes] = []
+    for quoted, tail, plain in _QUOTED_CELLS.findall(b"," + row):
+        if tail or plain[:1] == b'"':
+            raise _broken(len(cells), tail)
+        cells.append(plain or quoted.replace(b'""', b'"'))
+    return cells
+
+
+def quoted_and_escaped_cells(row: bytes, max_cells: int) -> list[bytes]:
+    """The same, where a backslash escapes quotes. A cell without quotes is as Spark writes it."""
+    if len(row) >= max_cells:
+        _check_count(row, max_cells)
+    if _BACKSLASH not in row:
+        return quoted_cells(row, max_cells)
+    cells: list[bytes] = []
+    for quoted, tail, plain in _QUOTED_AND_ESCAPED_CELLS.findall(b"," + row):
+        if tail or plain.startswith(b'"'):
+            raise _broken(len(cells), tail)
+        if _TWO_MEANINGS.search(plain):
+            raise BadRow(
+                f"cell {len(cells)} has a backslash before a backslash or a quote, but no quotes "
+                "around it: some writers mean both signs, some the second; quote all cells"
+            )
+        text = _ESCAPE_OR_DOUBLED.sub(_unescaped, quoted)
+        cells.append(b"" if plain == _MISSING else plain or text)
+    return cells
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    sign: bytes | None = found[1]
+    return b'"' if sign is None else b"\0" if sign == b"0" else sign
+
+
+def _broken(number: int, tail: bytes) -> BadRow:
+    why = "has text behind its closing quote" if tail else "opens a quote that is never closed"
+    return BadRow(f"cell {number} {why} (see rows.quote and rows.escape)")
+
+
+def escaped_cells(escapes: Mapping[bytes, bytes]) -> Cells:
+    """Returns a function that divides a row without quotes in which a backslash escapes any sign.
+    `escapes`: for each letter, what it means behind a backslash.
+    """
+
+    def unescaped(found: re.Match[bytes]) -> bytes:
+        return escapes.get(found[1], found[1])
+
+    def cells(row: bytes, max_cells: int) -> list[bytes]:
+        if len(row) >= max_cells:
+            _check_count(row, max_cells)
+        if _BACKSLASH not in row:
+            return row.split(b",")
+        return [
+            b"" if cell == _MISSING else _ESCAPE.sub(unescaped, cell)
+            for cell in _ESCAPED_CELLS.findall(b"," + row)
+        ]
+
+    return cells
 
 
 class Quoting(NamedTuple):
@@ -193,6 +286,30 @@ def _of_one_row(divide: Cells) -> Cells:
 
 # The dialect of nearly all files. All parsers can share this object, because it has no state.
 COMMON: Final = Dialect()
+# Of a file, so much decides on its dialect: as much as a turn of the worker reads.
+HEAD_BYTES: Final = 32 << 10
+SEP_LINE: Final = re.compile(rb'(?i)"?sep=([^\r\n])"?\r?\n')
+
+
+def is_common(options: CsvOptions, data: bytes, *, is_all: bool) -> bool:
+    """True if the options and the head prove that the dialect is the common one. If not, the caller
+    must ask a `Finder`, which takes some 10 us.
+    """
+    if options.decimal != "." or options.comment is not None or options.quote not in ("auto", '"'):
+        return False
+    if options.delimiter not in ("auto", "comma") or not (is_all or len(data) >= HEAD_BYTES):
+        return False
+    find = data.find
+    if find(b'"', 0, HEAD_BYTES) >= 0 or find(b"'", 0, HEAD_BYTES) >= 0:
+        return False
+    if find(b"\\", 0, HEAD_BYTES) >= 0:
+        return False
+    line = data[: find(b"\n") + 1]
+    if line[3:4] == b"=" and SEP_LINE.match(line):
+        return False
+    if options.delimiter == "comma":
+        return bool(line)
+    return _COMMA in line and not (_SEMICOLON in line or _TAB in line or _PIPE in line)
 
 
 def is_any_number(cell: bytes) -> bool:

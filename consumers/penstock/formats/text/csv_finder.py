@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 
 from penstock.errors import Poison
 from penstock.formats.text.csv_dialect import (
+    HEAD_BYTES,
     RFC,
+    SEP_LINE,
     TWO_WAYS,
     CsvOptions,
     Dialect,
@@ -31,14 +33,8 @@ _ALL: Final = b"".join(DELIMITERS.values())
 _OTHERS: Final = (b";", b"\t", b"|")
 # A blank line, as `bytes.strip` sees it.
 _BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
-# The signs are integers and not bytes, because at each `b"," in line` Python would internally raise
-# an exception and drop it.
-_COMMA, _SEMICOLON, _TAB, _PIPE = b",;\t|"
-# A turn of the worker reads as much.
-HEAD_BYTES: Final = 32 << 10
 # While a head has none of these, it is read alike by every grammar.
 _SIGNS: Final = (b'"', b"'", b"\\")
-_SEP_LINE: Final = re.compile(rb'(?i)"?sep=([^\r\n])"?\r?\n')
 # In this order the grammars are tried, until one fits the head.
 _QUOTINGS: Final = (
     RFC,
@@ -58,27 +54,6 @@ _COMMA_OR_DECIMAL: Final = (
 
 
 _NUMBER_IN_QUOTES: Final = re.compile(rb"""(?m)(?:^|,)["'][-+ ]?\d*,\d""")
-
-
-def is_common(options: CsvOptions, data: bytes, *, is_all: bool) -> bool:
-    """True if the options and the head prove that the dialect is the common one. If not, the caller
-    must ask a `Finder`, which takes some 10 us.
-    """
-    if options.decimal != "." or options.comment is not None or options.quote not in ("auto", '"'):
-        return False
-    if options.delimiter not in ("auto", "comma") or not (is_all or len(data) >= HEAD_BYTES):
-        return False
-    find = data.find
-    if find(b'"', 0, HEAD_BYTES) >= 0 or find(b"'", 0, HEAD_BYTES) >= 0:
-        return False
-    if find(b"\\", 0, HEAD_BYTES) >= 0:
-        return False
-    line = data[: find(b"\n") + 1]
-    if line[3:4] == b"=" and _SEP_LINE.match(line):
-        return False
-    if options.delimiter == "comma":
-        return bool(line)
-    return _COMMA in line and not (_SEMICOLON in line or _TAB in line or _PIPE in line)
 
 
 @cache
@@ -173,7 +148,7 @@ class Finder:
         delimiter = DELIMITERS.get(self._options.delimiter)
         if is_all and not head.endswith(b"\n"):
             head += b"\n"
-        said = _SEP_LINE.match(head)
+        said = SEP_LINE.match(head)
         at = 0
         if said is not None:
             if said[1] not in DELIMITERS.values() or delimiter not in (None, said[1]):
