@@ -10,10 +10,9 @@ import pytest
 from penstock import config
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.s3.buckets import address_of
-from penstock.adapters.s3.direct_get import DirectObjects
+from penstock.adapters.s3.direct_get import Credentials, CredentialSource, DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.s3.signing import Credentials, CredentialSource
 from penstock.errors import EXIT_USAGE, Fatal, LockedOut
 from penstock.ports import Location, Objects
 from tests.adapters.stores.contract import read

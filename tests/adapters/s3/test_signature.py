@@ -11,7 +11,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 
-from penstock.adapters.s3.signing import (
+from penstock.adapters.s3.direct_get import (
     UNSIGNED,
     Credentials,
     Signer,

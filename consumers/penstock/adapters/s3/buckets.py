@@ -23,13 +23,22 @@ from obstore.store import S3Store
 from penstock import config
 from penstock.adapters.http.certificates import authorities
 from penstock.adapters.http.connections import IDLE_S
-from penstock.adapters.s3.signing import DEFAULT_REGION, check_credentials
 from penstock.adapters.stores.refusals import no_credentials
 from penstock.adapters.stores.transfer import CONNECT_TIMEOUT_S
 from penstock.errors import usage
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
+
+
+DEFAULT_REGION: Final = "us-east-1"
+
+
+def check_credentials(settings: config.Access, section: str) -> None:
+    if (settings.key is None) != (settings.secret is None):
+        raise usage(f"{section}.key and {section}.secret go together: set both or neither")
+    if settings.token is not None and settings.key is None:
+        raise usage(f"{section}.token goes together with {section}.key and {section}.secret")
 
 
 def as_profile_says(settings: config.Access, section: str) -> config.Access:

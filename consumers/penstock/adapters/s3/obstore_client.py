@@ -30,15 +30,7 @@ from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.http.connections import AGE_S, SILENCE_S, SILENT_TIMES
 from penstock.adapters.s3.buckets import NOWHERE, Buckets, s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.stores.names import (
-    check_bucket,
-    is_for_botocore,
-    name,
-    pin_of,
-    quoted,
-    section_of,
-    wants_etag,
-)
+from penstock.adapters.stores.names import check_bucket, is_for_botocore, name, section_of
 from penstock.adapters.stores.refusals import (
     NO_SUCH_RANGE,
     Elsewhere,
@@ -58,7 +50,10 @@ from penstock.adapters.stores.transfer import (
     check_part,
     check_pin,
     check_rest,
+    pin_of,
+    quoted,
     repeated,
+    wants_etag,
 )
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Fatal, LockedOut, PenstockError, Poison, Transient, usage

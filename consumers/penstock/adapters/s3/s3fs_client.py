@@ -34,16 +34,8 @@ from s3fs import S3FileSystem
 from penstock import config
 from penstock.adapters.http.certificates import trusting, untrusted
 from penstock.adapters.http.connections import IDLE_S, keep_alive
-from penstock.adapters.s3.signing import check_credentials
-from penstock.adapters.stores.names import (
-    Glob,
-    check_bucket,
-    name,
-    pin_of,
-    quoted,
-    section_of,
-    wants_etag,
-)
+from penstock.adapters.s3.buckets import check_credentials
+from penstock.adapters.stores.names import Glob, check_bucket, name, section_of
 from penstock.adapters.stores.refusals import (
     NO_SUCH_RANGE,
     REDIRECTS,
@@ -64,7 +56,10 @@ from penstock.adapters.stores.transfer import (
     check_part,
     check_pin,
     check_rest,
+    pin_of,
+    quoted,
     repeated,
+    wants_etag,
 )
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison

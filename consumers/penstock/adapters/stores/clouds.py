@@ -19,8 +19,8 @@ from obstore.store import AzureStore, GCSStore
 from penstock import config
 from penstock.adapters.s3.buckets import Buckets, client_options, confined
 from penstock.adapters.s3.obstore_client import ByObstore, cloud_translated
-from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name, quoted
-from penstock.adapters.stores.transfer import READ_TIMEOUT_S, WholeBody
+from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name
+from penstock.adapters.stores.transfer import READ_TIMEOUT_S, WholeBody, quoted
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, ObjectBody, Part

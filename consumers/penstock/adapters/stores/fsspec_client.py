@@ -19,13 +19,14 @@ from urllib.parse import quote
 import fsspec
 
 from penstock import config
-from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, is_odd, name, quoted, section_of
+from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, is_odd, name, section_of
 from penstock.adapters.stores.refusals import no_answer
 from penstock.adapters.stores.transfer import (
     READ_TIMEOUT_S,
     SLOW_SILENCES,
     WHOLE_BYTES,
     check_part,
+    quoted,
     repeated,
     span_within,
 )

@@ -21,8 +21,14 @@ from threading import Thread
 from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name, quoted
-from penstock.adapters.stores.transfer import CHUNK_BYTES, WHOLE_BYTES, check_part, span_within
+from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name
+from penstock.adapters.stores.transfer import (
+    CHUNK_BYTES,
+    WHOLE_BYTES,
+    check_part,
+    quoted,
+    span_within,
+)
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, ObjectBody, Objects, Part

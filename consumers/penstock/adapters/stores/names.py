@@ -1,4 +1,4 @@
-"""Checks the names of buckets and objects, matches globs, and turns entity tags into pins.
+"""Checks the names of buckets and objects, and matches globs.
 
 Rule: a name that a client could not pass on exactly is refused, as by a store without such an
 object.
@@ -19,10 +19,10 @@ from penstock.ports import Location
 LISTED_AT_ONCE: Final = 1000
 
 # A bucket has no slash, so that `bucket/key` can be read in one way only.
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 # Finds keys with an empty segment, a segment `.` or `..`, or a control character. S3 allows such
 # keys, but code that treats keys as paths rewrites or refuses them.
-_ODD_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+ODD_KEY: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _GLOB_CHARACTER = re.compile(r"[*?\[]")
 
 
@@ -39,11 +39,11 @@ def section_of(location: Location) -> str:
 
 def is_odd(key: str) -> bool:
     """True if a library that treats keys as paths would change or refuse this key."""
-    return _ODD_KEY.search(key) is not None
+    return ODD_KEY.search(key) is not None
 
 
 def check_bucket(location: Location) -> None:
-    if not _BUCKET.fullmatch(location.bucket):
+    if not BUCKET.fullmatch(location.bucket):
         raise Poison("not_found", f"{name(location)}: no bucket has such a name")
 
 
@@ -55,22 +55,6 @@ def is_for_botocore(bucket: str, key: str | None = None) -> bool:
     if key is not None and is_odd(key):
         return True
     return bucket.startswith("arn:") or bucket.endswith(("--x-s3", "--xa-s3", "--op-s3"))
-
-
-def quoted(etag: str) -> str:
-    """The entity tag as a condition needs it. HTTP demands quotes there, but notifications leave
-    them out. The mark of a weak tag is removed, because a server must refuse weak tags in
-    conditions. Raises `Poison` for a text that a header cannot hold, because no object has such a
-    tag.
-    """
-    if not (etag.isascii() and etag.isprintable()):
-        raise Poison("changed", f"{etag[:40]!a} is not an entity tag")
-    return f'"{bare(etag)}"'
-
-
-def bare(etag: str) -> str:
-    """An entity tag without quotes and without the mark of a weak tag."""
-    return etag.removeprefix("W/").strip('"')
 
 
 def name(location: Location) -> str:
@@ -104,17 +88,3 @@ class Glob:
     def matches(self, key: str) -> bool:
         fits = self.depth is None or key.count("/") == self.depth
         return fits and self.pattern.match(key) is not None
-
-
-def pin_of(said: str | None) -> str | None:
-    """Returns the version id or the entity tag, or None if it identifies no version. Stores with
-    suspended versioning call every version `null`.
-    """
-    return None if said in (None, "", "null") else said
-
-
-def wants_etag(location: Location) -> bool:
-    """True if the entity tag should be the pin. A version id is the better pin, unless it is
-    `null`.
-    """
-    return location.etag is not None and pin_of(location.version_id) is None

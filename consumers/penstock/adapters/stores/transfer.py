@@ -1,4 +1,5 @@
-"""The bodies of objects: broken transfers are resumed, slow ones are watched, and all are checked.
+"""The bodies of objects: broken transfers are resumed, slow ones are watched, and all are checked
+against the pin, which is a version id or an entity tag.
 
 Rule: bytes are used only if they are certainly the next bytes of the same object.
 """
@@ -8,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, Self, TypeVar
 
-from penstock.adapters.stores.names import bare, name, pin_of, wants_etag
+from penstock.adapters.stores.names import name
 from penstock.adapters.stores.refusals import implausible_answer
 from penstock.errors import Poison, Transient, Unreachable
 from penstock.ports import Location, Part
@@ -35,6 +36,36 @@ SLOW_CHUNK_BYTES: Final = 64 << 10
 RESUMES_WITHOUT_PROGRESS: Final = 3
 FIRST_PAUSE_S: Final = 0.05
 PAUSE_GROWTH: Final = 4
+
+
+def pin_of(said: str | None) -> str | None:
+    """Returns the version id or the entity tag, or None if it identifies no version. Stores with
+    suspended versioning call every version `null`.
+    """
+    return None if said in (None, "", "null") else said
+
+
+def wants_etag(location: Location) -> bool:
+    """True if the entity tag should be the pin. A version id is the better pin, unless it is
+    `null`.
+    """
+    return location.etag is not None and pin_of(location.version_id) is None
+
+
+def quoted(etag: str) -> str:
+    """The entity tag as a condition needs it. HTTP demands quotes there, but notifications leave
+    them out. The mark of a weak tag is removed, because a server must refuse weak tags in
+    conditions. Raises `Poison` for a text that a header cannot hold, because no object has such a
+    tag.
+    """
+    if not (etag.isascii() and etag.isprintable()):
+        raise Poison("changed", f"{etag[:40]!a} is not an entity tag")
+    return f'"{bare(etag)}"'
+
+
+def bare(etag: str) -> str:
+    """An entity tag without quotes and without the mark of a weak tag."""
+    return etag.removeprefix("W/").strip('"')
 
 
 async def resuming(
