@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
+from penstock.core.health.retries import LEAST_ANSWERS, Hedging
 from penstock.errors import Overloaded, Poison, Transient
 from penstock.ports import Location, Part
 from penstock.process.hedged import Alarms, Hedged
-from penstock.stages.hedged_reads import HedgedObjects
+from penstock.stages.store_reads import HedgedObjects
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 from tests.support.partitions import P0
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until

@@ -13,9 +13,9 @@ from functools import partial
 
 from penstock.asking.asker import Asker
 from penstock.asking.model_calls import ModelCalls
-from penstock.core.health.hedging import Hedging
 from penstock.core.health.limiter import Limiter
 from penstock.core.health.other_groups import Neighbour
+from penstock.core.health.retries import Hedging
 from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop, Passing
 from penstock.core.routing.model_routes import Routes
@@ -38,7 +38,6 @@ from penstock.stages.consume import Consume
 from penstock.stages.download import Download
 from penstock.stages.encode import Encode
 from penstock.stages.expand import Expand
-from penstock.stages.hedged_reads import HedgedObjects
 from penstock.stages.help_regions import HelpRegions
 from penstock.stages.intake import Intake
 from penstock.stages.microbatch import Microbatch, Waiting
@@ -50,7 +49,7 @@ from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples, Sampling
 from penstock.stages.settle import Settle
 from penstock.stages.shadow_asking import Shadow
-from penstock.stages.store_reads import StoreReads
+from penstock.stages.store_reads import HedgedObjects, StoreReads
 from penstock.telemetry.delivery_times import DeliveryTimes
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 from penstock.telemetry.worker import Telemetry

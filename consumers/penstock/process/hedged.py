@@ -1,6 +1,6 @@
 """Sends a late request a second time, and takes the first answer.
 
-Rule: the caller says when a request is late and may be sent again (`core.health.hedging`). The
+Rule: the caller says when a request is late and may be sent again (`core.health.retries`). The
 first answer cancels the other request, and waits for it; if that was answered all the same, its
 answer is closed. An error is no answer while the other is on its way, unless it says that the
 request itself is wrong. The first request runs in the caller's own task: nearly all are never sent

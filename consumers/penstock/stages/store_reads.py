@@ -1,24 +1,51 @@
-"""The reads of one store that are in flight, of the objects of all models.
-
-The writes of results take turns in the same way, under a limit of their own: a write takes longer
-than a read, so their times are not compared.
+"""The reads of one store: which may be sent now, of the objects of all models (`StoreReads`), and
+which are sent again, so that one slow answer holds nobody up (`HedgedObjects`). The writes of
+results take turns in the same way, under a limit of their own: a write takes longer than a read, so
+their times are not compared.
 
 Rule: a read is in flight from its request to its first answer; a small object, which is read whole,
 until its last byte. A read waits for nothing but the store, so it always ends: whatever the limit
 is, every read has its turn, in the order in which they came. What an object waits for after that (a
 decoder, room in the window, the byte budget) takes no turn of others. Owner: the wiring, for each
 store.
+
+A read without an answer is sent again if `Hedging` allows it. Both ask for the same version, if one
+is known; else the answer that counts decides which is read from then on. A body that brings nothing
+for long is closed, and the rest read by ranges under its version; if the store tells none, the body
+is waited for.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final, TypeVar
 
 from penstock.core.health.limiter import InFlight, Limiter
-from penstock.core.health.retries import Tries
+from penstock.core.health.retries import Hedging, Outcome, TimesBySize, Tries
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
-from penstock.ports import Clock
+from penstock.ports import Clock, Listed, Location, ObjectBody, Objects, Part
 from penstock.process.asyncio_additions import Places
+from penstock.process.hedged import Alarms, Ask, Hedged
 from penstock.process.waiters import Waiters, taken
 from penstock.telemetry.metric_types import Used
+
+T = TypeVar("T")
+
+# Bodies up to this size come with the head of the answer, so they do not stall.
+SMALL_BYTES: Final = 64 << 10
+# A body stalls if its next chunk takes this many times as long as 95 of 100 chunks of this store
+# with as much left to read (a small rest comes whole), and at least `LEAST_STALL_S`: a lost packet
+# alone is repaired within a second.
+STALL_TIMES: Final = 4.0
+LEAST_STALL_S: Final = 1.0
+# As long as that is not known, it stalls after this time. After this time its connection may also
+# be dead, so the rest is asked for even if no read may be sent again.
+FIRST_STALL_S: Final = 4.0
+# The rest of a stalled body is read in ranges of this size, which is that of a body's chunks. So
+# the time of a range tells how long a chunk takes: a store that is only slow is known by it. And
+# connections that are cut after a while bring as much as by a body.
+RANGE_BYTES: Final = 1 << 20
 
 
 class StoreReads:
@@ -117,3 +144,184 @@ class Fetcher:
         if not self.has_left:
             self.has_left = True
             self._let_another_in()
+
+
+class _Store:
+    """What is known of one store's times."""
+
+    def __init__(self, hedging: Hedging, tell: Callable[[Outcome], None]) -> None:
+        self.hedging = hedging
+        self.tell = tell
+        self.alarms = Alarms()
+        self.chunks = TimesBySize()
+
+    def stall_s(self, left_bytes: int) -> float:
+        late_s = self.chunks.of(left_bytes).late_s
+        return FIRST_STALL_S if late_s is None else max(LEAST_STALL_S, STALL_TIMES * late_s)
+
+
+class HedgedObjects:
+    """Implements the port `Objects`. `hedgings`: one for each store whose reads may be sent again.
+    `tell`: a function that is told the store, and what became of a read that was sent again.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        hedgings: Mapping[str, Hedging],
+        clock: Clock,
+        tell: Callable[[str, Outcome], None],
+    ) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._stores = {name: _Store(one, partial(tell, name)) for name, one in hedgings.items()}
+
+    async def open(self, location: Location) -> ObjectBody:
+        store = self._stores.get(location.store)
+        if store is None:
+            return await self._objects.open(location)
+        body = await self._read(
+            store, lambda: self._objects.open(location), location.size, lambda body: body.aclose()
+        )
+        if body.size <= SMALL_BYTES or (body.version_id is None and body.etag is None):
+            return body
+        return _WatchedBody(body, location, store, self, self._clock)
+
+    async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
+        store = self._stores.get(location.store)
+        if store is None:
+            return await self._objects.part(location, start, stop)
+        nbytes = -start if start < 0 else None if stop is None else stop - start
+        return await self._read(store, lambda: self._objects.part(location, start, stop), nbytes)
+
+    def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
+        return self._objects.list(bucket, pattern, store)
+
+    async def aclose(self) -> None:
+        await self._objects.aclose()
+
+    async def _read(
+        self,
+        store: _Store,
+        ask: Ask[T],
+        nbytes: int | None,
+        close: Callable[[T], Awaitable[None]] | None = None,
+    ) -> T:
+        hedging, began_s = store.hedging, self._clock.now()
+        hedging.asked()
+        late_s = hedging.late_s(nbytes)
+
+        async def watched() -> T:
+            try:
+                return await ask()
+            except Overloaded:
+                hedging.refused(self._clock.now())
+                raise
+
+        try:
+            if late_s is None:
+                answer = await watched()
+            else:
+                may_again, tell = hedging.may_ask_again, store.tell
+                read = Hedged(watched, watched, may_again, tell, store.alarms, close)
+                answer = await read.answer(late_s)
+        except NoAnswer:
+            hedging.unanswered()
+            raise
+        hedging.answered(nbytes, self._clock.now() - began_s)
+        return answer
+
+
+class _Stalled(Exception):
+    """A body brings nothing, and its rest may be asked for again."""
+
+
+class _WatchedBody:
+    """A body that goes on by ranges once it stalls."""
+
+    def __init__(
+        self, body: ObjectBody, location: Location, store: _Store, objects: Objects, clock: Clock
+    ) -> None:
+        self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
+        self._body = body
+        self._rest = location._replace(version_id=body.version_id, etag=body.etag)
+        self._store = store
+        self._objects = objects
+        self._clock = clock
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        done, chunks = 0, aiter(self._body)
+        try:
+            while (chunk := await self._before_it_stalls(chunks, self.size - done)) is not None:
+                done += len(chunk)
+                yield chunk
+            return
+        except _Stalled:
+            self._store.tell("resumed")
+        await self._body.aclose()
+        while done < self.size:
+            left_bytes, began_s = self.size - done, self._clock.now()
+            stop = done + min(left_bytes, RANGE_BYTES)
+            part = await self._objects.part(self._rest, done, stop)
+            is_other = self.etag is not None and part.etag not in (None, self.etag)
+            if part.size != self.size or not part.data or is_other:
+                raise Poison(
+                    "changed",
+                    f"{self._rest.bucket}/{self._rest.key} was replaced while it was read",
+                )
+            self._store.chunks.of(left_bytes).add(self._clock.now() - began_s)
+            done += len(part.data)
+            yield part.data
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+    async def _before_it_stalls(
+        self, chunks: AsyncIterator[bytes], left_bytes: int
+    ) -> bytes | None:
+        began_s, stall_s = self._clock.now(), self._store.stall_s(left_bytes)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
+                watch = _Watch(loop, self._store.hedging, limit)
+                watch.begin(stall_s)
+                try:
+                    chunk = await anext(chunks, None)
+                finally:
+                    watch.end()
+        except TimeoutError:
+            if limit.expired():
+                raise _Stalled from None
+            raise
+        if chunk is not None:
+            self._store.chunks.of(left_bytes).add(self._clock.now() - began_s)
+        return chunk
+
+
+class _Watch:
+    """Ends the wait for a chunk when it has taken too long and another request may be sent, or when
+    the connection may be dead.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, hedging: Hedging, limit: asyncio.Timeout
+    ) -> None:
+        self._loop = loop
+        self._hedging = hedging
+        self._limit = limit
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, stall_s: float) -> None:
+        self._timer = self._loop.call_later(stall_s, self._look, stall_s, stall_s)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, waited_s: float, stall_s: float) -> None:
+        now_s = self._loop.time()
+        if self._hedging.may_ask_again(now_s) or waited_s >= FIRST_STALL_S:
+            self._limit.reschedule(now_s)
+        else:
+            waited_s += stall_s
+            self._timer = self._loop.call_later(stall_s, self._look, waited_s, stall_s)

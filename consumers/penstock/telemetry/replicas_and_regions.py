@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from penstock.telemetry.metric_types import TotalBy, TotalByTwo
 
-# What became of a second request, as `core.health.hedging` names it.
+# What became of a second request, as `core.health.retries` names it.
 HEDGED = ("won", "lost", "resumed")
 # Stands for the region of stores that belong to no region.
 ELSEWHERE = "elsewhere"

@@ -10,7 +10,7 @@ import pytest
 from penstock import config
 from penstock.adapters.model_servers.protocols import open_model
 from penstock.adapters.model_servers.replicas import LOOK_AGAIN_S, LOOK_S, Endpoint, ReplicatedModel
-from penstock.core.health.hedging import LEAST_ANSWERS, Hedging
+from penstock.core.health.retries import LEAST_ANSWERS, Hedging
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.errors import Fatal, NoAnswer, Overloaded, Transient, Unreachable, WorkerDied
 from penstock.ports import Answers, Model

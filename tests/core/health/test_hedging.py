@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from penstock.core.health.hedging import (
+from penstock.core.health.limiter import Limiter
+from penstock.core.health.retries import (
     LATE_SHARE,
     LEAST_ANSWERS,
     LEAST_S,
@@ -13,7 +14,6 @@ from penstock.core.health.hedging import (
     Hedging,
     Times,
 )
-from penstock.core.health.limiter import Limiter
 
 
 def learned(took_s: float = 0.1, answers: int = LEAST_ANSWERS) -> Hedging:

@@ -26,7 +26,7 @@ from penstock.adapters.model_servers.torchserve import (
     double_batching_warning,
     server_batching,
 )
-from penstock.core.health.hedging import Hedging
+from penstock.core.health.retries import Hedging
 from penstock.core.rows.payload import BytesRows, Payload
 from penstock.errors import usage
 from penstock.packages import missing_extra

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Literal, NamedTuple, Protocol
 
-from penstock.core.health.hedging import Hedging
+from penstock.core.health.retries import Hedging
 from penstock.core.health.standby import Standby
 from penstock.core.rows.payload import Payload
 from penstock.errors import (

@@ -10,7 +10,7 @@ from random import Random
 
 from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
 from penstock.core.comparing.comparison import Agreement
-from penstock.core.health.hedging import LEAST_ANSWERS
+from penstock.core.health.retries import LEAST_ANSWERS
 from penstock.core.rows.payload import Payload
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal, Overloaded, Poison, Unreachable
