@@ -175,7 +175,7 @@ async def test_an_object_ends_where_its_records_would_repeat_too_much() -> None:
         microbatch: Any = SimpleNamespace(add=lambda block: None)
         guards = Guards(Telemetry(), VirtualClock(), raises=True)
         expand = Expand(RowOptions(), microbatch, guards, 1 << 20)
-        found = expand.begin_inline(ticket, csv(rows))
+        found = expand.begin_inline(ticket, expand.claim(ticket)[0], csv(rows))
         assert found is not None
         return found
 

@@ -1,7 +1,8 @@
-"""Names data by its first bytes, for error texts about data that was taken for something else.
+"""What the first bytes of an object tell: how it is packed, whether it is a text of rows, and, for
+error texts, what it is if it is not what it should be.
 
-Rule: these names do not decide which reader is chosen; the brands of ISO media files do.
-`named_by_magic` is asked only about binary data, because `ORC` may be the first cell of a CSV;
+Rule: the names of foreign data do not decide which reader is chosen; the brands of ISO media files
+do. `named_by_magic` is asked only about binary data, because `ORC` may be the first cell of a CSV;
 `named_text` tells what is certainly neither CSV nor JSON.
 """
 
@@ -10,6 +11,39 @@ from codecs import utf_8_decode
 from typing import Final, Literal
 
 from penstock.errors import ErrorCode, Poison
+
+# How packed data begins, and by what it is packed. A skippable frame is the same for zstd and lz4;
+# the frame behind it tells which of the two it is.
+SKIPPABLE: Final = "zstd or lz4"
+_GZIP: Final = b"\x1f\x8b"
+_PACKED: Final[dict[bytes, str]] = {
+    _GZIP: "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    **{bytes([first]) + b"\x2a\x4d\x18": SKIPPABLE for first in range(0x50, 0x60)},
+}
+_PACKED_MAGICS: Final = tuple(_PACKED)
+# The magic of bzip2 has three letters and could be a word, so the bytes behind it are checked, too.
+# First comes the level, which is one digit. Then come the digits of pi, or the digits of pi's
+# square root if the file is empty.
+_BZ2_BLOCKS: Final = (b"1AY&SY", b"\x17rE8P\x90")
+_BZ2_BYTES: Final = 10
+
+
+def packed_by(head: bytes) -> str | None:
+    """By what the data is packed; None: it is not packed."""
+    if not head.startswith(_PACKED_MAGICS):
+        return None
+    name = next(name for magic, name in _PACKED.items() if head.startswith(magic))
+    return None if name == "bz2" and head[4:10] not in _BZ2_BLOCKS else name
+
+
+def may_be_packed(begin: bytes) -> bool:
+    """True if these few bytes may be the beginning of packed data."""
+    return bool(begin) and any(magic.startswith(begin) for magic in _PACKED)
+
 
 # Archives and packed data. Even a model that takes any bytes does not want them: other archives are
 # opened, and other packed data is unpacked.
@@ -65,7 +99,7 @@ _PLACEHOLDERS: Final[dict[bytes, str]] = {
     "after git lfs pull",
     b"/annex/objects/": "a pointer of git-annex, and not the file; upload the file itself",
 }
-TEXTS: Final[dict[bytes, str]] = {
+_TEXTS: Final[dict[bytes, str]] = {
     **_PLACEHOLDERS,
     b"<!doctype html": "an HTML page, perhaps of an error or a login; store the data itself",
     b"<html": "an HTML page, perhaps of an error or a login; store the data itself",
@@ -137,7 +171,7 @@ def _is_binary(magic: bytes) -> bool:
 
 
 # Data that begins like this is certainly not text.
-CERTAIN: Final = (
+_CERTAIN: Final = (
     *filter(_is_binary, _FOREIGN),
     b"%PDF-1.",
     b"!<arch>\n",
@@ -146,7 +180,7 @@ CERTAIN: Final = (
 )
 # A text in UTF-8 never begins with one of these. They come from the tables of what is read and of
 # what is not.
-NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
+_NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 # An ISO base media file (ISO/IEC 14496-12) is a picture, a film or a sound; its brands tell which.
 # Pictures: HEIF (ISO/IEC 23008-12) with HEIC and its other codecs, and AVIF. Sounds: those of
@@ -221,7 +255,7 @@ def named_text(head: bytes) -> str | None:
     if _NO_ROWS.match(head) is None:
         return None
     begin = head[:TEXT_BYTES].lstrip().lower()
-    for beginning, name in TEXTS.items():
+    for beginning, name in _TEXTS.items():
         if begin.startswith(beginning):
             return f"this is {name}"
     return "this is cpio, which is not read here; write tar" if _CPIO.match(head) else None
@@ -285,3 +319,80 @@ def _decoded(begin: bytes) -> str | None:
         return utf_8_decode(begin, "strict", False)[0]
     except UnicodeDecodeError:
         return None
+
+
+BOM = b"\xef\xbb\xbf"
+# The byte order marks of UTF-16, and of UTF-32 with its low byte first. A text in UTF-8 never has
+# these bytes.
+_OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
+# Where NUL bytes (1) are at the beginning of text in UTF-16 or UTF-32 without a byte order mark.
+_WIDE = (b"\0\1", b"\1\0", b"\1\1\1\0")
+_ZEROS = b"\1" + bytes(255)
+# A text in UTF-8 never begins like this.
+_NO_UTF8 = (*_OTHER_BOMS, _GZIP, *_NO_TEXT)
+_MAGICS = (BOM, *_NO_UTF8, *_PACKED)
+
+
+def is_open(head: bytes) -> bool:
+    """True if further bytes may still show that the data is packed, begins with a byte order mark,
+    is UTF-16, or is no text of rows. If it is False, the parser is chosen at once, so that these
+    bytes are read even if no more bytes come.
+    """
+    if head.startswith(b"\0"):
+        return True
+    if head.startswith(b"BZh"):
+        return len(head) < _BZ2_BYTES
+    text = head.removeprefix(BOM)
+    begin = text.lstrip().lower()
+    zeros = text[:4].translate(_ZEROS)
+    is_wide = any(wide.startswith(zeros) for wide in _WIDE)
+    is_magic = any(magic.startswith((head, text)) for magic in _MAGICS)
+    return is_wide or is_magic or any(foreign.startswith(begin) for foreign in _TEXTS)
+
+
+def not_as_stream(format: str) -> Poison:
+    """The error for data in a format that is read by ranges, if the data is packed or is a member
+    of an archive.
+    """
+    return Poison(
+        "bad_format",
+        f"{format} is read by its parts, so it cannot be inside gzip data or an archive; store it "
+        "as an object of its own (it has its own compression)",
+    )
+
+
+def check_text(format: str, head: bytes) -> None:
+    """Raises `Poison` if the first bytes cannot be text in UTF-8, or, unless any text is wanted, if
+    they are those of a text that is certainly neither CSV nor JSON.
+    """
+    if head.startswith(_OTHER_BOMS):
+        raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
+    if head.startswith(_NO_UTF8):
+        magic = next(filter(head.startswith, _NO_UTF8))
+        # The error shows only the magic, and not all first bytes, because the number of first bytes
+        # depends on whether there was a byte order mark.
+        raise no_such(f"text, as {format} is", magic)
+    named = named_text(head) if format != "text" else None
+    if named is None and head.startswith(b"\0"):
+        named = named_by_magic(head)
+    if named is not None:
+        raise Poison("bad_format", named)
+    if head[:4].translate(_ZEROS).startswith(_WIDE):
+        said = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
+        raise Poison("bad_format", f"the text has NUL bytes: it {said}; write it as UTF-8")
+
+
+def sniff_text(head: bytes) -> str:
+    """The format of a text, if no format has recognised its first bytes. Raises `Poison` for binary
+    data.
+    """
+    named = named_text(head)
+    if named is not None:
+        raise Poison("bad_format", named)
+    if b"\0" in head or head.startswith(_CERTAIN):
+        unknown = (
+            "binary data of an unknown format, or text in UTF-16; known: csv, ndjson, json, tar"
+        )
+        raise Poison("bad_format", named_by_magic(head) or unknown)
+    # A JSON text sequence (RFC 7464) begins with the sign 1e.
+    return "json" if head.lstrip(b" \t\r\n\x1e")[:1] in (b"[", b"{") else "csv"

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from penstock.core.rows.payload import BLOCK_COST_BYTES
 from penstock.errors import PenstockError, Poison, Unforeseen
-from penstock.formats.archives.unpacking import GZIP_MAGIC, GZIP_WBITS, codec_of
+from penstock.formats.archives.unpacking import GZIP_WBITS
+from penstock.formats.first_bytes import BOM, TEXT_BYTES, packed_by
 from penstock.formats.format import WantsRanges
 from penstock.formats.parser_chain import Parser
-from penstock.formats.registry import Claim, open_parser
+from penstock.formats.registry import Claim, open_parser, parser_of
 from penstock.formats.runs import (
     FREE_BYTES,
     PIECE_ROWS,
@@ -169,20 +170,28 @@ def open_inline(
     """
     if len(data) > most_bytes:
         return None
-    if claim.packing != "none":
-        if data.startswith(GZIP_MAGIC):
-            limit_bytes = min(most_bytes, options.expanded_bytes or most_bytes)
-            unfolded = _unfolded(data, limit_bytes)
-            if unfolded is None or unfolded.startswith(GZIP_MAGIC):
-                return None
-            # Its content is plain now, so the parser must not want it to be packed.
-            data, claim = unfolded, claim._replace(packing="none")
-        if codec_of(data) is not None:
+    if claim.packing != "none" and (codec := packed_by(data)) is not None:
+        limit_bytes = min(most_bytes, options.expanded_bytes or most_bytes)
+        unfolded = _unfolded(data, limit_bytes) if codec == "gzip" else None
+        if unfolded is None or packed_by(unfolded) is not None:
             return None
+        # Its content is plain now, so the parser must not want it to be packed.
+        data, claim = unfolded, claim._replace(packing="none")
     found = claim.format_of(data[:_HEAD_BYTES], options)
-    if found is None or not found.is_plain(options) or _is_wide(data, found.name):
+    if found is None or _is_wide(data, found.name):
         return None
-    parser = open_parser(options, claim)
+    is_plain = options.fitting.get(found.name)
+    if not (found.is_plain(options) if is_plain is None else is_plain):
+        return None
+    if not data:
+        return turns(open_parser(options, claim), (data,), options)
+    needs_proof = claim.packing == "sure"
+    head = data[: _HEAD_BYTES if needs_proof or claim.format is None else TEXT_BYTES]
+    parser = parser_of(found, claim, head.removeprefix(BOM), options, needs_proof=needs_proof)
+    if parser is None:
+        return None
+    if found.is_text:
+        data = data.removeprefix(BOM)
     starts = range(0, max(1, len(data)), TURN_BYTES)
     return turns(parser, (data[start : start + TURN_BYTES] for start in starts), options)
 

@@ -7,25 +7,28 @@ to a format that fits the request.
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple
 
 from penstock.errors import Poison, usage
-from penstock.formats import first_bytes
 from penstock.formats.archives.tar import BLOCK_BYTES, TarParser, is_tar
-from penstock.formats.archives.unpacking import (
-    CODECS,
-    GZIP_MAGIC,
-    Expansion,
-    GzipParser,
-    PackedParser,
-    codec_of,
-    is_begun,
-)
+from penstock.formats.archives.unpacking import CODECS, Expansion, unpacking
 from penstock.formats.archives.webdataset import WebDatasetSamples
 from penstock.formats.archives.zip import read_zip
 from penstock.formats.built_in import ours
-from penstock.formats.first_bytes import TEXT_BYTES, named_container, no_such
+from penstock.formats.first_bytes import (
+    BOM,
+    TEXT_BYTES,
+    check_text,
+    is_open,
+    is_text,
+    may_be_packed,
+    named_container,
+    no_such,
+    not_as_stream,
+    packed_by,
+    sniff_text,
+)
 from penstock.formats.format import KINDS, Format, WantsRanges
 from penstock.formats.parser_chain import (
     EXPANDING_STEP_BYTES,
@@ -36,7 +39,6 @@ from penstock.formats.parser_chain import (
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.plugins_checked import guarded
 from penstock.formats.runs import RowOptions, Run, shown
-from penstock.formats.sniff import BOM, check_text, is_open, not_as_stream, sniff_text
 from penstock.formats.source import ObjectSource, Wanted
 from penstock.formats.text.json_array import open_json
 from penstock.formats.text.text_and_bytes import UnreadParser
@@ -258,18 +260,15 @@ class _Opening(Parser):
 
     def _unpacking(self, head: bytes) -> Parser | None:
         """The parser of packed data; None: the data is not packed."""
-        is_gzip = head.startswith(GZIP_MAGIC)
-        codec = None if is_gzip else codec_of(head)
-        if codec is None and not is_gzip:
+        codec = packed_by(head)
+        if codec is None:
             return None
         if self._is_inside:
             raise Poison(self.damage, "packed data in packed data is not read; pack it once")
         options, expansion, is_member = self._options, self._expansion, self._is_member
         inside = _Opening(options, self._claim, expansion, is_member=is_member, is_inside=True)
         limit_bytes = options.member_bytes if is_member else None
-        if codec is None:
-            return GzipParser(inside, expansion, limit_bytes=limit_bytes)
-        return PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
+        return unpacking(codec, inside, expansion, limit_bytes)
 
     def _chosen(self, head: bytes) -> tuple[Parser, bool]:
         """The parser of the content, and whether the content is a text."""
@@ -281,19 +280,7 @@ class _Opening(Parser):
             of_members = Expansion(options, outer=self._expansion)
             return TarParser(options, _members(options, of_members, claim.key)), False
         found = formats()[chosen]
-        if self._needs_proof:
-            is_text = found.is_text and claim.format is not None and _is_plain_text(head)
-            if not (is_text or found.looks(head)):
-                raise no_such(f"data of {', '.join(_CODECS)}, as it should be", head)
-        if found.is_text and claim.packing == "none" and codec_of(head) is not None:
-            raise no_such(f"text, as {chosen} is", head)
-        found.check_fits(options)
-        if found.is_text:
-            check_text(chosen, head)
-        make = found.open
-        if chosen == JSON and claim.format is None:
-            make = partial(open_json, None)
-        parser = make(options) if make is not None else None
+        parser = parser_of(found, claim, head, options, needs_proof=self._needs_proof)
         if parser is not None:
             return parser, found.is_text
         if self._is_member:
@@ -303,8 +290,33 @@ class _Opening(Parser):
         raise WantsRanges(found)
 
 
+def parser_of(
+    format: Format, claim: Claim, head: bytes, options: RowOptions, *, needs_proof: bool
+) -> Parser | None:
+    """The parser of data that is not packed, of this format. None: it must be read by ranges.
+    `head`: its first bytes, without a byte order mark. `needs_proof`: True if they must show that
+    the data is of this format. Raises `Poison` if they show that it is not, or if the rows do not
+    fit the request.
+    """
+    if needs_proof:
+        is_plain = format.is_text and claim.format is not None and _is_plain_text(head)
+        if not (is_plain or format.looks(head)):
+            raise no_such(f"data of {', '.join(_CODECS)}, as it should be", head)
+    if format.is_text and claim.packing == "none" and packed_by(head) not in (None, "gzip"):
+        raise no_such(f"text, as {format.name} is", head)
+    # What a format makes of the options is decided once, and not for each object.
+    if format.name not in options.fitting:
+        format.check_fits(options)
+        options.fitting[format.name] = format.is_plain(options)
+    if format.is_text:
+        check_text(format.name, head)
+    if format.name == JSON and claim.format is None:
+        return open_json(None, options)
+    return format.open(options) if format.open is not None else None
+
+
 def _is_plain_text(head: bytes) -> bool:
-    return first_bytes.is_text(head) and not (is_begun(head) or head.startswith(b"BZh"))
+    return is_text(head) and not (may_be_packed(head) or head.startswith(b"BZh"))
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:

@@ -130,6 +130,11 @@ class RowOptions:
         return {type(one): one for one in self.own}
 
     @cached_property
+    def fitting(self) -> dict[str, bool]:
+        """Formats whose rows are known to fit these options: by name, whether each is plain."""
+        return {}
+
+    @cached_property
     def stays(self) -> frozenset[str]:
         """The columns that stay with the row. The model gets such a column only if `columns` names
         it, too.

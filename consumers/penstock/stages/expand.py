@@ -45,6 +45,8 @@ from penstock.stages.microbatch import Microbatch
 NextStep = Callable[[], Awaitable[None]]
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
+# A sign of a name takes so many bytes in JSON, at most: `\u0001`.
+_SIGN_BYTES = 6
 
 
 class Expand:
@@ -74,40 +76,44 @@ class Expand:
         self._microbatch = microbatch
         self.inline_bytes = inline_bytes
 
-    def is_streamed(self, ticket: Ticket) -> bool:
-        """True if an object of this name is read as a stream, from its first byte on; False if the
-        parser asks for ranges of its bytes.
+    def claim(self, ticket: Ticket) -> tuple[Claim, bool]:
+        """What the object is, as far as its reference and its name tell; and True if it is read as
+        a stream, from its first byte on, False if the parser asks for ranges of its bytes.
         """
-        if ticket.reference is None:
-            return True
+        reference = ticket.reference
+        if reference is None:
+            return claim_of("", "json", "none"), True
         with self._guard:
-            return self._claim(ticket).ranged(self._options) is None
+            format = reference.format or self._options.format
+            claim = claim_of(reference.key, format, reference.compression)
+            return claim, claim.ranged(self._options) is None
 
     def is_large(self, ticket: Ticket) -> bool:
         """True if the object needs a decoder because of the size that its reference says."""
         reference = ticket.reference
         return reference is not None and (reference.size or 0) > self.inline_bytes
 
-    def check_nothing(self, ticket: Ticket) -> None:
+    def check_nothing(self, claim: Claim) -> None:
         """Raises `Poison` if an object of no bytes cannot be what its name says."""
         with self._guard:
-            self._claim(ticket).check_nothing()
+            claim.check_nothing()
 
-    def begin_inline(self, ticket: Ticket, data: bytes) -> "InlineReading | None":
+    def begin_inline(self, ticket: Ticket, claim: Claim, data: bytes) -> "InlineReading | None":
         """Begin to read a whole object in this process. None: the object needs a decoder."""
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
         with self._guard:
-            claim = self._claim(ticket)
             found = open_inline(self._options_of(ticket), data, most_bytes, claim)
         if found is None:
             return None
         return InlineReading(found, self._rows(ticket, len(data)), self._guard)
 
-    def begin(self, ticket: Ticket, size: int, whole: bytes | None) -> "DecoderReading":
+    def begin(
+        self, ticket: Ticket, claim: Claim, size: int, whole: bytes | None
+    ) -> "DecoderReading":
         """`whole`: all bytes of the object, if they are at hand."""
         task = Task(
             self._options_of(ticket),
-            self._claim(ticket),
+            claim,
             size=size,
             next_row=ticket.next_row,
             rows=ticket.reference.rows if ticket.reference is not None else None,
@@ -121,13 +127,6 @@ class Expand:
 
     def _options_of(self, ticket: Ticket) -> RowOptions:
         return self._options if ticket.reference is not None else self._inline_options
-
-    def _claim(self, ticket: Ticket) -> Claim:
-        reference = ticket.reference
-        if reference is None:
-            return claim_of("", "json", "none")
-        format = reference.format or self._options.format
-        return claim_of(reference.key, format, reference.compression)
 
 
 class DecoderReading:
@@ -198,24 +197,29 @@ class Repeated:
     """
 
     def __init__(self, ticket: Ticket, size: int, ratio: int) -> None:
-        origin = ticket.reference or ticket.inline
-        self._frame_bytes = len(as_text(ticket.stream))
-        if ticket.reference is not None:
-            self._frame_bytes += len(as_text(ticket.reference.key))
-        if origin is not None and origin.attributes is not None:
-            self._frame_bytes += len(encode(origin.attributes))
+        self._ticket = ticket
         self._size, self._ratio = size, ratio
-        self._nbytes = 0
-        self._most_bytes = max(FREE_BYTES, (size + self._frame_bytes) * ratio)
+        # So many rows may have a record in any case: a sign of a name takes 6 bytes at most. Only
+        # behind these, and for members and errors, the names are measured.
+        key = "" if ticket.reference is None else ticket.reference.key
+        most_bytes = _SIGN_BYTES * (len(ticket.stream) + len(key) + 1) + _attributes_bytes(ticket)
+        self._passed = 0
+        self._free_rows = FREE_BYTES // most_bytes
+        self._frame_bytes = -1  # not measured yet
+        self._nbytes = self._most_bytes = self._row_bytes = 0
         self._member: str | None = None
         self._member_bytes = 0
         self._error: str | None = None
-        self._row_bytes = _excess(self._frame_bytes)
 
     def add(self, rows: int, member: str | None, error: str | None) -> int:
         """Count the records of these rows. Returns how many of the rows may have a record: all of
         them if the object's size is not known.
         """
+        if self._frame_bytes < 0:
+            if member is None and error is None and self._passed + rows <= self._free_rows:
+                self._passed += rows
+                return rows
+            self._measure()
         if member != self._member or error != self._error:
             if member != self._member:
                 self._member = member
@@ -228,6 +232,15 @@ class Repeated:
             self._nbytes += rows * self._row_bytes
         return rows
 
+    def _measure(self) -> None:
+        ticket = self._ticket
+        self._frame_bytes = len(as_text(ticket.stream)) + _attributes_bytes(ticket)
+        if ticket.reference is not None:
+            self._frame_bytes += len(as_text(ticket.reference.key))
+        self._most_bytes = max(FREE_BYTES, (self._size + self._frame_bytes) * self._ratio)
+        self._row_bytes = _excess(self._frame_bytes)
+        self._nbytes = self._passed * self._row_bytes
+
     def error(self) -> Poison:
         found = Poison(
             "too_large",
@@ -238,6 +251,11 @@ class Repeated:
         )
         found.stage = "expand"
         return found
+
+
+def _attributes_bytes(ticket: Ticket) -> int:
+    origin = ticket.reference or ticket.inline
+    return 0 if origin is None or origin.attributes is None else len(encode(origin.attributes))
 
 
 def _excess(repeated_bytes: int) -> int:
@@ -269,7 +287,9 @@ class _Rows:
         wanted = ticket.reference.rows if ticket.reference else None
         for run in runs:
             start, self._row = self._row, self._row + run.rows
-            for first, stop in selected(wanted, start, self._row):
+            for first, stop in (
+                ((start, self._row),) if wanted is None else selected(wanted, start, self._row)
+            ):
                 # Rows are counted in every try, so that each try ends the object at the same row.
                 end = first + self._repeated.add(stop - first, run.member, run.error)
                 # Rows below `next_row` were read by an earlier try, or delivered by an earlier
@@ -287,12 +307,14 @@ class _Rows:
         self._end()
 
     def _end(self) -> None:
-        self._end_bad()
+        if self._bad is not None:
+            self._end_bad()
         if self._ticket.has_answers:
             self._ticket.owner.wake()
 
     def _add_good(self, run: Run, payload: Payload, start: int, first: int, stop: int) -> None:
-        self._end_bad()
+        if self._bad is not None:
+            self._end_bad()
         rows = stop - first
         if rows < run.rows:
             payload = payload.cut(first - start, stop - start).owned()

@@ -23,6 +23,7 @@ from penstock.core.rows.log_keys import of_ticket
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, tail_of
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.failures.outage import Outage
+from penstock.formats.registry import Claim
 from penstock.formats.source import TAIL_BYTES, Need
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe
@@ -117,7 +118,7 @@ class ReadObject:
         """
         ticket.row_rules = self._row_rules
         by_new = False
-        is_streamed = self.expand.is_streamed(ticket)
+        claim, is_streamed = self.expand.claim(ticket)
         needs_decoder = not is_streamed or self.expand.is_large(ticket) or fetcher.has_left
         # An object comes here in four cases:
         #
@@ -132,7 +133,7 @@ class ReadObject:
         #    needs a seat and none is free. It lets go of all bytes and its connection, and begins
         #    again when there is room.
         while True:
-            attempt = Attempt(self, ticket, tries, is_streamed=is_streamed)
+            attempt = Attempt(self, ticket, tries, claim, is_streamed=is_streamed)
             await attempt.next_step()
             try:
                 if not needs_decoder:
@@ -188,12 +189,13 @@ class Attempt:
     """
 
     def __init__(
-        self, reader: ReadObject, ticket: Ticket, tries: Tries, *, is_streamed: bool
+        self, reader: ReadObject, ticket: Ticket, tries: Tries, claim: Claim, *, is_streamed: bool
     ) -> None:
         self._reader = reader
         self._ticket = ticket
         self._tries = tries
         self._reads = reader.reads[ticket.store]
+        self._claim = claim
         self._is_streamed = is_streamed
         self._has_decoder = False
         self._is_answered = False  # this version was answered before
@@ -213,7 +215,7 @@ class Attempt:
             return True
         expand = self._reader.expand
         whole = await self._whole(expand.inline_bytes)
-        reading = None if whole is None else expand.begin_inline(self._ticket, whole)
+        reading = None if whole is None else expand.begin_inline(self._ticket, self._claim, whole)
         if reading is None:
             return False
         await reading.read(self.next_step)
@@ -230,7 +232,7 @@ class Attempt:
                 # A small object is read now: while it waits for a decoder, it must hold no read.
                 await self._whole(expand.inline_bytes)
         async with self._decoder(new=new) as decoder:
-            reading = expand.begin(self._ticket, self._size, self._at_hand)
+            reading = expand.begin(self._ticket, self._claim, self._size, self._at_hand)
             self._has_decoder = True
             await reading.read(decoder, self._needed, self.next_step)
         self._was_read()
@@ -369,7 +371,7 @@ class Attempt:
         else:
             await self._ends()
         if not self._size and not self._is_answered and ticket.inline is None:
-            reader.expand.check_nothing(ticket)
+            reader.expand.check_nothing(self._claim)
         return bool(self._size) and not self._is_answered
 
     async def _open_stream(self) -> None:

@@ -19,10 +19,11 @@ import lz4.frame
 from backports import zstd
 
 from penstock.errors import Poison
+from penstock.formats.first_bytes import SKIPPABLE, packed_by
 from penstock.formats.parser_chain import EXPANDING_STEP_BYTES, ArchiveLimit, Parser
 from penstock.formats.runs import RowOptions, Run
 
-GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_BEGIN: Final = 0x1F
 GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
 # The ratio is not checked below this many unpacked bytes, because 16 MiB are harmless, and short
@@ -52,7 +53,6 @@ class Unpacker(Protocol):
 
 class Codec(NamedTuple):
     name: str
-    magic: bytes
     suffixes: tuple[str, ...]
     new: Callable[[], Unpacker]
 
@@ -63,47 +63,15 @@ def _zstd() -> Unpacker:
     return unpacker
 
 
+# All but gzip; `packed_by` gives them the same names.
 CODECS: Final = (
-    Codec("bz2", b"BZh", (".bz2",), bz2.BZ2Decompressor),
-    Codec(
-        "xz",
-        b"\xfd7zXZ\0",
-        (".xz",),
-        partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=WINDOW_BYTES),
-    ),
-    Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
-    Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
+    Codec("bz2", (".bz2",), bz2.BZ2Decompressor),
+    Codec("xz", (".xz",), partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=WINDOW_BYTES)),
+    Codec("zstd", (".zst", ".zstd"), _zstd),
+    Codec("lz4", (".lz4",), lz4.frame.LZ4FrameDecompressor),
 )
-# The first bytes of a skippable frame, which are the same for zstd and for lz4. The frame after it
-# tells whether the data is zstd or lz4.
-SKIPPABLE: Final = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
-SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
-AFTER_SKIPPED: Final = CODECS[2:]
-MAGICS: Final = (*(codec.magic for codec in CODECS), *SKIPPABLE)
-# The magic of bzip2 has three letters and could be a word, so the bytes behind it are checked, too.
-# First comes the level, which is one digit. Then come the digits of pi, or the digits of pi's
-# square root if the file is empty.
-_BZ2_BLOCK: Final = b"1AY&SY"
-_BZ2_EMPTY: Final = b"\x17rE8P\x90"
-BZ2_BYTES: Final = 10
-
-
-def codec_of(head: bytes) -> Codec | None:
-    """The codec that the first bytes show. None: the data is not packed, or it is packed by
-    gzip.
-    """
-    if not head.startswith(MAGICS):
-        return None
-    for codec in CODECS:
-        if head.startswith(codec.magic):
-            is_bz2 = codec.name != "bz2" or head[4:10] in (_BZ2_BLOCK, _BZ2_EMPTY)
-            return codec if is_bz2 else None
-    return SKIPPED
-
-
-def is_begun(data: bytes) -> bool:
-    """True if these few bytes may be the beginning of a codec's magic."""
-    return bool(data) and any(magic.startswith(data) for magic in (GZIP_MAGIC, *MAGICS))
+_SKIPPED: Final = Codec(SKIPPABLE, (), _zstd)
+_BY_NAME: Final = {codec.name: codec for codec in (*CODECS, _SKIPPED)}
 
 
 class Expansion:
@@ -198,6 +166,13 @@ class Unpacking(Parser):
             )
 
 
+def unpacking(name: str, inner: Parser, expansion: Expansion, limit_bytes: int | None) -> Parser:
+    """The parser of data that is packed by this; `packed_by` gives the name."""
+    if name == "gzip":
+        return GzipParser(inner, expansion, limit_bytes=limit_bytes)
+    return PackedParser(_BY_NAME[name], inner, expansion, limit_bytes=limit_bytes)
+
+
 class GzipParser(Unpacking):
     def __init__(self, inner: Parser, expansion: Expansion, *, limit_bytes: int | None) -> None:
         super().__init__(inner, expansion, limit_bytes)
@@ -257,7 +232,7 @@ class GzipParser(Unpacking):
             self._taken_bytes += len(data)
             data = data.lstrip(b"\0")
             self._taken_bytes -= len(data)
-            if data and data[0] != GZIP_MAGIC[0]:
+            if data and data[0] != _GZIP_BEGIN:
                 raise self._broken("gzip data is followed by something that is not gzip")
         if data:
             self._members += 1
@@ -307,7 +282,7 @@ class PackedParser(Unpacking):
                     data = data.lstrip(b"\0")
                 if not data:
                     return
-                if self._codec is SKIPPED and len(data) < _FRAME_MAGIC_BYTES:
+                if self._codec is _SKIPPED and len(data) < _FRAME_MAGIC_BYTES:
                     # These last bytes are too few to tell what kind of frame they begin. So they
                     # are put in front of the next slice.
                     self._slice += data
@@ -331,12 +306,11 @@ class PackedParser(Unpacking):
                     self._check()
 
     def _next_frame(self, head: bytes) -> Unpacker:
-        if self._codec is SKIPPED and not head.startswith(SKIPPABLE):
-            found = [codec for codec in AFTER_SKIPPED if head.startswith(codec.magic)]
-            if not found:
+        if self._codec is _SKIPPED and (found := packed_by(head)) != SKIPPABLE:
+            if found not in ("zstd", "lz4"):
                 raise self._broken(
                     f"{self._codec.name} frames to be skipped are followed by neither of the two"
                 )
-            self._codec = found[0]
+            self._codec = _BY_NAME[found]
         self._frames += 1
         return self._codec.new()
