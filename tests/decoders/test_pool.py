@@ -443,7 +443,8 @@ async def test_of_many_long_lines_about_an_object_the_first_are_logged(
     async with pool(most=1) as decoders:
         with pytest.raises(Poison, match="xxx"):
             await read(decoders, b"chatter", "a.deadly")
-    lines = [record.getMessage() for record in caplog.records if record.name.endswith("pool")]
+    told = [record for record in caplog.records if record.name.endswith("pooled_decoder")]
+    lines = [record.getMessage() for record in told]
     assert [line.split()[0] for line in lines] == [str(number) for number in range(20)]
     assert {len(line) for line in lines} == {16_384}
 

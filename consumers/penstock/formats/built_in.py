@@ -16,7 +16,7 @@ from penstock.formats.tables.avro import AvroParser
 from penstock.formats.tables.npy import NpyParser, read_npy
 from penstock.formats.tables.parquet import read_parquet
 from penstock.formats.text.csv import CsvParser
-from penstock.formats.text.json_array import open_json
+from penstock.formats.text.json_layout import open_json
 from penstock.formats.text.text_and_bytes import open_bytes, open_text
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")

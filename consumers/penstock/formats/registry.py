@@ -40,7 +40,7 @@ from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.plugins_checked import guarded
 from penstock.formats.runs import RowOptions, Run, shown
 from penstock.formats.source import ObjectSource, Wanted
-from penstock.formats.text.json_array import open_json
+from penstock.formats.text.json_layout import open_json
 from penstock.formats.text.text_and_bytes import UnreadParser
 from penstock.packages import plugins
 

@@ -22,7 +22,7 @@ from penstock.formats.pictures.pixels import PictureOptions, pixel_options
 from penstock.formats.registry import check_options
 from penstock.formats.runs import RowOptions
 from penstock.formats.text.csv_dialect import CsvOptions
-from penstock.formats.text.json_array import JsonOptions
+from penstock.formats.text.json_layout import JsonOptions
 from penstock.formats.text.text_and_bytes import TextOptions
 
 # At least this many heartbeats must fit into a session.

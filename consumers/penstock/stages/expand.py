@@ -36,7 +36,7 @@ from penstock.formats.reading import Turn, open_inline
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.runs import FREE_BYTES, PIECE_ROWS, RowOptions, Run
 from penstock.formats.source import Need
-from penstock.formats.text.json_array import JsonOptions
+from penstock.formats.text.json_layout import JsonOptions
 from penstock.messages.prediction import as_text
 from penstock.messages.times import EARLIEST_MS, LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import Poison
 from penstock.formats.runs import RowOptions
-from penstock.formats.text.json_array import JsonOptions
+from penstock.formats.text.json_layout import JsonOptions
 from tests.formats.support import decode, decode_until_failure, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")
