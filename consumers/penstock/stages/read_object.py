@@ -334,7 +334,8 @@ class Attempt:
         reader, ticket = self._reader, self._ticket
         self._tries.is_open = True
         self._size = what.size
-        reader.outages[ticket.store].answered()
+        if (outage := reader.outages[ticket.store]).why is not None:
+            outage.answered()
         if ticket.reference is not None:
             self._reads.bucket = ticket.reference.bucket
         ticket.pin = (what.version_id, what.etag)
