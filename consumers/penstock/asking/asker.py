@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from penstock.asking.gate import Rank
+from penstock.asking.gate import Call, Rank
 from penstock.asking.model_calls import PROBE_ROWS, ModelCalls
 from penstock.core.bad_rows.search import Search
 from penstock.core.bad_rows.suspicions import Suspicions
@@ -25,7 +25,6 @@ from penstock.core.bad_rows.verdicts import (
     Server,
     outcome_of,
 )
-from penstock.core.health.breaker import Call
 from penstock.core.rows.blocks import Block, ModelRequest, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection

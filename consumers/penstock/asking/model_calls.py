@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 import orjson
 
-from penstock.asking.gate import Gate, Rank
+from penstock.asking.gate import Breaker, Call, Gate, Rank
 from penstock.asking.server_health import ServerHealth
 from penstock.core.bad_rows.verdicts import UNCONTROLLED_TRIES
-from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.limiter import Limiter
 from penstock.core.health.retries import Backoff
 from penstock.core.rows.blocks import Block

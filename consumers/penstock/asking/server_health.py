@@ -9,9 +9,8 @@ import logging
 import math
 from typing import Final
 
-from penstock.asking.gate import Gate
+from penstock.asking.gate import Call, Gate
 from penstock.core.bad_rows.verdicts import Chance
-from penstock.core.health.breaker import Call
 from penstock.core.health.rows_unanswered import RowsUnanswered
 from penstock.errors import (
     EXIT_FATAL,

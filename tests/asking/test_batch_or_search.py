@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.health.breaker import CallTurns, Turn
+from penstock.asking.gate import CallTurns, Turn
 
 EVERY_CALLS = list(range(1, 33))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.health.breaker import Breaker, Call
+from penstock.asking.gate import Breaker, Call
 from penstock.core.health.limiter import Limiter
 from penstock.core.health.retries import FLOOR, MOST_ASKED_S, RETRY_SHARE
 
