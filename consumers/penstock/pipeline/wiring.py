@@ -271,9 +271,7 @@ class Wiring:
             self.jitter,
             self._guards,
             is_alone=is_alone,
-            size=None
-            if pace is None
-            else lambda blocks: pace.size(microbatch.prices.usual_rows(blocks)),
+            size=None if pace is None else microbatch.call_size,
             token_prices=terms.token_prices,
             tracing=partial(self._tracer.call, name) if self._tracer is not None else None,
         )

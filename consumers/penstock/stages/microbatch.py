@@ -7,6 +7,7 @@ it, so rows that wait for one fill the next batch.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -151,6 +152,13 @@ class Microbatch:
     def prices(self) -> Prices:
         """By which rows count in the window."""
         return self._window.prices
+
+    def call_size(self, blocks: Sequence[Block]) -> float:
+        """How many times as long as the average a call with these blocks should take, by the pace
+        that is learned.
+        """
+        assert self._pace is not None
+        return self._pace.size(self._window.prices.usual_rows(blocks))
 
     def reprice(self, prices: Prices) -> None:
         """From now on the rows of each stream count by these prices."""

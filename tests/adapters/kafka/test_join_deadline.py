@@ -50,14 +50,3 @@ async def test_a_broker_that_is_away_is_waited_for_and_then_lets_the_member_join
     assert await ends_s(lambda: False) >= TIMEOUT_S
     back_s = now_s() + 60.0
     assert await ends_s(lambda: now_s() > back_s) >= 60.0 + REBALANCE_S + 2 * SESSION_S - 5.0
-
-
-@virtual_time
-async def test_a_member_asks_nothing() -> None:
-    async def ask() -> None:
-        raise AssertionError
-
-    membership = JoinDeadline(
-        "g", ask, timeout_s=TIMEOUT_S, rebalance_s=REBALANCE_S, session_s=SESSION_S
-    )
-    await membership.check(None)

@@ -268,7 +268,8 @@ class ConfluentSource:
 
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         self._check()
-        await self._join_deadline.check(self._joining_since_s)
+        if self._joining_since_s is not None:
+            await self._join_deadline.check(self._joining_since_s)
         if self._rebalances.is_changing:
             await asyncio.sleep(wait_ms / 1000)
             self._check()

@@ -159,7 +159,8 @@ class KafkaSource(SourceQuestions):
 
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         self._check()
-        await self._join_deadline.check(self._joining_since_s)
+        if self._joining_since_s is not None:
+            await self._join_deadline.check(self._joining_since_s)
         if (stale := self._incarnations.stale) and self._rebalance is not None:
             await self._places.leave_former(self.begun_anew(list(stale)), self._rebalance)
         wanted = parts_of(where for where in partitions if where in self._ours)

@@ -398,7 +398,8 @@ class Ticket:
         """Topic, partition, offset and object index. With a row's number behind it, this is the id
         of the row's record.
         """
-        return f"{self.owner.where}/{self.record.offset}/{self.object_index}"
+        topic, partition = self.owner.where
+        return f"{topic}/{partition}/{self.record.offset}/{self.object_index}"
 
     @property
     def version(self) -> str | None:

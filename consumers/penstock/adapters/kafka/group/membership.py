@@ -198,12 +198,10 @@ class JoinDeadline:
         self._bound_s = rebalance_s + SESSIONS * session_s
         self._asked_s = self._silent_s = -math.inf
 
-    async def check(self, since_s: float | None) -> None:
+    async def check(self, since_s: float) -> None:
         """Raises `Fatal` if the join has taken too long. `since_s`: when the current rebalance
-        began; None: this worker is a member.
+        began.
         """
-        if since_s is None:
-            return
         now_s = asyncio.get_running_loop().time()
         if now_s - since_s > self._timeout_s:
             raise Fatal(
