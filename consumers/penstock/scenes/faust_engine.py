@@ -24,7 +24,7 @@ from faust.types import TP
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, translated
-from penstock.adapters.kafka.inside.refusals import mend_refusals
+from penstock.adapters.kafka.inside.producers import mend_refusals
 from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from penstock import config
-from penstock.adapters.kafka.inside.refusals import times_mended
+from penstock.adapters.kafka.inside.producers import times_mended
 from penstock.messages.scene import ClosedBy
 from penstock.ops.http_server import NO_PARTITION
 from penstock.ops.page.live_page import document_of

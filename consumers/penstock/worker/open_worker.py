@@ -18,7 +18,7 @@ from penstock.adapters.http.server_time import server_time
 from penstock.adapters.inputs.kafka_sources import KafkaRegions, open_source
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.group.membership import MemberSource
-from penstock.adapters.kafka.inside.refusals import times_mended
+from penstock.adapters.kafka.inside.producers import times_mended
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans

@@ -16,8 +16,11 @@ from penstock import config
 from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
 from penstock.adapters.kafka.client import telling_refusals
 from penstock.adapters.kafka.exactly_once.producers import open_transactions
-from penstock.adapters.kafka.inside.refusals import times_mended
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.inside.producers import (
+    BATCH_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    times_mended,
+)
 from penstock.adapters.kafka.key_partitions import hashed
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes

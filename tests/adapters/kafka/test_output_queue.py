@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from penstock.adapters.kafka.inside.sending import fill
+from penstock.adapters.kafka.inside.producers import fill
 from penstock.adapters.kafka.sink import HEAD_BYTES, Deliveries, OutputQueue, joined, size_of
 from penstock.ports import Outgoing
 from penstock.tools.simulation.virtual_time import virtual_time

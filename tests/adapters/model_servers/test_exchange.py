@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.adapters.http.connections import PIECE_BYTES, SILENCE_S
-from penstock.adapters.model_servers.exchange import JSON_LENGTH, Exchange, NotConnected, Request
+from penstock.adapters.model_servers.http_calls import JSON_LENGTH, Exchange, NotConnected, Request
 from penstock.errors import Fatal
 from tests.support.forgetful_way import way_to
 from tests.support.secured import Authority

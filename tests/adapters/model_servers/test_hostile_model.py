@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.exchange import MOST_ANSWER_BYTES
+from penstock.adapters.model_servers.http_calls import MOST_ANSWER_BYTES
 from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import NoAnswer, Poison, Rejected, Unreachable

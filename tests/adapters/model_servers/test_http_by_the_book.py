@@ -13,7 +13,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.http.answer_reader import Answer as AnswerOfHttp
-from penstock.adapters.model_servers.exchange import MOST_ANSWER_BYTES, reply_of
+from penstock.adapters.model_servers.http_calls import MOST_ANSWER_BYTES, reply_of
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import EXIT_USAGE, Fatal, HungUp, Poison, Rejected, Transient

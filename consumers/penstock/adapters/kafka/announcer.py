@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock import config
 from penstock.adapters.kafka.client import opened, within
-from penstock.adapters.kafka.inside.sending import producer_of
+from penstock.adapters.kafka.inside.producers import producer_of
 
 # An announcer waits while more messages than this are not acknowledged. While a broker is slow,
 # these messages stay in our memory: about 10 MB of references.

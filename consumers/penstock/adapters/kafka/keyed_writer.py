@@ -14,7 +14,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, within
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches, give_up, producer_of
+from penstock.adapters.kafka.inside.producers import BATCH_BYTES, batches, give_up, producer_of
 from penstock.adapters.kafka.key_partitions import hashed
 from penstock.adapters.kafka.topics import count_partitions, max_batch_bytes
 from penstock.errors import Fatal, Transient, usage

@@ -31,7 +31,7 @@ from penstock.adapters.kafka.client import (
     unanswered,
     within,
 )
-from penstock.adapters.kafka.inside.sending import (
+from penstock.adapters.kafka.inside.producers import (
     BATCH_BYTES,
     RECORD_OVERHEAD_BYTES,
     batches,

@@ -21,7 +21,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from penstock import config
 from penstock.adapters.kafka.client import check_code, connection, opened, translated, within
 from penstock.adapters.kafka.inside.consumers import client_of
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.inside.producers import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.requests import TopicIds
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Where

@@ -19,8 +19,7 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
-from penstock.adapters.model_servers.exchange import Reply, Request
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, read_answer
+from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     by_status,
@@ -30,7 +29,7 @@ from penstock.adapters.model_servers.refusals import (
     of_server,
     too_large,
 )
-from penstock.adapters.model_servers.row_answers import MOST_DEPTH
+from penstock.adapters.model_servers.row_answers import MOST_DEPTH, read_answer
 from penstock.core.records.json_schema import AnswerSchema
 from penstock.core.rows.payload import BytesRows, Payload
 from penstock.core.rows.prompt import Prompt
@@ -188,7 +187,9 @@ class ChatModel(HttpModel):
             completion = _COMPLETION.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
             if _is_error(raw):  # OpenRouter tells so of what failed after the answer had begun
-                said = f"the server answered an error: {self._http.masked_text(complaint(raw))}"
+                said = (
+                    f"the server answered an error: {self._http.access.masked_text(complaint(raw))}"
+                )
                 raise Doubtful("model_rejected", said) from None
             said = f"the answer is no chat completion ({error}): {excerpt(raw)}"
             raise Rejected("model_rejected", said) from None

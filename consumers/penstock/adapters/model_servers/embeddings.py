@@ -15,8 +15,7 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
-from penstock.adapters.model_servers.exchange import Reply, Request
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, read_answer
+from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     TOO_LARGE,
@@ -25,7 +24,7 @@ from penstock.adapters.model_servers.refusals import (
     excerpt,
     of_server,
 )
-from penstock.adapters.model_servers.row_answers import compact, spread
+from penstock.adapters.model_servers.row_answers import compact, read_answer, spread
 from penstock.core.rows.payload import BytesRows, JsonRows, Payload
 from penstock.errors import PenstockError, Poison, Rejected, Transient
 from penstock.ports import Answers

@@ -1,90 +1,295 @@
-"""Calls a model over HTTP, whatever protocol its server speaks: tokens, limits, errors, health.
+"""Calls a model over HTTP, whatever its protocol: connections, limits, errors, health.
 
 Rule: every failure of a connection becomes one of `penstock.errors` here. If the server refuses the
-token, a request is sent once more, with a fresh one.
+token, a request is sent once more, with a fresh one (access.py). Otherwise it is sent once, with
+two exceptions, then over a new connection. First, an idle connection was closed before a byte of
+the answer came: the server had only closed an idle one, which says nothing of its health or the
+rows. Second, a connection used before is silent for much longer than this server took lately: it
+was forgotten on its way; the new one has the rest of the time, without this limit. Requests forbid
+packed answers; one that is packed all the same is unpacked if zlib can. The caller limits how many
+requests are open.
 """
 
 import asyncio
-import base64
+import codecs
 import re
-from collections.abc import Callable
+import ssl
+import struct
+import zlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.http.answer_reader import TooLong, Unusable
-from penstock.adapters.http.certificates import trusting
-from penstock.adapters.model_servers.exchange import (
-    MOST_ANSWER_BYTES,
-    Exchange,
-    NotConnected,
-    Packed,
-    Reply,
-    Request,
-    reply_of,
-    rest_of_head,
+from penstock.adapters.http.answer_reader import (
+    OK,
+    REDIRECT,
+    Answer,
+    AnswerReader,
+    TooLong,
+    Unusable,
+    wanting,
 )
-from penstock.adapters.model_servers.refusals import TOO_LARGE
+from penstock.adapters.http.certificates import trusting, untrusted
+from penstock.adapters.http.connections import SPREAD, Connection, Host
+from penstock.adapters.model_servers.access import Access
+from penstock.adapters.model_servers.refusals import TOO_LARGE, excerpt
 from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
-from penstock.ports import Answers
+from penstock.ports import outgoing_traceparent
 
+# A server that accepts no connection within this time counts as unavailable.
+CONNECT_S: Final = 5.0
+# Servers close idle connections after two seconds (gunicorn), five (uvicorn) or more. So if a
+# connection was idle for less than `RESTED_S` and then breaks during a request, the request is the
+# cause. Such a request is not sent again.
+RESTED_S: Final = 1.0
+# An answer may have at most this many bytes: ten times TorchServe's default max_response_size.
+MOST_ANSWER_BYTES: Final = 64 << 20
+# How many bytes of an error answer are read: more than a person reads.
+MOST_COMPLAINT_BYTES: Final = 1 << 16
 
-class ModelToken:
-    """`model.token`, or the content of `model.token_file`."""
-
-    def __init__(self, settings: config.Model) -> None:
-        self._file = Path(settings.token_file) if settings.token_file else None
-        self.text = read_token(self._file) if self._file else settings.token
-
-    async def read_again(self) -> bool:
-        """Read the file again, because tokens in files are replaced while we run: TorchServe and
-        Kubernetes replace theirs every hour. Returns False if no file is configured, otherwise
-        True. Raises `Fatal` if the file cannot be read.
-        """
-        if self._file is None:
-            return False
-        self.text = await asyncio.to_thread(read_token, self._file)
-        return True
-
-
-def read_token(path: Path, api: str = "inference") -> str:
-    """The file's text, or the key of one API in TorchServe's own `key_file.json`."""
-    try:
-        text = path.read_text().strip()
-        return str(orjson.loads(text)[api]["key"]) if text.startswith("{") else text
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise usage(
-            f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file"
-        ) from None
-
-
+# How many bytes of a body of the Open Inference Protocol are JSON, in front of binary tensors.
+JSON_LENGTH: Final = "Inference-Header-Content-Length"
+# For each header that is read from answers: its name in lower case, and its name in
+# `Reply.headers`. The first of them is all that matters of a 200.
+_HEADERS: Final = {
+    name.lower().encode(): name for name in (JSON_LENGTH, "Retry-After", "Date", "Location")
+}
+_OF_OK: Final = dict([*_HEADERS.items()][:1])
+_FIELDS: Final = wanting(*_HEADERS.values(), "Content-Encoding", "Content-Type")
+# The codings that zlib unpacks, with the forms to try: gzip or zlib by its head, then the deflate
+# without a head that some servers send (RFC 9110, 8.4.1.2).
+_ZLIB_FORMS: Final = {
+    b"gzip": (zlib.MAX_WBITS | 32,),
+    b"x-gzip": (zlib.MAX_WBITS | 32,),
+    b"deflate": (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS),
+}
+# JSON is UTF-8. If a server says another charset, its answer is translated.
+_CHARSET: Final = re.compile(rb"charset=\"?([\w.:-]+)", re.IGNORECASE)
+_UTF8: Final = (b"utf-8", b"utf8", b"us-ascii")
+# Python knows these beside charsets, and takes quadratic time for them.
+_NAMES_OF_HOSTS: Final = ("idna", "punycode")
+# How many bytes of a request's body an error shows, so that a person finds the row at fault.
+SHOWN_BYTES: Final = 200
+SHOWN_BINARY: Final = 32
 # How long a question without rows may take. This leaves a server some time to load a model:
 # TorchServe queues the question meanwhile.
 LOOK_S: Final = 5.0
 # The first limit for the size of a request. It is far above what `window.max_bytes` allows for the
 # rows. A server with a smaller limit answers 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
-# How many values the JSON of an answer may have, by its commas. Reading a value takes up to 100
-# bytes of memory, so an answer of empty objects would take forty times its size. 512 vectors of
-# 8,192 numbers are half as many. A key may take 200 bytes with its entry, and counts as four.
-MOST_VALUES: Final = 8 << 20
 # After a 413 the limit falls to this share of the refused request's size. Two or three such steps
 # reach most limits.
 LEARNED_SHARE: Final = 0.75
 LEAST_LIMIT_BYTES: Final = 1 << 16
-# The most entries in the cache of request heads. A model has only a few addresses: for predictions,
-# for health, for descriptions.
-_MOST_ADDRESSES: Final = 16
-# Blanks and control characters, which would break the line of a request's head.
-_UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f]")
+
+
+class Request(NamedTuple):
+    """A body and the headers that say what it is."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+    def shown(self, rows: int) -> str:
+        """Shows a person what was sent: how many rows, in which form, and how the body begins."""
+        form = self.headers.get("Content-Type", "no Content-Type")
+        size = f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes"
+        return f"{size}: {self._begin(form)}"
+
+    def _begin(self, form: str) -> str:
+        """The body's beginning: numbers of a matrix, text, or else bytes in hexadecimal digits."""
+        begin = self.body[:SHOWN_BYTES]
+        if form == "application/octet-stream" and "X-Rows" in self.headers:
+            numbers = struct.unpack_from(f"<{len(begin) // 4}f", begin)
+            return "float32 " + " ".join(f"{number:.6g}" for number in numbers)
+        text = begin[: int(self.headers.get(JSON_LENGTH, len(begin)))]
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(text)
+        except UnicodeDecodeError:
+            return begin[:SHOWN_BINARY].hex(" ")
+        return excerpt(text) if b"\0" not in text else begin[:SHOWN_BINARY].hex(" ")
+
+
+class Reply(NamedTuple):
+    """An answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_answer(self) -> bool:
+        """True if rows may be answered here: by a 200, or by another 2xx with a body."""
+        return self.status == OK or (OK < self.status < REDIRECT and self.body != b"")
+
+
 _NOTHING: Final = Request(b"", {})
 # A function that tells whether a reply has a certain meaning.
 Meaning = Callable[[Reply], bool]
+
+
+class NotConnected(Exception):
+    """No connection could be made, so nothing was sent."""
+
+
+class Packed(Exception):
+    """The answer is packed in a way that cannot be unpacked here; the text names it."""
+
+
+class Exchange:
+    """Any number of tasks may call `ask` at the same time."""
+
+    def __init__(
+        self,
+        name: str,
+        port: int,
+        secure: ssl.SSLContext | None,
+        *,
+        rested_s: float = RESTED_S,
+        spread: int = SPREAD,
+    ) -> None:
+        self._host = Host(name, port, secure, spread)
+        self._rested_s = rested_s
+
+    async def ask(
+        self, head: bytes, body: bytes, timeout_s: float, most_bytes: int = MOST_ANSWER_BYTES
+    ) -> Answer:
+        """`most_bytes`: how many bytes the answer may have. Raises `NotConnected`, the errors of
+        `Connection.ask`, and `Fatal` if the server's certificate is not trusted.
+        """
+        connection = self._host.take()
+        if connection is None:
+            return await self._ask_anew(head, body, timeout_s, most_bytes)
+        reader, heard_s, silence_s = _reader(most_bytes), connection.heard_s, self._host.silence_s
+        try:
+            answer = await connection.ask(
+                head, reader, body=body, most_s=timeout_s, silence_s=silence_s
+            )
+            self._host.give(connection)
+            return answer
+        except (ConnectionError, TimeoutError) as lost:
+            self._host.condemn(connection)
+            left_s = timeout_s - (connection.loop.time() - connection.asked_s)
+            is_rested = connection.asked_s - heard_s >= self._rested_s
+            is_silent = isinstance(lost, TimeoutError)
+            if left_s <= 0 or not (is_silent or (is_rested and not reader.has_begun)):
+                raise
+            try:
+                return await self._ask_anew(head, body, left_s, most_bytes)
+            except NotConnected as away:
+                # The server may have received the first request before the connection broke. So the
+                # error of the first request is raised: `NotConnected` would promise that nothing
+                # was sent.
+                if is_silent:
+                    raise ConnectionResetError(f"it fell silent, and now {away}") from None
+                raise lost from None
+
+    async def aclose(self) -> None:
+        """Returns when the sockets are closed."""
+        await self._host.aclose()
+
+    async def _ask_anew(
+        self, head: bytes, body: bytes, timeout_s: float, most_bytes: int
+    ) -> Answer:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        connection = await self._connect(min(CONNECT_S, timeout_s))
+        left_s = timeout_s - (loop.time() - began_s)
+        answer = await connection.ask(head, _reader(most_bytes), body=body, most_s=left_s)
+        self._host.give(connection)
+        return answer
+
+    async def _connect(self, most_s: float) -> Connection:
+        try:
+            return await self._host.connect(most_s)
+        except TimeoutError:
+            raise NotConnected(f"no connection within {most_s:g} s") from None
+        except OSError as error:
+            if untrusting := untrusted(str(error), "model.ssl_cafile"):
+                raise untrusting from None
+            raise NotConnected(f"{type(error).__name__}: {error}") from None
+
+
+def _reader(most_bytes: int) -> AnswerReader:
+    return AnswerReader(_FIELDS, most_bytes, MOST_COMPLAINT_BYTES)
+
+
+def rest_of_head(method: str, request: Request) -> bytes:
+    lines = [f"{name}: {value}\r\n" for name, value in request.headers.items()]
+    if (traceparent := outgoing_traceparent.get()) is not None:
+        lines.append(f"traceparent: {traceparent}\r\n")
+    if request.body or method != "GET":
+        lines.append(f"Content-Length: {len(request.body)}\r\n")
+    lines.append("\r\n")
+    return "".join(lines).encode()
+
+
+def reply_of(answer: Answer, most_bytes: int = MOST_ANSWER_BYTES) -> Reply:
+    """Make a `Reply` from the answer. If a header came twice, its first value counts. `most_bytes`:
+    how many bytes the body may unpack to. Raises `Packed`, `Unusable`, `TooLong` if the body is
+    packed and cannot be unpacked.
+    """
+    status, fields, body = answer
+    if b"content-encoding" in fields:
+        body = _unpacked(status, fields[b"content-encoding"].lower(), body, most_bytes)
+    kind = fields.get(b"content-type", b"")
+    if b"=" in kind and not kind.endswith(b"charset=utf-8"):  # most answers: no search in them
+        body = _as_utf8(body, kind)
+    headers = {
+        shown: fields[name].partition(b"\n")[0].decode("latin-1")
+        for name, shown in (_OF_OK if status == OK else _HEADERS).items()
+        if name in fields
+    }
+    return Reply(status, headers, body)
+
+
+def _unpacked(status: int, coding: bytes, packed: bytes, most_bytes: int) -> bytes:
+    if coding in (b"", b"identity"):
+        return packed
+    is_wanted = status < REDIRECT
+    if not is_wanted:
+        most_bytes = MOST_COMPLAINT_BYTES
+    for form in _ZLIB_FORMS.get(coding, ()):
+        try:
+            body, is_whole = _inflated(packed, form, most_bytes)
+        except zlib.error:
+            continue
+        if is_wanted and len(body) > most_bytes:
+            raise TooLong
+        if is_wanted and not is_whole:
+            raise Unusable(f"its body breaks off in {coding.decode('latin-1')}")
+        return body
+    if is_wanted and coding in _ZLIB_FORMS:
+        raise Unusable(f"its body is not {coding.decode('latin-1')}, as its head says")
+    if is_wanted:
+        raise Packed(coding.decode("latin-1"))
+    return b"(packed as %b)" % coding
+
+
+def _inflated(packed: bytes, form: int, most_bytes: int) -> tuple[bytes, bool]:
+    """Unpack a little more than `most_bytes` at most. The second result: True if the end came."""
+    pieces: list[bytes] = []
+    left_bytes, is_whole = most_bytes + 1, False
+    while packed and left_bytes > 0:
+        one = zlib.decompressobj(form)
+        pieces.append(one.decompress(packed, left_bytes))
+        left_bytes -= len(pieces[-1])
+        packed, is_whole = one.unused_data, one.eof
+    return b"".join(pieces), is_whole
+
+
+def _as_utf8(body: bytes, kind: bytes) -> bytes:
+    said = _CHARSET.search(kind)
+    if said is None or said[1].lower() in _UTF8:
+        return body
+    try:
+        charset = codecs.lookup(said[1].decode()).name
+        # `codecs.decode` would also unpack what says that its charset is bz2.
+        return body if charset in _NAMES_OF_HOSTS else body.decode(charset).encode()
+    except (LookupError, ValueError):
+        return body  # whoever reads it says what is wrong with it
 
 
 def is_denied(reply: Reply) -> bool:
@@ -130,26 +335,19 @@ class ModelHttp:
         is_denied: Meaning = is_denied,
         is_too_large: Meaning = too_large,
     ) -> None:
-        self.base = address_of(settings)
+        self.access = Access(settings)
+        base = self.access.base
         self._timeout_s = settings.timeout_ms / 1000
         self._answer_bytes_per_row = settings.answer_bytes_per_row
-        self._token = ModelToken(settings)
-        if self.base.user is not None and self._token.text is not None:
-            raise usage(
-                "model.url has a user in it, and there is a model.token: both are sent as "
-                "Authorization; leave one out"
-            )
         self._limit = SizeLimit(most_bytes)
         self._is_denied = is_denied
         self._is_too_large = is_too_large
-        self._url_secrets = config.url_secrets(settings.url)
-        is_secure = self.base.scheme == "https"
+        is_secure = base.scheme == "https"
         self._exchange = Exchange(
-            self.base.raw_host or "",
-            self.base.port or 0,
+            base.raw_host or "",
+            base.port or 0,
             trusting(settings.ssl_cafile, "model.ssl_cafile") if is_secure else None,
         )
-        self._start_of = lru_cache(_MOST_ADDRESSES)(self._make_start)
 
     async def post(
         self,
@@ -170,16 +368,15 @@ class ModelHttp:
         most_bytes = min(MOST_ANSWER_BYTES, max(1, rows) * self._answer_bytes_per_row)
         is_again = False
         while True:
-            head = self._start_of(method, url) + rest_of_head(method, request)
+            head = self.access.start_of(method, url) + rest_of_head(method, request)
             try:
                 answer = await self._exchange.ask(head, request.body, timeout_s, most_bytes)
                 reply = reply_of(answer, most_bytes)
             except (NotConnected, Packed, TooLong, Unusable, OSError) as error:
                 raise self._failure(error, url, request, rows, timeout_s, most_bytes) from None
-            if is_again or not self._is_denied(reply) or not await self._token.read_again():
+            if is_again or not self._is_denied(reply) or not await self.access.renewed():
                 break
             is_again = True
-            self._start_of.cache_clear()
         if self._is_too_large(reply):
             self._limit.refused(rows, sent_bytes)
         return reply if reply.is_answer else self._told(url, reply)
@@ -197,8 +394,8 @@ class ModelHttp:
         if (location := headers.get("Location")) is not None:
             with suppress(ValueError):  # if it is no URL, a person may still know what is meant
                 location = str(url.join(URL(location)))
-            headers["Location"] = self.masked_text(config.shown_url(location))
-        return reply._replace(headers=headers, body=self._masked(reply.body))
+            headers["Location"] = self.access.masked_text(config.shown_url(location))
+        return reply._replace(headers=headers, body=self.access.masked(reply.body))
 
     def _failure(
         self,
@@ -229,7 +426,7 @@ class ModelHttp:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
             lost = NoAnswer(self._said(url, reason))
         else:
-            reason = f"{type(error).__name__}: {self.masked_text(str(error))}"
+            reason = f"{type(error).__name__}: {self.access.masked_text(str(error))}"
             # The server may have hung up because the request is too large for it, or because the
             # server died. After an oversize request the caller tries smaller requests first.
             is_oversize = len(request.body) > self._limit.most_bytes
@@ -239,55 +436,9 @@ class ModelHttp:
         lost.sent = request.shown(rows)
         return lost
 
-    def _make_start(self, method: str, url: URL) -> bytes:
-        """The beginning of a request's head, which is the same for all requests to this address."""
-        if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token.text or ""):
-            raise usage(
-                "model.url, model.name or the model's token has a blank or a control character in "
-                "it, which a request cannot carry"
-            )
-        lines = [
-            f"{method} {url.raw_path_qs} HTTP/1.1",
-            f"Host: {url.host_port_subcomponent}",
-            # Without this line a server may pack its answer in any way (RFC 9110, 12.5.3).
-            "Accept-Encoding: identity",
-        ]
-        if self._token.text is not None:
-            lines.append(f"Authorization: Bearer {self._token.text}")
-        elif url.user is not None:
-            name = f"{url.user}:{url.password or ''}".encode()
-            lines.append(f"Authorization: Basic {base64.b64encode(name).decode()}")
-        return "".join(f"{line}\r\n" for line in lines).encode()
-
     def _said(self, url: URL, reason: str) -> str:
         hint = "check model.url and that the model server runs"
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
-
-    def masked_text(self, text: str) -> str:
-        return self._masked(text.encode()).decode()
-
-    def _masked(self, body: bytes) -> bytes:
-        """Mask our secrets, because a server may quote the request in an error that we publish."""
-        for secret in self._url_secrets | ({self._token.text} - {None, ""}):
-            body = body.replace(str(secret).encode(), config.MASK.encode())
-        return body
-
-
-def address_of(settings: config.Model) -> URL:
-    """Returns `model.url`. Its scheme must be http or https, and it must have a host."""
-    try:
-        base = URL(settings.url)
-    except ValueError:
-        # The error does not show the URL: only a URL that can be parsed can have its secrets
-        # masked.
-        said = "model.url cannot be read: check host and port, as in http://host:8080"
-        raise usage(said) from None
-    if base.scheme not in ("http", "https") or not base.host:
-        raise usage(
-            f"model.url = {config.shown_url(settings.url)!r} is not an address; "
-            "write http://host:8080"
-        )
-    return base
 
 
 class HttpModel:
@@ -319,30 +470,3 @@ class HttpModel:
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-
-def _values(body: bytes) -> int:
-    """How many values the JSON has at most, with its keys."""
-    commas = body.count(b",")
-    keys = commas + body.count(b"{")  # each follows one of them
-    if commas <= MOST_VALUES < commas + 3 * keys:
-        keys = sum(map(body.count, (b'":', b'" ', b'"\n', b'"\r', b'"\t')))
-    return commas + 3 * keys
-
-
-def read_answer(
-    read: Callable[[bytes, int], Answers], reply: Reply, rows: int, request: Request
-) -> Answers:
-    """Returns the answers that the function `read` finds in the body of a 200. If `read` raises
-    `Poison`, the error also shows what was sent.
-    """
-    try:
-        if len(reply.body) > MOST_VALUES and _values(reply.body) > MOST_VALUES:
-            said = (
-                f"the model's answer has more than {MOST_VALUES} values; answer less for each row"
-            )
-            raise Poison("result_too_large", said)
-        return read(reply.body, rows)
-    except Poison as error:
-        error.sent = request.shown(rows)
-        raise

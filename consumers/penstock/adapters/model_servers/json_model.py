@@ -11,8 +11,7 @@ from yarl import URL
 
 from penstock import config, requests
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.exchange import Reply, Request
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, read_answer
+from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -21,6 +20,7 @@ from penstock.adapters.model_servers.refusals import (
     of_server,
     too_large,
 )
+from penstock.adapters.model_servers.row_answers import read_answer
 from penstock.core.rows.payload import JsonRows, Payload
 from penstock.errors import PenstockError, Poison, usage
 from penstock.ports import Answers

@@ -5,7 +5,7 @@ between tokens), so that every number keeps its digits.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ import orjson
 from msgspec import Raw
 from orjson import Fragment
 
+from penstock.adapters.model_servers.http_calls import Reply, Request
 from penstock.adapters.model_servers.refusals import EXCERPT_CHARS, clean, excerpt
 from penstock.core.records.json_pointers import resolve
 from penstock.errors import Poison, Rejected
@@ -23,6 +24,10 @@ MOST_DEPTH: Final = 254
 _MOST_LENIENT: Final = 1 << 17
 _PREDICTIONS: Final = "/predictions"
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
+# How many values the JSON of an answer may have, by its commas. Reading a value takes up to 100
+# bytes of memory, so an answer of empty objects would take forty times its size. 512 vectors of
+# 8,192 numbers are half as many. A key may take 200 bytes with its entry, and counts as four.
+MOST_VALUES: Final = 8 << 20
 # Decodes one level of nesting; the values stay JSON text.
 _LEVEL: Final = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
@@ -238,3 +243,30 @@ def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
         values[row] = value
     errors = {places[row]: message for row, message in answers.errors.items()}
     return Answers(values, {**errors, **refused})
+
+
+def _most_values(body: bytes) -> int:
+    """How many values the JSON has at most, with its keys."""
+    commas = body.count(b",")
+    keys = commas + body.count(b"{")  # each follows one of them
+    if commas <= MOST_VALUES < commas + 3 * keys:
+        keys = sum(map(body.count, (b'":', b'" ', b'"\n', b'"\r', b'"\t')))
+    return commas + 3 * keys
+
+
+def read_answer(
+    read: Callable[[bytes, int], Answers], reply: Reply, rows: int, request: Request
+) -> Answers:
+    """Returns the answers that the function `read` finds in the body of a 200. If `read` raises
+    `Poison`, the error also shows what was sent.
+    """
+    try:
+        if len(reply.body) > MOST_VALUES and _most_values(reply.body) > MOST_VALUES:
+            said = (
+                f"the model's answer has more than {MOST_VALUES} values; answer less for each row"
+            )
+            raise Poison("result_too_large", said)
+        return read(reply.body, rows)
+    except Poison as error:
+        error.sent = request.shown(rows)
+        raise

@@ -21,14 +21,13 @@ from yarl import URL
 from penstock import config, requests
 from penstock.adapters.http.certificates import trusting
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.exchange import Reply, Request
+from penstock.adapters.model_servers.access import address_of, read_token
 from penstock.adapters.model_servers.http_calls import (
     HttpModel,
     ModelHttp,
-    address_of,
+    Reply,
+    Request,
     is_denied,
-    read_answer,
-    read_token,
 )
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
@@ -40,6 +39,7 @@ from penstock.adapters.model_servers.refusals import (
     retry_after_s,
     too_large,
 )
+from penstock.adapters.model_servers.row_answers import read_answer
 from penstock.core.rows.payload import Payload
 from penstock.errors import PenstockError, Poison, WorkerDied
 from penstock.ports import Answers

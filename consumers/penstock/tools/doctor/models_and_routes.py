@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock import config, requests
 from penstock.adapters.kafka.reader import open_reader
-from penstock.adapters.model_servers.exchange import Request
+from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.protocols import (
     batching_advice,
     open_model,

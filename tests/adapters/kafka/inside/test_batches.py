@@ -2,7 +2,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from penstock.adapters.kafka.inside.sending import (
+from penstock.adapters.kafka.inside.producers import (
     RECORD_OVERHEAD_BYTES,
     batches,
     fill,

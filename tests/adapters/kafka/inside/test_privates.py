@@ -30,7 +30,7 @@ from aiokafka.protocol.produce import ProduceRequest
 
 from penstock import config
 from penstock.adapters.kafka import inside
-from penstock.adapters.kafka.inside.sending import give_up, producer_of, seen
+from penstock.adapters.kafka.inside.producers import give_up, producer_of, seen
 from penstock.adapters.kafka.topics import controller_known, topics_known
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.test_layers import privates

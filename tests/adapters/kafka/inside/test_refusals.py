@@ -13,8 +13,13 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from penstock import config
 from penstock.adapters.kafka.error_codes import BROKER, CODES, RECORD, about
-from penstock.adapters.kafka.inside.refusals import MARGIN_MS, times_mended
-from penstock.adapters.kafka.inside.sending import batches, give_up, producer_of
+from penstock.adapters.kafka.inside.producers import (
+    MARGIN_MS,
+    batches,
+    give_up,
+    producer_of,
+    times_mended,
+)
 from penstock.ports import Outgoing
 
 WHERE = TopicPartition("predictions", 0)

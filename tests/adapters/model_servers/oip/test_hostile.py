@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import config
-from penstock.adapters.model_servers.exchange import JSON_LENGTH, Reply
+from penstock.adapters.model_servers.http_calls import JSON_LENGTH, Reply
 from penstock.adapters.model_servers.oip.outputs import answers
 from penstock.adapters.model_servers.oip.rest_calls import read_outputs, refusal
 from penstock.adapters.model_servers.oip.signature import DTYPES, signature

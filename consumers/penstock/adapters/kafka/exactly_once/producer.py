@@ -31,8 +31,7 @@ from aiokafka.structs import OffsetAndMetadata
 from penstock.adapters.kafka.client import check_code
 from penstock.adapters.kafka.error_codes import BROKER, RECORD, about
 from penstock.adapters.kafka.group.membership import GroupMember
-from penstock.adapters.kafka.inside.refusals import RefusedIndices, mended
-from penstock.adapters.kafka.inside.sending import STALE_S, sealed
+from penstock.adapters.kafka.inside.producers import STALE_S, RefusedIndices, mended, sealed
 from penstock.adapters.kafka.requests import (
     AddingOffsets,
     AddingProduce,

@@ -28,7 +28,7 @@ from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, t
 from penstock.adapters.kafka.exactly_once.producer import NotMemberError, TransactionalProducer
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.inside.consumers import client_of
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES, filled
+from penstock.adapters.kafka.inside.producers import BATCH_BYTES, filled
 from penstock.errors import Expired, Fenced, PenstockError, Transient, Unreachable, first_cause
 from penstock.ports import Clock, Commit, Outgoing, Where
 

@@ -33,11 +33,11 @@ from penstock.adapters.http.connections import (
     SPREAD,
     is_address,
 )
-from penstock.adapters.model_servers.exchange import Request
+from penstock.adapters.model_servers.access import ModelToken
 from penstock.adapters.model_servers.http_calls import (
     LOOK_S,
     MOST_REQUEST_BYTES,
-    ModelToken,
+    Request,
     SizeLimit,
 )
 from penstock.adapters.model_servers.oip.grpc_protocol import (

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from yarl import URL
 
 from penstock import config, requests
-from penstock.adapters.model_servers.exchange import Request
+from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.outputs import Output, answers
 from penstock.adapters.model_servers.oip.signature import Filled, Signature, signature

@@ -17,8 +17,7 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
-from penstock.adapters.model_servers.exchange import JSON_LENGTH, Reply, Request
-from penstock.adapters.model_servers.http_calls import ModelHttp
+from penstock.adapters.model_servers.http_calls import JSON_LENGTH, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.oip.signature import Column, Filled, fit_for_json

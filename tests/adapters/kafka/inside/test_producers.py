@@ -5,7 +5,7 @@ import asyncio
 from aiokafka import TopicPartition
 
 from penstock import config
-from penstock.adapters.kafka.inside.sending import STALE_S, give_up, producer_of, seen
+from penstock.adapters.kafka.inside.producers import STALE_S, give_up, producer_of, seen
 from penstock.tools.simulation.virtual_time import virtual_time
 
 
