@@ -43,6 +43,7 @@ class Pipeline:
         self._stopping = asyncio.Event()
         self.assignments = Assignments(wiring, self._line_stopped, self._stopping)
         self._failure: Fatal | None = None
+        self._consuming: asyncio.Task[None] | None = None  # begins when the worker has joined
         self.joined = asyncio.Event()  # set once the worker is a member of its group
         self._line_stops = asyncio.Event()
         # The operators' words that were acted on, each with the partition that it is about.
@@ -104,14 +105,16 @@ class Pipeline:
             if self.wiring.shadow is not None:
                 workers.append(self.wiring.shadow.run())
             running = [tasks.create_task(worker) for worker in workers]
-            consuming = tasks.create_task(self._join_and_consume())
+            joining = tasks.create_task(self._join(tasks))
             await self._stopping.wait()
             self.wiring.consume.stop()
             # If the worker has not joined its group yet, the joining is cancelled: there is nothing
             # to drain, and joining may take as long as the broker is away.
             if not self.joined.is_set():
-                consuming.cancel()
-            await asyncio.wait([consuming])
+                joining.cancel()
+            await asyncio.wait([joining])
+            if self._consuming is not None:
+                await asyncio.wait([self._consuming])
             if help_regions is not None:
                 help_regions.stop()
                 await help_regions.idle()
@@ -121,10 +124,10 @@ class Pipeline:
             for task in running:
                 task.cancel()
 
-    async def _join_and_consume(self) -> None:
+    async def _join(self, tasks: asyncio.TaskGroup) -> None:
         await self._source.start(self.assignments)
         self.joined.set()
-        await self.wiring.consume.run()
+        self._consuming = tasks.create_task(self.wiring.consume.run())
 
     @property
     def waiting(self) -> Waiting:

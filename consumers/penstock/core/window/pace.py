@@ -1,5 +1,4 @@
-"""Batch size and wait, learned from the time of calls and the latency target; and the pause between
-two polls.
+"""Batch size and wait, learned from the time of calls and the latency target.
 
 Rule: a call's time is fitted as `base + rows * per_row`, where recent calls count more.
 
@@ -11,10 +10,6 @@ Rule: a call's time is fitted as `base + rows * per_row`, where recent calls cou
 
 The fixed values hold while there is no data, or no batch could reach the target; but then, too, no
 call has more rows than about a second's, or than make its base a small part of it.
-
-A poll costs about 0.35 ms of CPU, however many records it brings. So between two polls the worker
-waits a little (`Gather`) if the wait brings several records together; while they are rare it never
-waits.
 """
 
 from dataclasses import dataclass, field
@@ -57,15 +52,6 @@ LOST_SHARE = 0.8
 # as a share of the target.
 ELSEWHERE_QUANTILE = 0.95
 ELSEWHERE_STEP = 0.02
-
-# The pause between two polls. It is shorter than the time that a row may wait in the window by
-# default, and longer than a fetch takes on a quiet broker.
-GATHER_S = 0.004
-# Waiting pays if it brings this many records. In 4 ms, 40 streams at 20 Hz bring 3.2 records, and
-# 10 such streams bring 0.8 records.
-WORTH_RECORDS = 2.0
-# Time constant of the moving average of the record rate.
-RATE_MEMORY_S = 0.5
 
 
 @dataclass(slots=True)
@@ -199,21 +185,3 @@ class Pace:
         wait_s = min(most_s, max(LEAST_WAIT_S, min(company_s, room_s)))
         fullness = (self._late_s - IDLE_LATE_S) / (FULL_LATE_S - IDLE_LATE_S)
         return wait_s + min(1.0, max(0.0, fullness)) * (most_s - wait_s)
-
-
-class Gather:
-    """How long to wait between two polls. Call `wait_s` after every poll."""
-
-    def __init__(self) -> None:
-        self._rate_hz = 0.0
-        self._polled_s: float | None = None
-
-    def wait_s(self, records: int, now_s: float) -> float:
-        """Seconds to wait after a poll that brought this number of `records`."""
-        before_s, self._polled_s = self._polled_s, now_s
-        if before_s is None:
-            return 0.0
-        passed_s = max(now_s - before_s, 1e-6)
-        share = min(1.0, passed_s / RATE_MEMORY_S)
-        self._rate_hz += share * (records / passed_s - self._rate_hz)
-        return GATHER_S if records and self._rate_hz * GATHER_S >= WORTH_RECORDS else 0.0

@@ -1,4 +1,4 @@
-from penstock.core.window.pace import GATHER_S, Gather
+from penstock.stages.consume import GATHER_S, Gather
 
 
 def polls(
