@@ -38,6 +38,7 @@ class Account:
         self.ledger = Ledger(begin.progress)
         self.letters = LetterAccount(limits, begin.stopped_under(limits.digest), passing)
         self.stops: dict[str, LineStop] = {}
+        self._digest = limits.digest
 
     @property
     def progress(self) -> Commit:
@@ -45,8 +46,7 @@ class Account:
         record and beyond it.
         """
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops.values())
-        limits = self.letters.limits.digest
-        return Position(self.ledger.progress, tuple(stopped_at), limits).commit
+        return Position(self.ledger.progress, tuple(stopped_at), self._digest).commit
 
     def was_left_at(self, start: Commit) -> bool:
         """The group says at which position the partition begins. May the lane go on there?
