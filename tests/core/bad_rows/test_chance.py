@@ -52,3 +52,12 @@ def test_rows_are_cut_later_if_many_good_requests_fail() -> None:
     assert server(steady=True, answered=0, broken=0).cuts(1)
     half = server(steady=False, answered=50, broken=50)
     assert [half.cuts(number) for number in (1, 3, 4)] == [False, False, True]
+
+
+@pytest.mark.parametrize("requests", [1, 150, 450])
+def test_requests_that_went_well_may_be_noted_together(requests: int) -> None:
+    one_by_one, together = (server(steady=False, answered=40, broken=100) for _ in range(2))
+    for _ in range(requests):
+        one_by_one.succeeded()
+    together.succeeded(requests)
+    assert (one_by_one.answered, one_by_one.broken) == (together.answered, together.broken)
