@@ -88,7 +88,8 @@ class Settle:
         if not due:
             return
         await self._source.commit({lane.where: position for lane, position in due.items()})
-        self._outage.answered()
+        if self._outage.why is not None:
+            self._outage.answered()
         for lane, position in due.items():
             lane.account.committed = position
         self._telemetry.committed()
