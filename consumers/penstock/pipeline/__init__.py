@@ -19,6 +19,6 @@ With exactly once a lane's task is `Takeover.live`: the transaction that has the
 position, and `Settle` does not run. All tasks are in one TaskGroup (life.py); each stage is made
 once (wiring.py), fetchers, window and callers once for each model.
 
-Beside the flow: life.py (start, stop, stopped lines), assignments.py (partitions come and go;
-lanes suspend, drain, close), owed_answers.py (backlog, watchdog).
+Beside the flow: life.py (start, stop), assignments.py (partitions come and go; lanes suspend,
+drain, close), stopped_lines.py (`penstock dlq resume`), owed_answers.py (backlog, watchdog).
 """
