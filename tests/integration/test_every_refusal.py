@@ -15,7 +15,7 @@ import pytest
 from penstock import config
 from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.error_codes import BROKER, CODES, RECORD, about
-from penstock.adapters.kafka.exactly_once.producers import open_transactions
+from penstock.adapters.kafka.exactly_once.transactions import open_transactions
 from penstock.adapters.kafka.keyed_writer import KeyedWriter
 from penstock.errors import (
     EXIT_FATAL,

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from penstock import config
-from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
+from penstock.adapters.kafka.exactly_once.transactions import KafkaProducers
 from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
 from penstock.ports import Commit, Headers, Where
 from penstock.process.clock import SystemClock

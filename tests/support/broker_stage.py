@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
-from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
+from penstock.adapters.kafka.exactly_once.transactions import KafkaProducers
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.records.output_records import Labels

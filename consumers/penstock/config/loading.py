@@ -1,6 +1,6 @@
-"""Makes a `Config` from a TOML file and `PENSTOCK_SECTION__KEY` variables.
+"""Makes a `Config` from a TOML file and `PENSTOCK_SECTION__KEY` variables, which override it.
 
-Rule: a variable overrides the file. Every error names the place where the value was written, and
+Rule: every error names the place where the value was written, and
 the nearest valid key.
 """
 

@@ -1,5 +1,5 @@
-"""Reads the environment's part of the configuration, `PENSTOCK_SECTION__KEY`,
-`PENSTOCK_STORES__NAME__KEY`.
+"""Parses the environment's part of the configuration, which `loading` lays over the file:
+`PENSTOCK_SECTION__KEY`, `PENSTOCK_STORES__NAME__KEY`.
 
 Rule: a `PENSTOCK_` variable sets a key, or is listed in `OWN`; any other is an error. A text that
 looks like a value of a kind that its key does not take is refused.

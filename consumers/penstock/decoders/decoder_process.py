@@ -1,4 +1,5 @@
-"""What runs in the decoders, and in the zygote: the process that decoders are forked from.
+"""What runs in the decoders, and in the zygote: the process that decoders are forked from,
+and that kills them when it is told to.
 
 Rule: a decoder decodes one object after the other, until the worker closes its socket; it reads
 only socket and inbox, and writes only to socket and outbox. To start Python with our libraries

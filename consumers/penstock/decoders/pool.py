@@ -1,4 +1,4 @@
-"""The decoders of a worker: starts them, lends each to one object at a time, and ends them.
+"""The decoders of a worker: starts them, lends each to one object at a time, closes idle ones.
 
 Rule: at most `most` work at a time. One is reused by default for objects of the same stream only:
 an object that takes over its decoder sees and forges no rows of others. Idle ones are kept for

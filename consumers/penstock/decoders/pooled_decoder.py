@@ -1,5 +1,5 @@
-"""The worker's end of one decoder: the tasks that it gets, the rows that it says, its time and its
-end.
+"""The worker's end of one decoder: the tasks that it gets, the rows that it says, its time, and its
+end when that is over.
 
 Rule: the time that a decoder may take grows with the bytes that it has received and sent. One that
 takes longer, says nonsense or dies never gets another object; what it says is believed only as far

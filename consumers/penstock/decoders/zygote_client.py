@@ -1,4 +1,4 @@
-"""The worker's side of the zygote: starts that process, and asks it for decoders.
+"""The worker's side of the zygote: starts that process, asks it for decoders, has it kill them.
 
 Rule: if the zygote ends, its decoders end with it, and the pool starts another zygote when it next
 needs a decoder.

@@ -1,4 +1,5 @@
-"""The metrics of every worker; each counts all models, stores and partitions together.
+"""The metrics of every worker: reads, batches, model calls, answers; each counts all
+models, stores and partitions together.
 
 Rule: of a counter by stream only the largest are shown one by one, and no series ever falls. A
 figure that is not known is not shown.

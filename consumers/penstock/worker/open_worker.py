@@ -16,7 +16,7 @@ from typing import NamedTuple
 from penstock import config
 from penstock.adapters.http.server_time import server_time
 from penstock.adapters.inputs.kafka_sources import KafkaRegions, open_source
-from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
+from penstock.adapters.kafka.exactly_once.transactions import KafkaProducers
 from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.adapters.kafka.inside.producers import times_mended
 from penstock.adapters.kafka.sink import KafkaSink

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
 from penstock.adapters.kafka.client import telling_refusals
-from penstock.adapters.kafka.exactly_once.producers import open_transactions
+from penstock.adapters.kafka.exactly_once.transactions import open_transactions
 from penstock.adapters.kafka.inside.producers import (
     BATCH_BYTES,
     RECORD_OVERHEAD_BYTES,

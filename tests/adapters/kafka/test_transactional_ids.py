@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, is_of
-from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
+from penstock.adapters.kafka.exactly_once.transactions import KafkaProducers
 from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.process.clock import SystemClock
 

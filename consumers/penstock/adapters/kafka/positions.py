@@ -1,5 +1,5 @@
 """Asks brokers for a group's committed positions and for the ends of its input, and knows how far
-the member has read.
+the member has read. What operators say of stopped lines are commits of a second group.
 
 Rule: only the broker's own -1 says that nothing is committed. A coordinator that is loading, or has
 moved, sets the error code of the whole answer, which aiokafka does not check: it would return no

@@ -1,5 +1,5 @@
-"""When does a line stop, and how does an operator let it go on? A line is a partition or, with
-order by stream, one stream of a partition.
+"""When does a line stop, and in which words does an operator let it go on? (pipeline/stopped_lines
+hears them.) A line is a partition or, with order by stream, one stream of a partition.
 
 Rule: a line stops before the dead letter that would be one too many for its stream; the object at
 which it stops is not answered. Of each record only the first failed object counts: a record that

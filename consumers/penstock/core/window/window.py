@@ -8,7 +8,8 @@ batch have one shape, and shapes take turns as well.
 
 `max_rows` are rows that cost the model the usual; one that costs more counts as many of them
 (`Prices`). Rows that would make a call several times as long go apart, in batches of their own, by
-turns with all others (turns.py). held_back.py says from when backlog, and streams apart, may leave.
+turns with all others (turns_apart.py). held_back.py says from when backlog, and streams apart, may
+leave.
 """
 
 import math
@@ -22,7 +23,7 @@ from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Shape
 from penstock.core.window.priorities import Priorities
 from penstock.core.window.stream_costs import EVEN, Prices
-from penstock.core.window.turns import Key, Turns
+from penstock.core.window.turns_apart import Key, Turns
 
 # The rows of an object from this number on are backlog. 8,192 rows are more than a second of any
 # sensor's rows, and a twentieth of a second of this worker's throughput.

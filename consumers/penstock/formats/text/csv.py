@@ -1,4 +1,4 @@
-"""The push parser of CSV: finds dialect, header and columns; then `CsvRows` reads the rows.
+"""The push parser of CSV: has dialect and header found, then `CsvRows` reads the rows.
 
 Rule: nothing is read before the first row is complete, because it tells the dialect; the second may
 be needed to tell a header. The header, else the first row, fixes the number of cells.

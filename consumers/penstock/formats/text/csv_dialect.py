@@ -1,4 +1,5 @@
-"""What differs between CSV files: separators, quotes, escapes, decimal signs, comments, a header.
+"""What differs between CSV files: separators, quotes, escapes, decimal signs, comments; and
+whether the first row is a header.
 
 Rule: before text of another dialect is read, single bytes are exchanged, so that it has commas,
 points and double quotes; what is kept or shown is exchanged back. So one reader reads all dialects.

@@ -1,4 +1,4 @@
-"""What people may do on the page: send dead letters back, and let a stopped stream go on.
+"""What people may do on the page by `penstock dlq`: send letters back, let a stopped stream go on.
 
 Rule: an action runs the `penstock dlq` command that people could type, one at a time and bounded,
 in a process beside the worker. It is asked for by POST with the token in a header, which a foreign

@@ -1,4 +1,5 @@
-"""Which members a site has, which of them are expected, and how far each of its feeds has come.
+"""Which members a site has, which are expected, whether all are in, and how far each of its
+feeds has come.
 
 Rule: if the settings list members, these are the members, whatever the state remembers. Each
 prediction renews its member's lease; a member is expected while it runs, then evicted, and back

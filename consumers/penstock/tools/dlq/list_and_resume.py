@@ -1,11 +1,10 @@
 """`penstock dlq list` shows dead letters and where lines have stopped; `penstock dlq resume` and
-`skip` let one go on without a restart.
+`skip` let one go on without a restart, by a word in Kafka that its worker reads.
 
 Rule: letters that differ only in rows of their object are one entry of the table, whose length is
 limited; JSON is printed at once, and no letter is kept. Characters that would control a terminal
 are printed as escapes. The group's commits tell which lines have stopped, and at which message; the
-message names the stream. To let a line go on, the command writes `resume` or `skip` to Kafka, for
-the partition's owner or its next one.
+message names the stream. A word is for the partition's owner or its next one.
 """
 
 import asyncio

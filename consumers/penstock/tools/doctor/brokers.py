@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock import config
 from penstock.adapters.kafka.broker_words import BrokerWords, broker_words
-from penstock.adapters.kafka.exactly_once.producers import TRANSACTION_TIMEOUT_S
+from penstock.adapters.kafka.exactly_once.transactions import TRANSACTION_TIMEOUT_S
 from penstock.core.progress.cursor import MAX_CHARS
 from penstock.tools.doctor.finding import Finding, hurried
 

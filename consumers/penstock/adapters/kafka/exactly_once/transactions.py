@@ -25,7 +25,10 @@ from penstock.adapters.kafka.client import connection, opened, reason, translate
 from penstock.adapters.kafka.commit_parts import parts
 from penstock.adapters.kafka.error_codes import TRANSACTION_ABORTABLE
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, take_back_left
-from penstock.adapters.kafka.exactly_once.producer import NotMemberError, TransactionalProducer
+from penstock.adapters.kafka.exactly_once.transactional_producer import (
+    NotMemberError,
+    TransactionalProducer,
+)
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.inside.producers import BATCH_BYTES, filled

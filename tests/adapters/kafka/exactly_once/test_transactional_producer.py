@@ -11,8 +11,8 @@ from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.adapters.kafka.exactly_once.producer import TransactionalProducer
-from penstock.adapters.kafka.exactly_once.producers import KafkaTransactions
+from penstock.adapters.kafka.exactly_once.transactional_producer import TransactionalProducer
+from penstock.adapters.kafka.exactly_once.transactions import KafkaTransactions
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Commit, Outgoing, Where
 from penstock.tools.simulation.virtual_time import VirtualClock, run, virtual_time
