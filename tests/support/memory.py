@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from penstock.adapters.memory.topics import MemorySink, PartitionReader, behind
 from penstock.core.order.line_stop import Word, decode_words, encode_words, obeyed
-from penstock.errors import Fenced, Transient, Undecided
+from penstock.errors import Fenced, Transient, Undecided, Unreachable
 from penstock.ports import UNDECIDED, Commit, Outgoing, Rebalance, Record, Span, Where
 from tests.support.partitions import by_number
 
@@ -155,7 +155,8 @@ class MemorySource:
 
 class MemoryProducers:
     """`before_commit` may wait or raise between the records of a transaction and its commit; it is
-    called for each of its partitions. `expelled`: the group has gone on without this worker.
+    called for each of its partitions. `loses_answers`: of how many transactions from now on nobody
+    hears that they were committed. `expelled`: the group has gone on without this worker.
     """
 
     def __init__(self, source: MemorySource, sink: MemorySink) -> None:
@@ -167,6 +168,7 @@ class MemoryProducers:
         self.begun = 0
         self.opened = 0
         self.expelled = False
+        self.loses_answers = 0
         self.before_open: Callable[[int], Awaitable[None]] | None = None
         self.before_commit: Callable[[int], Awaitable[None]] | None = None
 
@@ -212,6 +214,10 @@ class MemoryPassage:
         numbers = by_number(positions)
         producers.source.committed.update(numbers)
         producers.transactions.append(list(numbers))
+        if producers.loses_answers:
+            producers.loses_answers -= 1
+            self._spent = True
+            raise Unreachable("the end of a transaction was not answered")
 
     async def close(self) -> None:
         self._spent = True

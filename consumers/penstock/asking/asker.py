@@ -73,7 +73,7 @@ class Asker:
         # For each suspected object: its search, to which all rows of the object go.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
-        # None: no search has begun yet.
+        # None: so far all rows of a batch went in one request, and each was answered.
         self._suspicions: Suspicions | None = None
         self._quiet_until_s = 0.0
         # Only one search at a time may send rows that kill the server. With two, the rows of one
@@ -96,7 +96,8 @@ class Asker:
             self._calls.leave(call)
             return
         if limit is None or sum(block.rows for block in blocks) <= limit:
-            # All rows are sent in one request. A search begins only if that fails.
+            # All rows are sent in one request; those of an object whose rows were refused one after
+            # the other, too, as long as it is not suspected. A search begins only if that fails.
             failure = await self._send(call, blocks, None)
             if failure is None:
                 return

@@ -117,6 +117,10 @@ class Outage:
         if away_s is not None:
             log.warning("the %s answers again after %.1f s", self.service, away_s)
 
+    def forget(self) -> None:
+        """Nobody waits for the service any more: whether it answers is not known."""
+        self._since_s = self.why = None
+
 
 Ask = Callable[[], Awaitable[object]]
 # If a starting worker asks several services, it waits this long for those that are silent. A

@@ -66,10 +66,14 @@ class Takeover:
         open transaction can still move. If it is None, a lane is opened here.
         """
         retry = TransactionRetry(self._patience_s, self._clock, self._jitter)
+        began_at: Commit | None = None
         while True:
             try:
                 if lane is None and (lane := await self._begun(where)) is None:
                     return None
+                # Also if only the answer to a transaction was lost, the position has moved.
+                if began_at not in (None, lane.account.committed):
+                    retry.went_through()
                 began_at = lane.account.committed
                 return await self._work(lane)
             except Transient as error:

@@ -53,6 +53,9 @@ class Settle:
             # Suspended lanes are left out: they were committed before the rebalance. A commit
             # during the rebalance would come too late, and would begin another rebalance.
             await self.try_to_commit([lane for lane in self._lanes.values() if not lane.suspended])
+            # The partition of a failed commit may be another worker's now.
+            if self._outage.why is not None and not any(map(_is_due, self._lanes.values())):
+                self._outage.forget()
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
         """Commit once. A failure is only logged, because the next commit makes up for it."""
@@ -95,10 +98,17 @@ class Settle:
         self._telemetry.committed()
 
 
+def _is_due(lane: Lane) -> bool:
+    return lane.due is not None
+
+
 # A fenced member that has lost its partitions learns of the loss with its next heartbeat
 # (`kafka.heartbeat_ms`, 500 by default). If it still has the partitions after this time, it is
 # their owner.
 FENCED_WAIT_S = 5.0
+# Failures that are further apart than this, and than twice the patience, are two troubles: no try
+# takes so long, so there was nothing to do between them.
+APART_S = 60.0
 
 
 class TransactionRetry:
@@ -110,7 +120,7 @@ class TransactionRetry:
         self._jitter = jitter
         self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
         self._failures = 0
-        self._since_s = 0.0
+        self._since_s = self._last_s = 0.0
 
     def went_through(self) -> None:
         self._failures = 0
@@ -120,6 +130,9 @@ class TransactionRetry:
         if isinstance(error, Fenced):
             return FENCED_WAIT_S
         now_s = self._clock.now()
+        if now_s - self._last_s > max(APART_S, 2 * self._patience_s):
+            self._failures = 0
+        self._last_s = now_s
         if not self._failures:
             self._since_s = now_s
         self._failures += 1

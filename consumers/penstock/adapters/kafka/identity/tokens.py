@@ -111,7 +111,8 @@ class BrokerTokens:
         """
         if not refused.serves(self._of_token_s()):
             return False
-        if self._token is not None and self._token.text == refused.text:
+        token = self._token  # another thread may forget it at the same time
+        if token is not None and token.text == refused.text:
             self._token = None
         return True
 
