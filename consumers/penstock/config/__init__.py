@@ -9,7 +9,7 @@ from penstock.config.all_sections import Config
 from penstock.config.loading import Resolved, load, resolve
 from penstock.config.model_sections import Model, Priority, Protocol, Route, Shadow
 from penstock.config.regions import kafka_of
-from penstock.config.secrets import MASK, shown_url, url_secrets
+from penstock.config.secrets import MASK, secret_text, shown_url, url_secrets, without
 from penstock.config.sections import (
     MIB,
     Access,
@@ -50,6 +50,8 @@ __all__ = [
     "kafka_of",
     "load",
     "resolve",
+    "secret_text",
     "shown_url",
     "url_secrets",
+    "without",
 ]

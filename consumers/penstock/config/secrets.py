@@ -6,7 +6,8 @@ to be harmless, nested ones, too.
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -32,6 +33,23 @@ HARMLESS_OPTIONS: Final = frozenset(
 # The pattern of a part of a secret. A secret such as `AccountKey=...;` or `Bearer ...` has several
 # parts, and a library may print one of them alone.
 _PART: Final = re.compile(r"[^\s;=&]{8,}=*")
+
+
+def secret_text(path: str | Path) -> str:
+    """The text of a file that holds a secret. Raises `OSError` or `ValueError`, which show nothing
+    of it: the repr of a `UnicodeDecodeError` has the whole file.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """The text with the secrets masked. One may be a part of another."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
 
 
 def mask(section: type[Struct], keys: dict[str, Any]) -> None:
@@ -112,9 +130,7 @@ def _secrets_in(name: str, value: Any) -> Iterator[str]:
 
 def shown_url(url: str) -> str:
     """The address without its credentials."""
-    for secret in sorted(_credentials(url), key=len, reverse=True):
-        url = url.replace(secret, MASK)
-    return url
+    return without(_credentials(url), url)
 
 
 def url_secrets(url: str) -> set[str]:

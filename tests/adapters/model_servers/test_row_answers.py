@@ -173,6 +173,13 @@ def test_of_a_long_answer_with_nan_the_caller_finds_the_rows() -> None:
     assert list(parse(b"[%b,[NaN]]" % b",".join([row] * 100), 101).errors) == [100]
 
 
+@pytest.mark.parametrize(("word", "is_told"), [(b"NaN", True), (b"-Infinity", True), (b"x", False)])
+def test_a_long_answer_of_one_row_tells_that_nan_is_in_it(word: bytes, is_told: bool) -> None:
+    with pytest.raises(Rejected, match="is not JSON") as caught:
+        parse(b"[[%b%b]]" % (b"0.5," * 140_000, word), 1)
+    assert ("NaN or Infinity is in it" in str(caught.value)) == is_told
+
+
 @pytest.mark.parametrize("depth", [256, 1_000, 1_023, 50_000])
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
 def test_an_answer_nested_too_deep_is_refused(depth: int, opening: bytes, closing: bytes) -> None:

@@ -1,6 +1,7 @@
 """What the TorchServe adapter sends, and what it makes of a server that fails in known ways."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
+from penstock.adapters.model_servers.access import Access
 from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import (
@@ -200,6 +202,29 @@ async def test_a_token_that_a_gateway_refuses_is_read_again_from_its_file(
         server.token = "third"
         with pytest.raises(Fatal, match="token_file"):
             await model.predict([ROWS])
+
+
+@pytest.mark.parametrize(
+    "content", [b"hush-hush \xe9", b'{"inference": {"key": "hush-hush \xe9"}}']
+)
+def test_a_token_file_that_is_not_utf_8_is_not_shown(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(Fatal, match=r"token_file.*is not UTF-8") as caught:
+        TorchServeModel(config.Model(token_file=str(path)))
+    assert "hush-hush" not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_refusal_that_quotes_the_former_token_is_not_shown(tmp_path: Path) -> None:
+    """It was sent before another request's refusal had the file read again."""
+    path = tmp_path / "token"
+    path.write_text("token-one")
+    access = Access(config.Model(token_file=str(path)))
+    path.write_text("token-two")
+    for _ in range(2):  # the second finds nothing new
+        assert await access.renewed()
+    shown = access.masked_text("Bearer token-one or token-two")
+    assert shown == "Bearer ******** or ********"
 
 
 def test_a_token_file_that_is_missing_is_a_usage_error(tmp_path: Path) -> None:

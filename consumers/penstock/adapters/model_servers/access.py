@@ -30,6 +30,12 @@ class ModelToken:
     def __init__(self, settings: config.Model) -> None:
         self._file = Path(settings.token_file) if settings.token_file else None
         self.text = read_token(self._file) if self._file else settings.token
+        self._former: str | None = None
+
+    @property
+    def secrets(self) -> set[str]:
+        """With the former token: a request that was sent with it may be refused only now."""
+        return {text for text in (self.text, self._former) if text}
 
     async def read_again(self) -> bool:
         """Read the file again, because tokens in files are replaced while we run: TorchServe and
@@ -38,14 +44,16 @@ class ModelToken:
         """
         if self._file is None:
             return False
-        self.text = await asyncio.to_thread(read_token, self._file)
+        text = await asyncio.to_thread(read_token, self._file)
+        if text != self.text:
+            self.text, self._former = text, self.text
         return True
 
 
 def read_token(path: Path, api: str = "inference") -> str:
     """The file's text, or the key of one API in TorchServe's own `key_file.json`."""
     try:
-        text = path.read_text().strip()
+        text = config.secret_text(path).strip()
         return str(orjson.loads(text)[api]["key"]) if text.startswith("{") else text
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise usage(
@@ -99,8 +107,9 @@ class Access:
 
     def masked(self, body: bytes) -> bytes:
         """Mask our secrets, because a server may quote the request in an error that we publish."""
-        for secret in self._url_secrets | ({self._token.text} - {None, ""}):
-            body = body.replace(str(secret).encode(), config.MASK.encode())
+        secrets = self._url_secrets | self._token.secrets
+        for secret in sorted(secrets, key=len, reverse=True):
+            body = body.replace(secret.encode(), config.MASK.encode())
         return body
 
 

@@ -141,8 +141,9 @@ def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answe
     This takes 1 µs for each value. So of a longer answer nobody looks for the rows here: it is
     refused, and the caller finds them by asking with parts of the batch.
     """
+    is_long = raw.count(b",") > _MOST_LENIENT
     try:
-        if raw.count(b",") > _MOST_LENIENT:
+        if is_long:
             raise ValueError
         document = json.loads(
             raw, parse_constant=_NotFinite, parse_float=Fragment, parse_int=Fragment
@@ -155,7 +156,9 @@ def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answe
     except LookupError:
         raise _nothing_at(pointer, raw) from None
     except (ValueError, RecursionError):
-        said = f"the model's answer is not JSON ({complaint}): {excerpt(raw)}"
+        has_nan = is_long and (b"NaN" in raw or b"Infinity" in raw)
+        why = f"{complaint}; NaN or Infinity is in it" if has_nan else complaint
+        said = f"the model's answer is not JSON ({why}): {excerpt(raw)}"
         raise Rejected("model_rejected", said) from None
     errors = {row: error for row, (_, error) in enumerate(pairs) if error is not None}
     return Answers([text for text, _ in pairs], errors)

@@ -34,6 +34,9 @@ def test_a_password_in_a_file_may_change(tmp_path: Path) -> None:
     for password in ("old one", "new one"):
         file.write_text(f"{password}\n")
         assert identity.password == password
+    file.write_bytes(b"old \xe9")
+    with pytest.raises(Fatal, match=r"sasl_password_file.*is not UTF-8"):
+        _ = identity.password
     file.unlink()
     with pytest.raises(Fatal, match="sasl_password_file"):
         _ = identity.password

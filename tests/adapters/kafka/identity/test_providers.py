@@ -352,6 +352,102 @@ async def test_a_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPat
     assert b"Proxy-Authorization: Basic" in seen[0]
 
 
+@asynccontextmanager
+async def refusing(status: str) -> AsyncIterator[str]:
+    """A proxy that answers so before it was asked anything: `host:port`."""
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as running:
+        yield f"127.0.0.1:{running.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("status", ["407 Who", "403 No", "502 Far"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_refuses_is_named_without_its_login(
+    monkeypatch: pytest.MonkeyPatch, status: str, scheme: str
+) -> None:
+    """`https`: the proxy speaks no TLS."""
+    async with refusing(status) as proxy:
+        monkeypatch.setenv("https_proxy", f"{scheme}://me:s%C3%A9same@{proxy}/path")
+        with pytest.raises(Unreachable, match=f"by the proxy {scheme}://{proxy}\\)") as caught:
+            await asyncio.to_thread(fetcher(far("https://far/token")))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert not [one for one in ("me:s", "s%C3%A9same", "sésame") if one in shown]
+
+
+async def test_the_login_of_a_proxy_opens_the_way_to_a_server_with_tls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bytes] = []
+    async with saying("HTTP/1.1 502 Far\r\n\r\n", seen) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.replace("//", "//me:s%C3%A9same@"))
+        with pytest.raises(Unreachable):
+            await asyncio.to_thread(fetcher(far("https://far/token")))
+    login = base64.b64encode("me:sésame".encode())
+    assert seen[0].startswith(b"CONNECT far:443 ")
+    assert b"Proxy-Authorization: Basic " + login + b"\r\n" in seen[0]
+
+
+@pytest.mark.parametrize(
+    "proxy", ["me:sesame@host:80", "socks5://me:sesame@host:80", "http://me:sesame@host:x"]
+)
+async def test_a_proxy_that_is_no_address_of_http_is_refused_without_its_login(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(Fatal, match="https_proxy") as caught:
+        await asyncio.to_thread(fetcher(far("https://far/token")))
+    assert "sesame" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("but", ["::1", "[::1]", "[::1]:9"])
+async def test_an_ipv6_address_is_asked_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, but: str
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", but)
+    with pytest.raises(Unreachable) as caught:
+        await asyncio.to_thread(fetcher(far("http://[::1]:9/token")))
+    assert "proxy" not in str(caught.value)
+
+
+def far(url: str) -> config.Kafka:
+    return kafka(provider="oidc", token_url=url, client_id=CLIENT, client_secret=SECRET)
+
+
+@pytest.mark.parametrize("status", ["200 OK", "401 No", "500 Ill"])
+@pytest.mark.parametrize("slash", ["/", "\\/"])
+async def test_a_server_that_quotes_our_secret_at_length_is_told_short_and_masked(
+    status: str, slash: str
+) -> None:
+    secret = 'hush/"hush"'
+    login = base64.b64encode(f"{CLIENT}:{secret}".encode()).decode()
+    said = {"error": "no", "error_description": f"{secret} {login} " + "x" * 500_000}
+    body = json.dumps(said).replace("/", slash)
+    answer = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    with pytest.raises(PenstockError, match=r"\*{8} \*{8} xxx") as caught:
+        await told_by(answer, client_secret=secret)
+    assert len(str(caught.value)) < 600
+    assert "hush" not in str(caught.value)
+    assert login not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["token_file", "client_key_file"])
+def test_a_secret_file_that_is_not_utf_8_is_told_so(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"hush-hush \xe9")
+    oauth = {"provider": "oidc", "token_url": "http://127.0.0.1:9/", "client_id": CLIENT}
+    if key == "token_file":
+        oauth = {"provider": "file"}
+    with pytest.raises(PenstockError, match=f"{key}.*is not UTF-8") as caught:
+        fetcher(kafka(**oauth, **{key: str(file)}))()
+    assert "xe9" not in "".join(traceback.format_exception(caught.value))
+
+
 def test_a_file_is_read_anew_for_each_token(tmp_path: Path) -> None:
     signer, file = Signer(tmp_path), tmp_path / "token"
     fetch = fetcher(kafka(provider="file", token_file=str(file)))

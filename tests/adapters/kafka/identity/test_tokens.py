@@ -13,6 +13,14 @@ from penstock.errors import Transient
 LIFE_S = 100.0
 
 
+def test_what_a_provider_s_library_read_is_not_shown() -> None:
+    """The error of a decoder holds the whole file."""
+    tokens = BrokerTokens(lambda: Token(b"hush-hush \xe9".decode(), 0.0, LIFE_S))
+    with pytest.raises(Transient, match="UnicodeDecodeError") as caught:
+        tokens.current()
+    assert "hush-hush" not in str(caught.value)
+
+
 class Provider:
     """Clocks, and a provider whose tokens are numbers. `wall_s`: None while they agree."""
 

@@ -53,8 +53,8 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
         if path is None:
             return self._kafka.sasl_password or ""
         try:
-            return Path(path).read_text().strip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
+            return config.secret_text(path).strip("\r\n")
+        except (OSError, ValueError) as error:
             raise usage(f"kafka.sasl_password_file {path} cannot be read: {error}") from error
 
     def current_token(self) -> Token:

@@ -12,7 +12,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.certificates import trusting, untrusted
@@ -32,6 +33,8 @@ from penstock.packages import missing_extra
 # Ten seconds are librdkafka's own limit for a token.
 ANSWER_S: Final = 10.0
 MOST_BYTES: Final = 1 << 20
+# So much of a provider's words is shown.
+MOST_WORDS: Final = 300
 # A token whose life nobody tells is asked for again after this time.
 UNTOLD_S: Final = 300.0
 # librdkafka counts milliseconds in 64 bits, which a server's number may pass.
@@ -82,24 +85,26 @@ def _oidc(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
     form = {"grant_type": "client_credentials"}
     form |= {key: value for key in ("scope", "audience") if (value := getattr(oauth, key))}
     sign: Callable[[], Mapping[str, str]] = dict
-    headers = {}
+    headers, secrets = {}, set[str]()
     if oauth.client_key_file is not None:
         sign = _signing(oauth.client_key_file, client_id, url)
     else:
-        login = f"{client_id}:{_needed(oauth, 'client_secret')}".encode()
-        headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+        secret = _needed(oauth, "client_secret")
+        login = _encoded(f"{client_id}:{secret}")
+        headers["Authorization"], secrets = f"Basic {login}", {secret, login}
     tls = trusting(oauth.ssl_cafile, "kafka.oauth.ssl_cafile")
 
     def fetch() -> Token:
         asked_s = time.time()
-        answer, server_s = asyncio.run(_posted(url, {**form, **sign()}, headers, tls))
+        answer, server_s = asyncio.run(_posted(url, {**form, **sign()}, headers, tls, secrets))
         # A slow server makes the token when it answers. Whether the clocks agree does not matter,
         # as only the life counts.
         begun_s = time.time()
         text = answer.get("access_token")
         if not isinstance(text, str) or not text:
-            told = [answer[key] for key in ("error", "error_description") if key in answer]
-            raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token {told}")
+            told = [str(answer[key]) for key in ("error", "error_description") if key in answer]
+            words = _shown(": ".join(told), secrets)
+            raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token ({words})")
         life_s = _seconds(answer.get("expires_in"))
         if life_s is None and server_s is not None:
             ends_s = _seconds(_claims(text).get("exp"))
@@ -115,8 +120,8 @@ def _signing(key_file: str, client_id: str, url: str) -> Callable[[], Mapping[st
 
     def sign() -> Mapping[str, str]:
         try:
-            key = Path(key_file).read_text()
-        except (OSError, UnicodeDecodeError) as error:
+            key = config.secret_text(key_file)
+        except (OSError, ValueError) as error:
             raise usage(f"kafka.oauth.client_key_file {key_file}: {error}") from error
         now_s = int(time.time())
         claims = {"iss": client_id, "sub": client_id, "aud": url, "jti": str(uuid.uuid4())}
@@ -137,25 +142,73 @@ def _signing(key_file: str, client_id: str, url: str) -> Callable[[], Mapping[st
     return sign
 
 
+def _encoded(login: str) -> str:
+    return base64.b64encode(login.encode()).decode()
+
+
+def _shown(words: str, secrets: Iterable[str]) -> str:
+    """What a server says, without our secrets, which it may quote, in JSON too. Some escape its
+    slashes.
+    """
+    in_json = {orjson.dumps(secret).decode()[1:-1] for secret in secrets}
+    with_slashes = {text.replace("/", "\\/") for text in in_json}
+    return config.without({*secrets, *in_json, *with_slashes}, words)[:MOST_WORDS].strip()
+
+
+def _proxy_of(url: str) -> tuple[URL | None, str | None, set[str]]:
+    """The environment's proxy for the URL, its login as a header has it, and what may not be shown
+    of it. aiohttp would take a login from .netrc, too, and would show that of the proxy's address.
+    """
+    told = urlsplit(url)
+    if proxy_bypass(told.netloc) or proxy_bypass(told.hostname or ""):
+        return None, None, set()
+    if not (address := getproxies().get(told.scheme)):
+        return None, None, set()
+    try:
+        proxy = URL(address)
+    except ValueError:
+        proxy = URL()
+    if proxy.scheme not in ("http", "https") or not proxy.host:
+        raise usage(f"{told.scheme}_proxy in the environment is no address; write http://host:port")
+    if proxy.user is None and proxy.password is None:
+        return proxy.origin(), None, set()
+    login = _encoded(f"{proxy.user or ''}:{proxy.password or ''}")
+    return proxy.origin(), f"Basic {login}", config.url_secrets(address) | {login}
+
+
 async def _posted(
-    url: str, form: Mapping[str, str], headers: Mapping[str, str], tls: Any
+    url: str,
+    form: Mapping[str, str],
+    headers: Mapping[str, str],
+    tls: Any,
+    secrets: Iterable[str] = (),
 ) -> tuple[dict[str, Any], float | None]:
     """The answer, and when it was made by the server's clock, if the server tells it."""
-    limit, told = aiohttp.ClientTimeout(total=ANSWER_S), urlsplit(url)
-    # aiohttp would take a login from .netrc, too.
-    proxy = None if proxy_bypass(told.netloc) else getproxies().get(told.scheme)
+    limit = aiohttp.ClientTimeout(total=ANSWER_S)
+    proxy, login, of_proxy = _proxy_of(url)
+    secrets = {*secrets, *of_proxy, form.get("client_assertion", "")}
+    server = f"the token server {url}" + (f" (by the proxy {proxy})" if proxy else "")
+    to_proxy = {} if login is None else {"Proxy-Authorization": login}
+    if urlsplit(url).scheme == "http":  # there is no CONNECT before it
+        headers = {**headers, **to_proxy}
     try:
         async with (
             aiohttp.ClientSession(timeout=limit) as session,
             session.post(
-                url, data=form, headers=headers, ssl=tls, proxy=proxy, allow_redirects=False
+                url,
+                data=form,
+                headers=headers,
+                ssl=tls,
+                allow_redirects=False,
+                proxy=proxy,
+                proxy_headers=to_proxy,
             ) as response,
         ):
             status, sent, body = response.status, response.headers, bytearray()
             async for piece in response.content.iter_any():
                 body += piece
                 if len(body) > MOST_BYTES:
-                    raise Transient(f"the token server {url} answers without end")
+                    raise Transient(f"{server} answers without end")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if (fatal := untrusted(repr(error), "kafka.oauth.ssl_cafile")) is not None:
             raise fatal from error
@@ -163,7 +216,7 @@ async def _posted(
         why = str(getattr(error, "os_error", error)) or repr(error)
         if isinstance(error, TimeoutError):
             why = f"no answer within {ANSWER_S:g} s"
-        raise Unreachable(f"the token server {url} does not answer: {why}") from None
+        raise Unreachable(f"{server} does not answer: {_shown(why, secrets)}") from None
     try:
         answer = orjson.loads(body)
     except ValueError:
@@ -172,14 +225,14 @@ async def _posted(
     if is_token and isinstance(answer, dict):
         return answer, _made_s(sent.get("Date"))
     if is_token:
-        raise Transient(f"the token server {url} answers no JSON object ({len(body):,} bytes)")
-    words = body[:300].decode(errors="replace").strip()
+        raise Transient(f"{server} answers no JSON object ({len(body):,} bytes)")
+    words = _shown(body.decode(errors="replace"), secrets)
     if status in (408, 425, 429) or status >= 500:
-        raise Transient(f"the token server {url} answers {status}: {words}")
+        raise Transient(f"{server} answers {status}: {words}")
     if (target := sent.get("Location")) is not None:
-        raise usage(f"kafka.oauth.token_url {url}: it is moved to {target}")
+        raise usage(f"kafka.oauth.token_url {url}: it is moved to {_shown(target, secrets)}")
     raise usage(
-        f"the token server {url} refuses us: {status} {words}\n"
+        f"{server} refuses us: {status} {words}\n"
         "Correct kafka.oauth.client_id, client_secret or client_key_file, scope and audience."
     )
 
@@ -226,8 +279,8 @@ def _file(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
 
     def fetch() -> Token:
         try:
-            text = path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
+            text = config.secret_text(path).strip()
+        except (OSError, ValueError) as error:
             raise Transient(f"kafka.oauth.token_file {path} cannot be read: {error}") from error
         # It is read again for each new connection, since nobody tells when it is written anew.
         now_s = time.time()

@@ -155,7 +155,9 @@ class BrokerTokens:
             self._fetched.set_result(token)
 
     def _fail(self, error: BaseException, begun_s: float) -> None:
-        ours = error if isinstance(error, PenstockError) else Transient(repr(error))
+        # The repr of some errors has the secret that a library read (a token file's bytes).
+        said = f"{type(error).__name__}: {error}"
+        ours = error if isinstance(error, PenstockError) else Transient(said)
         if self._failure is None:
             self._failed_since_s = begun_s
             log.warning("no token for Kafka: %s", ours)

@@ -309,10 +309,8 @@ class GrpcWire:
             return await call(request, timeout=timeout_s, metadata=self._metadata())
 
     def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
-        said = error.details() or ""
-        if self._token.text:
-            # A server may quote the request in its error, and we log and publish the error.
-            said = said.replace(self._token.text, config.MASK)
+        # A server may quote the request in its error, and we log and publish the error.
+        said = config.without(self._token.secrets, error.details() or "")
         return refusal(error.code(), said, f"{self._target} {method}")
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
