@@ -3,6 +3,7 @@
 import asyncio
 import bz2
 import gzip
+import struct
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.http.answer_reader import Answer as AnswerOfHttp
-from penstock.adapters.model_servers.http_calls import MOST_ANSWER_BYTES, reply_of
+from penstock.adapters.model_servers.http_calls import JSON_LENGTH, MOST_ANSWER_BYTES, reply_of
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import EXIT_USAGE, Fatal, HungUp, Poison, Rejected, Transient
@@ -98,6 +99,20 @@ def test_a_codec_that_is_no_charset_is_not_asked(codec: str) -> None:
     tracemalloc.stop()
     assert reply.body is body
     assert peak_bytes < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (b"application/octet-stream", {}),
+        (b"Application/Octet-Stream", {}),
+        (b"application/json", {JSON_LENGTH.lower().encode(): b"2"}),
+    ],
+)
+def test_bytes_that_are_no_text_are_not_translated(kind: bytes, fields: dict[bytes, bytes]) -> None:
+    body = b"{}" + struct.pack("<2f", 0.1, -2.5)
+    fields |= {b"content-type": kind + b"; charset=ISO-8859-1"}
+    assert reply_of(AnswerOfHttp(200, fields, body)).body is body
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "compress", "gzip, br"])

@@ -53,11 +53,12 @@ MOST_COMPLAINT_BYTES: Final = 1 << 16
 # How many bytes of a body of the Open Inference Protocol are JSON, in front of binary tensors.
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
 # For each header that is read from answers: its name in lower case, and its name in
-# `Reply.headers`. The first of them is all that matters of a 200.
+# `Reply.headers`. Of a 200 only the length matters.
 _HEADERS: Final = {
     name.lower().encode(): name for name in (JSON_LENGTH, "Retry-After", "Date", "Location")
 }
-_OF_OK: Final = dict([*_HEADERS.items()][:1])
+_LENGTH_FIELD: Final = JSON_LENGTH.lower().encode()
+_OF_OK: Final = {_LENGTH_FIELD: JSON_LENGTH}
 _FIELDS: Final = wanting(*_HEADERS.values(), "Content-Encoding", "Content-Type")
 # The codings that zlib unpacks, with the forms to try: gzip or zlib by its head, then the deflate
 # without a head that some servers send (RFC 9110, 8.4.1.2).
@@ -66,8 +67,10 @@ _ZLIB_FORMS: Final = {
     b"x-gzip": (zlib.MAX_WBITS | 32,),
     b"deflate": (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS),
 }
-# JSON is UTF-8. If a server says another charset, its answer is translated.
+# JSON is UTF-8. If a server says another charset, its answer is translated, unless it may hold
+# binary tensors.
 _CHARSET: Final = re.compile(rb"charset=\"?([\w.:-]+)", re.IGNORECASE)
+_BINARY: Final = b"application/octet-stream"
 _UTF8: Final = (b"utf-8", b"utf8", b"us-ascii")
 # Python knows these beside charsets, and takes quadratic time for them.
 _NAMES_OF_HOSTS: Final = ("idna", "punycode")
@@ -236,7 +239,7 @@ def reply_of(answer: Answer, most_bytes: int = MOST_ANSWER_BYTES) -> Reply:
         body = _unpacked(status, fields[b"content-encoding"].lower(), body, most_bytes)
     kind = fields.get(b"content-type", b"")
     if b"=" in kind and not kind.endswith(b"charset=utf-8"):  # most answers: no search in them
-        body = _as_utf8(body, kind)
+        body = body if _LENGTH_FIELD in fields else _as_utf8(body, kind)
     headers = {
         shown: fields[name].partition(b"\n")[0].decode("latin-1")
         for name, shown in (_OF_OK if status == OK else _HEADERS).items()
@@ -282,7 +285,7 @@ def _inflated(packed: bytes, form: int, most_bytes: int) -> tuple[bytes, bool]:
 
 def _as_utf8(body: bytes, kind: bytes) -> bytes:
     said = _CHARSET.search(kind)
-    if said is None or said[1].lower() in _UTF8:
+    if said is None or said[1].lower() in _UTF8 or kind.lower().startswith(_BINARY):
         return body
     try:
         charset = codecs.lookup(said[1].decode()).name

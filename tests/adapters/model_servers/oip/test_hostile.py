@@ -3,6 +3,7 @@ as an answer for each row.
 """
 
 import json
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock import config
 from penstock.adapters.model_servers.http_calls import JSON_LENGTH, Reply
-from penstock.adapters.model_servers.oip.outputs import answers
+from penstock.adapters.model_servers.oip.outputs import answers, from_list, from_raw
 from penstock.adapters.model_servers.oip.rest_calls import read_outputs, refusal
 from penstock.adapters.model_servers.oip.signature import DTYPES, signature
 from penstock.errors import Fatal, PenstockError, Poison
@@ -108,8 +109,55 @@ def test_what_has_no_numbers_is_not_large() -> None:
     assert answered([3, 2, 0, 4]).values == [b'{"y":[[],[]]}'] * 3
     assert answered([3, 0, 10**18, 10**18]).values == [b'{"y":[]}'] * 3
     assert answered([0, 10**9], rows=0).values == []
-    with pytest.raises(Poison, match="no values"):
+    with pytest.raises(Poison, match="lists"):
         answered([3, 10**9, 0])
+
+
+def test_a_dimension_of_one_does_not_make_lists_without_end() -> None:
+    """A list takes orjson more than a hundred bytes, and each byte here is in 28 of its own."""
+    rows, ones = 1 << 11, [1] * 28
+    assert len(answered([rows, *ones], rows=rows, data=[0] * rows).values) == rows
+    outputs = [from_raw(f"{at}", "UINT8", [rows, 2, *ones], bytes(2 * rows)) for at in range(40)]
+    assert len(answers(outputs[:1], rows).values) == rows
+    with pytest.raises(Poison, match="lists"):
+        answers(outputs, rows)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "shape"), [(100, [512, 2048, 0]), (10_000, [512, 0]), (40_000, [512, 0])]
+)
+def test_outputs_without_numbers_are_bounded_together_before_one_is_made(
+    outputs: int, shape: list[int]
+) -> None:
+    found = [from_list(f"{at:x}", "INT8", shape, []) for at in range(outputs)]
+    assert len(answers(found[:1], 512).values) == 512
+    tracemalloc.start()
+    try:
+        with pytest.raises(Poison, match=r"lists|names"):
+            answers(found, 512)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_short_texts_take_no_more_than_their_bytes() -> None:
+    rows = 10_000
+    outputs = [from_raw("y", "BYTES", [rows], bytes(4 * rows))]
+    tracemalloc.start()
+    try:
+        assert answers(outputs, rows).values == [b'{"y":""}'] * rows
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_bytes_that_no_output_claims_are_a_mismatch() -> None:
+    one = {"name": "y", "datatype": "UINT8", "shape": [ROWS]}
+    head = orjson.dumps({"outputs": [one | {"parameters": {"binary_data_size": ROWS}}]})
+    headers = {JSON_LENGTH: str(len(head))}
+    assert len(read_outputs(Reply(200, headers, head + bytes(ROWS)))) == 1
+    with pytest.raises(Poison, match="1 bytes are left over"):
+        read_outputs(Reply(200, headers, head + bytes(ROWS + 1)))
 
 
 def test_more_dimensions_than_arrays_have_are_refused_before_they_are_multiplied() -> None:

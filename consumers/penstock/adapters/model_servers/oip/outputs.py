@@ -7,9 +7,11 @@ Rule: a prediction has one entry per output, the row's slice of it. A text in th
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat, takewhile
+from itertools import accumulate, chain, repeat, takewhile
+from operator import mul
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import orjson
@@ -21,15 +23,17 @@ from penstock.ports import Answers
 
 # numpy knows no more dimensions. The product of many large ones takes time without end.
 _MOST_DIMENSIONS: Final = 32
-# How many arrays without a number the rows may have together, as `[[],[],[]]` has three: no byte of
-# the answer pays for them.
-_MOST_EMPTY: Final = 1 << 20
+# How many lists the JSON of all outputs may have, as `[[],[],[]]` has four. A list takes orjson
+# more than 100 bytes, and dimensions of 1 or 0 make lists that no byte of the answer pays for.
+_MOST_LISTS: Final = 4 << 20
 # How many bytes the names of the outputs may take, as each row repeats them.
 _MOST_NAMES_BYTES: Final = 64 << 20
 # The name of the output that rejects rows.
 ERROR: Final = "error"
 _LENGTH: Final = struct.Struct("<I")
 _NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
+# For many short texts: each result of orjson holds 4 KiB, however short it is.
+_json: Final = msgspec.json.Encoder().encode
 # For each of numpy's kinds of values: the Python types that such values may have in JSON and in
 # messages. A float may be None, because some encoders write null for NaN.
 _PYTHON: Final[Mapping[str, frozenset[type]]] = {
@@ -94,24 +98,31 @@ def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) ->
     """Returns one entry per row. `wanted`: the outputs to use, all of which must be there. If
     `wanted` is empty, all outputs are used.
     """
-    errors: dict[int, str] = {}
-    named: dict[str, Sequence[bytes]] = {}
+    complaints: dict[int, str] = {}
+    used: dict[str, Output] = {}
     for output in outputs:
         _check(output, rows)
         if output.name == ERROR and isinstance(output.values, list):
-            errors |= _complaints(output, rows)
+            complaints |= _complaints(output, rows)
         elif not wanted or output.name in wanted:
-            texts, misfits = _json_rows(output, rows)
-            named[output.name] = texts
-            errors = misfits | errors
-    missing = [name for name in wanted if name not in named and name != ERROR]
+            used[output.name] = output
+    missing = [name for name in wanted if name not in used and name != ERROR]
     if missing or not outputs:
         found = ", ".join(output.name for output in outputs) or "no outputs"
         raise Poison(
             "model_mismatch",
             f"the model answered {found}; {', '.join(missing) or 'at least one'} is missing",
         )
-    text = _joined(named, rows)
+    names = [_json(name) for name in used]
+    _check_together(names, used.values(), rows)
+    columns: list[Sequence[bytes]] = []
+    errors: dict[int, str] = {}
+    for output in used.values():
+        texts, misfits = _json_rows(output, rows)
+        columns.append(texts)
+        errors = misfits | errors
+    errors |= complaints
+    text = _joined(names, columns, rows)
     values = text.split(b"\n") if rows else []
     for row in errors:
         values[row] = b"null"
@@ -165,6 +176,21 @@ def _check(output: Output, rows: int) -> None:
         )
 
 
+def _check_together(names: Iterable[bytes], outputs: Iterable[Output], rows: int) -> None:
+    """Refuses outputs whose JSON would be far larger than their bytes, before any of it is made."""
+    if rows * (names_bytes := sum(map(len, names))) > _MOST_NAMES_BYTES:
+        raise unusable(f"the names of its outputs have {names_bytes} bytes in each row")
+    if (lists := sum(_lists(output, rows) for output in outputs)) > _MOST_LISTS:
+        raise unusable(f"its outputs have {lists} lists, more than {_MOST_LISTS}")
+
+
+def _lists(output: Output, rows: int) -> int:
+    """How many lists the output is in JSON; at least one for each row, as rows cost as much."""
+    if isinstance(output.values, list) or len(output.values) == rows:
+        return rows
+    return sum(accumulate(output.shape[:-1], mul))
+
+
 def _complaints(output: Output, rows: int) -> dict[int, str]:
     texts = output.values
     if not any(texts):
@@ -200,12 +226,8 @@ def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, st
 
 def _empty(output: Output) -> bytes:
     """A row of an output without a number, whose text need not be short all the same."""
-    rows, *inner = output.shape
-    outer = list(takewhile(bool, inner))
-    if rows * math.prod(outer) > _MOST_EMPTY:
-        raise unusable(f"output {output.name} has the shape {list(output.shape)} and no values")
     text = b"[]"
-    for count in reversed(outer):
+    for count in reversed(list(takewhile(bool, output.shape[1:]))):
         text = b"[%b]" % b",".join([text] * count)
     return text
 
@@ -221,21 +243,18 @@ def _json_texts(
         except UnicodeDecodeError:
             bad[row] = f"the model's output {output.name} is not UTF-8"
             mine = [""]
-        found.append(orjson.dumps(mine[0] if each == 1 else mine))
+        found.append(_json(mine[0] if each == 1 else mine))
     return found, bad
 
 
-def _joined(named: Mapping[str, Sequence[bytes]], rows: int) -> bytes:
+def _joined(names: Sequence[bytes], columns: Sequence[Sequence[bytes]], rows: int) -> bytes:
     """Returns `{"a":1,"b":2}` for each row, one row per line. JSON text cannot contain a raw line
     feed, so the lines can be split again.
     """
-    names = [orjson.dumps(name) for name in named]
-    if rows * sum(map(len, names)) > _MOST_NAMES_BYTES:
-        raise unusable(f"the names of its outputs have {sum(map(len, names))} bytes in each row")
     pieces: list[Iterable[bytes]] = []
     opening = b"{"
-    for name, texts in zip(names, named.values(), strict=True):
+    for name, texts in zip(names, columns, strict=True):
         pieces += [repeat(opening + name + b":", rows), texts]
         opening = b","
-    pieces.append(repeat(b"}\n" if named else b"{}\n", rows))
+    pieces.append(repeat(b"}\n" if names else b"{}\n", rows))
     return b"".join(chain.from_iterable(zip(*pieces, strict=True)))[:-1]

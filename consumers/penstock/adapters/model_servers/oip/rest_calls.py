@@ -187,6 +187,8 @@ def read_outputs(reply: Reply) -> list[Output]:
             rest = rest[size:]
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise unusable(f"{error!r} in {excerpt(reply.body)}") from None
+    if rest:
+        raise unusable(f"{len(rest)} bytes are left over after its outputs")
     return found
 
 
