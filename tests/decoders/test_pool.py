@@ -143,6 +143,7 @@ async def test_a_small_object_at_hand_takes_one_turn_with_its_decoder() -> None:
 def test_a_decoder_is_not_told_what_was_said_of_other_objects() -> None:
     options = RowOptions()
     options.notices.once("the columns of another stream")
+    options.fitting["of another stream"] = True
     assert b"another" not in task_said(Task(options, claim_of("a.csv"), 1, 0, None), None)
 
 

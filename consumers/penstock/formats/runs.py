@@ -6,7 +6,7 @@ are one run.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
@@ -28,7 +28,7 @@ PIECE_BYTES: Final = 2 << 20
 PIECE_ROWS: Final = 128
 
 Own = TypeVar("Own")
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Sized)
 
 # A run holds at most this many rows that were read one by one. Reading them takes 1 to 3 ms; then
 # other objects may have a turn.
@@ -129,6 +129,10 @@ class RowOptions:
     def _by_kind(self) -> dict[type, Any]:
         return {type(one): one for one in self.own}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A decoder must not know which formats other objects had."""
+        return {name: value for name, value in vars(self).items() if name != "fitting"}
+
     @cached_property
     def fitting(self) -> dict[str, bool]:
         """Formats whose rows are known to fit these options: by name, whether each is plain."""
@@ -165,23 +169,27 @@ def read_rows(
     join: Callable[[list[Item]], Payload],
     most_rows: int = MOST_EXACT_ROWS,
 ) -> Iterator[Run]:
-    """Read row by row. Consecutive good rows are one run, of at most `most_rows`. A row for which
-    `read` raises `BadRow` is a run of its own. If `read` raises `Poison`, the rows before are given
-    first, and then `Poison` is raised.
+    """Read row by row. Consecutive good rows are one run, of at most `most_rows`, which ends once
+    it has `PIECE_BYTES` (or as many numbers). A row for which `read` raises `BadRow` is a run of
+    its own. If `read` raises `Poison`, the rows before are given first, and then `Poison` is
+    raised.
     """
     good: list[Item] = []
+    length = 0
     for row in rows:
         try:
-            good.append(read(row))
-            if len(good) == most_rows:
+            item = read(row)
+            good.append(item)
+            length += len(item)
+            if len(good) == most_rows or length >= PIECE_BYTES:
                 yield Run(len(good), join(good))
-                good = []
+                good, length = [], 0
             continue
         except (BadRow, Poison) as found:
             error = found
         if good:
             yield Run(len(good), join(good))
-            good = []
+            good, length = [], 0
         if isinstance(error, Poison):
             raise error
         yield bad_row(str(error))

@@ -18,7 +18,7 @@ import pytest
 
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Poison
-from penstock.formats.runs import RowOptions
+from penstock.formats.runs import PIECE_BYTES, RowOptions
 from penstock.formats.tables import avro
 from tests.formats.support import (
     decode,
@@ -226,6 +226,18 @@ def test_damage_gives_rows_or_poison_and_never_another_error() -> None:
 LISTS = {"type": "record", "name": "r", "fields": [
     {"name": "a", "type": {"type": "array", "items": "float"}}, {"name": "b", "type": "boolean"},
 ]}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["json", "matrix"])
+def test_a_block_of_many_numbers_is_handed_on_in_pieces(form: Any) -> None:
+    values = {"type": "record", "name": "n", "fields": [
+        {"name": "v", "type": {"type": "array", "items": "int"}}
+    ]}  # fmt: skip
+    wide = [{"v": [1] * 250_000} for _ in range(40)]
+    runs = decode(written(values, wide, interval=1 << 30), "a.avro", RowOptions(form=form))
+    assert sum(run.rows for run in runs) == 40
+    longest = max(run.payload.nbytes for run in runs if run.payload is not None)
+    assert longest < 4 * PIECE_BYTES + 1_000_000
 
 
 def test_a_row_of_another_width_than_the_first_is_bad() -> None:

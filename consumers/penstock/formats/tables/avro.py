@@ -24,6 +24,7 @@ from penstock.formats.kept_columns import moments, with_kept
 from penstock.formats.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.runs import (
     MOST_EXACT_ROWS,
+    PIECE_BYTES,
     BadRow,
     RowOptions,
     Run,
@@ -281,7 +282,9 @@ class AvroParser(Parser):
         if self._get is not None and records:
             values = np.array([self._get(record) for record in records], np.float64)
             numbers = to_float32(values.reshape(len(records), -1))
-            runs = iter((Run(len(records), Matrix(numbers)),))
+            step = max(1, PIECE_BYTES // max(1, 4 * numbers.shape[1]))
+            parts = (numbers[start : start + step] for start in range(0, len(numbers), step))
+            runs = iter([Run(len(part), Matrix(part)) for part in parts])
         elif self._options.as_numbers:
             runs = read_rows(records, self._numbers, join_floats)
         else:
