@@ -273,6 +273,13 @@ def test_arrow_values_that_are_the_same_bytes_many_times_are_refused(name: str) 
     assert run.payload.batch.equals(few)  # type: ignore[union-attr]
 
 
+def test_a_second_schema_cannot_hide_that_values_repeat() -> None:
+    first = stream_of(pa.record_batch({"a": MANY["dictionary"]}))[:-8]
+    second = stream_of(pa.record_batch({"a": [1]}))
+    with pytest.raises(ValueError, match="two schemas"):
+        said(b"".join(of_columns(bytes(first + second), 1_000)))
+
+
 def test_arrow_values_of_views_of_views_are_counted_to_the_end() -> None:
     """2 to the power of 64 values, which a number of 8 bytes takes for none."""
     column, kind = pa.array([1, 2], pa.int8()), pa.int8()
@@ -293,6 +300,70 @@ def test_arrow_values_that_take_no_bytes_are_counted(kind: pa.DataType) -> None:
     column = pa.Array.from_buffers(pa.list_(kind), 1, [None, offsets], children=[values])
     with pytest.raises(ValueError, match="values that take no bytes"):
         said(b"".join(in_stream(pa.record_batch({"a": column}))))
+
+
+_RUN = pa.RunEndEncodedArray.from_arrays(pa.array([22_000_000], pa.int32()), ONE)
+_NULLS = pa.FixedSizeListArray.from_arrays(pa.nulls(3_000_000), 3_000_000)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pa.record_batch({"a": pa.FixedSizeListArray.from_arrays(_RUN, len(_RUN))}),
+        pa.record_batch({name: often(_NULLS, 1) for name in "abc"}),
+    ],
+    ids=["runs", "dictionaries"],
+)
+def test_values_that_may_repeat_and_take_no_bytes_are_refused_before_they_are_weighed(
+    batch: pa.RecordBatch,
+) -> None:
+    message = memoryview(b"".join(in_stream(batch)))
+    with pytest.raises(ValueError, match="that take no bytes and may repeat"):
+        list(unpacked(message, MOST_ROWS, 48 << 20))
+
+
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.null()], ids=str)
+def test_many_small_values_are_taken_where_rows_must_be_short(kind: pa.DataType) -> None:
+    columns = {str(number): pa.nulls(16_384, kind) for number in range(64)}
+    (run,) = unpacked(memoryview(b"".join(in_stream(pa.record_batch(columns)))), MOST_ROWS, 20_000)
+    assert run is not None
+    assert run.rows == 16_384
+
+
+_TEXTS = {f"text {number}": pa.array(["x"]) for number in range(999)}
+_LABEL = pa.array(["x"]).dictionary_encode()
+
+
+@pytest.mark.parametrize(
+    ("batch", "pauses"),
+    [
+        # For the fields of the schema there are two pauses, for 1,000 dictionaries ten.
+        (pa.record_batch({**_TEXTS, "label": _LABEL}), 2),
+        (pa.record_batch({f"label {number}": _LABEL for number in range(1_000)}), 2 + 10 + 10),
+        (
+            pa.record_batch(
+                {"a": pa.StructArray.from_arrays([*_TEXTS.values(), _LABEL], [*_TEXTS, "label"])}
+            ),
+            2 + 10,
+        ),
+    ],
+    ids=["texts and a label", "labels", "one struct"],
+)
+def test_columns_of_which_values_may_repeat_are_weighed_in_steps_and_no_others(
+    batch: pa.RecordBatch, pauses: int
+) -> None:
+    arrow_messages._sound.clear()
+    *before, run = unpacked(memoryview(b"".join(in_stream(batch))), MOST_ROWS, MOST_ROW_BYTES)
+    assert before == [None] * pauses
+    assert run is not None
+
+
+def test_a_column_of_which_values_repeat_has_no_other_weighed() -> None:
+    """The long name would count in each row."""
+    structs = pa.StructArray.from_arrays([pa.array(range(1_000))], ["x" * 3_000])
+    batch = pa.record_batch({"a": structs, "label": often(pa.array(["x"]), 1_000)})
+    (run,) = said(b"".join(in_stream(batch)))
+    assert run.rows == 1_000
 
 
 @pytest.mark.parametrize("nbytes", [16 << 10, (16 << 10) + 1])

@@ -377,16 +377,34 @@ async def test_a_decoder_that_asks_for_more_than_an_object_has_is_ended(asked: s
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
 
 
+LARGE_ROW_BYTES = 640 * 640 * 3 * 4
+
+
 @pytest.mark.usefixtures("planted")
-async def test_what_an_object_may_become_is_bounded_in_sum() -> None:
+@pytest.mark.parametrize(("size", "frames"), [(9, 4_096), (30_000_000, 30_000_000 // 64)])
+async def test_an_object_may_become_as_many_large_rows_as_a_film_has_frames_and_no_more(
+    size: int, frames: int
+) -> None:
+    options = RowOptions(row_bytes=LARGE_ROW_BYTES)
     async with pool(most=1) as decoders:
-        task = Task(RowOptions(), Claim("a.deadly", "deadly", "any"), 9, 0, None)
+        task = Task(options, Claim("a.deadly", "deadly", "any"), size, 0, None)
         async with decoders.lent("a", lambda: False, lambda: None) as decoder:
             assert await decoder.turn(task) == NEXT
+            decoder._made_bytes = frames * LARGE_ROW_BYTES
             assert await decoder.turn(b"give rows") == NEXT
-            decoder._made_bytes = 8 << 30
-            with pytest.raises(Died, match="says nonsense: more than 8589934592 bytes of rows"):
+            decoder._made_bytes += (frames // 2) * LARGE_ROW_BYTES
+            with pytest.raises(Died, match=r"made more than \d+ bytes of rows.*row_bytes") as died:
                 await decoder.turn(b"")
+            assert died.value.poison.code == "too_large"
+
+
+@pytest.mark.usefixtures("planted")
+async def test_of_a_run_that_is_too_large_the_bound_and_the_way_out_are_said() -> None:
+    async with pool(most=1) as decoders:
+        options = RowOptions(row_bytes=1_000)
+        with pytest.raises(Died, match=r"more than 67182400 bytes.* several Runs") as died:
+            await read(decoders, b"give much", "a.deadly", options)
+        assert died.value.poison.code == "too_large"
 
 
 @pytest.mark.usefixtures("planted")

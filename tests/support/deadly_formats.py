@@ -114,6 +114,7 @@ GIVEN = {
     "opaque": Run(1, BytesRows.of([b"1"])),
     "nothing": Run(1, None),
     "columns": Run(2, Matrix(ROWS), kept=Kept(JsonRows.of([b"{}", b"{}"]), None)),
+    "much": Run(1, Matrix(np.zeros((1, 17 << 20), np.float32))),  # zeros take no memory
     "times": Run(2, Matrix(ROWS), kept=Kept(None, np.zeros(2, "<i8"))),
 }
 

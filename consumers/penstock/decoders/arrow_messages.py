@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from penstock.core.rows.payload import schema_key
 
+Numbers = npt.NDArray[np.int64]
 _FRAME: Final = struct.Struct("<Ii")
 _CONTINUES: Final = 0xFFFFFFFF
 _DISTANCE: Final = struct.Struct("<i")
@@ -38,33 +39,43 @@ _TIMESTAMP, _UNION, _OF_TYPE = 10, 14, 1
 _KEY, _VALUE = 0, 1  # of a note
 # A field and a note have at least this much.
 _LEAST_BYTES: Final = 16
-# So many fields are looked at between two pauses, which takes some 5 ms.
+# So many fields and batches are looked at between two pauses, which takes some 5 ms.
 _STEP_FIELDS: Final = 500
+_STEP_BATCHES: Final = 100
 # Arrow writes no more levels.
 _MOST_LEVELS: Final = 64
 _MOST_NOTES: Final = 500
 _OF_EXTENSIONS: Final = b"ARROW:extension:"
 _MOST_EXTENSION_BYTES: Final = 16 << 10
-# For the schemas that were looked at lately, whether values may repeat: those of an object are
-# looked at once.
-_sound: Final[dict[str, bool]] = {}
+# A row that `limits.row_bytes` allows may have so many bytes in another form: numbers of a digit.
+MOST_ROW_TIMES: Final = 8
+# Batches of any rows may have so many values that take no bytes.
+_FREE_VALUES: Final = 2 << 20  # tables are decoded in steps of 1 MiB, and a value counts one
+# For the schemas that were looked at lately, the columns of which values may repeat: those of an
+# object are looked at once.
+_sound: Final[dict[str, Numbers]] = {}
 _MOST_SOUND: Final = 64
 
 
 class Found(NamedTuple):
-    """`schema`: as `schema_key` says it. `repeats`: True if many values may be the same bytes."""
+    """`schema`: as `schema_key` says it. `repeating`: the places of the columns of which many
+    values may be the same bytes, in any of their levels.
+    """
 
     schema: str
-    repeats: bool
+    repeating: Numbers
 
 
-def check(stream: memoryview, most_values: int) -> Generator[None, None, Found]:
+def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Found]:
     """Gives None between two steps of long work. Raises `ValueError` for a stream that is
-    malformed, packed, or says more than it has. `most_values`: so many values a batch may have in
-    all its columns and levels, beside one for each byte.
+    malformed, packed, or says more than it has. A batch may have `most_row_bytes` values in all its
+    columns and levels, beside one for each byte. If values may repeat, the worker weighs each, so
+    the batch and its dictionaries in sum may have only as many as `limits.row_bytes` allows.
     """
-    found = Found("", False)
-    at = 0
+    most_values = max(most_row_bytes, _FREE_VALUES)
+    most_weighed = max(most_row_bytes // MOST_ROW_TIMES, _FREE_VALUES)
+    found = Found("", np.empty(0, np.int64))
+    at = batches = values = body_bytes = 0
     try:
         while at < len(stream):
             mark, nbytes = _FRAME.unpack_from(stream, at)
@@ -76,13 +87,21 @@ def check(stream: memoryview, most_values: int) -> Generator[None, None, Found]:
             head = _Head(stream[at : at + nbytes])
             at += nbytes
             if head.kind == _SCHEMA:
+                if found.schema:  # Arrow does not read on behind the batch
+                    raise ValueError("two schemas in an Arrow stream")
                 schema = schema_key(stream[begin:at])
                 if schema not in _sound:
                     yield from head.check_schema()
-                    _keep(schema, head.repeats)
+                    _keep(schema, np.array(head.repeating, np.int64))
                 found = Found(schema, _sound[schema])
             else:
-                head.check_batch(most_values)
+                values += head.check_batch(most_values)
+                body_bytes += head.body_bytes
+                if len(found.repeating) and values > most_weighed + body_bytes:
+                    raise ValueError(f"{values} Arrow values that take no bytes and may repeat")
+                batches += 1
+                if not batches % _STEP_BATCHES:
+                    yield
             at += head.body_bytes
             if head.body_bytes < 0 or at > len(stream):
                 raise ValueError("an Arrow message that breaks off")
@@ -91,10 +110,10 @@ def check(stream: memoryview, most_values: int) -> Generator[None, None, Found]:
     return found
 
 
-def _keep(schema: str, repeats: bool) -> None:
+def _keep(schema: str, repeating: Numbers) -> None:
     if len(_sound) == _MOST_SOUND:
         del _sound[next(iter(_sound))]
-    _sound[schema] = repeats
+    _sound[schema] = repeating
 
 
 class _Head:
@@ -102,13 +121,14 @@ class _Head:
         self._view = view
         self._message = self._followed(0)
         self._left_bytes = len(view)
-        self.repeats = False
+        self.repeating: list[int] = []
         kind_at = self._field(self._message, _HEADER_TYPE)
         self.kind = view[kind_at] if kind_at else 0
         length_at = self._field(self._message, _BODY_LENGTH)
         self.body_bytes = int(_LENGTH.unpack_from(view, length_at)[0]) if length_at else 0
 
-    def check_batch(self, most_values: int) -> None:
+    def check_batch(self, most_values: int) -> int:
+        """How many values the batch has in all its columns and levels."""
         batch = self._table(self._message, _HEADER)
         if self.kind == _DICTIONARY:
             batch = self._table(batch, _DATA)
@@ -118,11 +138,13 @@ class _Head:
             raise ValueError("a packed Arrow batch")
         if not self._is_within(self._pairs(batch, _BUFFERS)[1::2], self.body_bytes):
             raise ValueError("Arrow columns that share their bytes")
-        if not self._is_within(self._pairs(batch, _COLUMNS)[::2], most_values + self.body_bytes):
+        values = self._pairs(batch, _COLUMNS)[::2]
+        if not self._is_within(values, most_values + self.body_bytes):
             raise ValueError(f"Arrow columns of more than {most_values} values that take no bytes")
         self._check_notes(self._message, _NOTES)
+        return int(values.sum())
 
-    def _pairs(self, table: int, field: int) -> npt.NDArray[np.int64]:
+    def _pairs(self, table: int, field: int) -> Numbers:
         at, count = self._list(table, field)
         found = np.frombuffer(self._view[at : at + 16 * count], "<i8")
         if len(found) != 2 * count:
@@ -130,7 +152,7 @@ class _Head:
         return found
 
     @staticmethod
-    def _is_within(numbers: npt.NDArray[np.int64], most: int) -> bool:
+    def _is_within(numbers: Numbers, most: int) -> bool:
         # Each is compared, too: the sum of such large numbers may be a small one.
         return bool(((numbers >= 0) & (numbers <= most)).all() and numbers.sum() <= most)
 
@@ -140,6 +162,7 @@ class _Head:
         self._check_notes(schema, _SCHEMA_NOTES)
         levels = [self._tables(schema, _FIELDS)]
         fields = 0
+        column = -1
         while levels:
             field = next(levels[-1], None)
             if field is None:
@@ -148,17 +171,24 @@ class _Head:
             fields += 1
             if not fields % _STEP_FIELDS:
                 yield
+            column += len(levels) == 1
+            if self._repeats(field) and column not in self.repeating[-1:]:
+                self.repeating.append(column)
             self._check_field(field)
             levels.append(self._tables(field, _CHILDREN))
             if len(levels) > _MOST_LEVELS:
                 raise ValueError(f"Arrow columns of more than {_MOST_LEVELS} levels")
 
+    def _kind(self, field: int) -> int:
+        at = self._field(field, _KIND)
+        return self._view[at] if at else 0
+
+    def _repeats(self, field: int) -> bool:
+        return self._kind(field) in _REPEATING or self._field(field, _PACKED) > 0
+
     def _check_field(self, field: int) -> None:
         self._spend(_LEAST_BYTES + self._list(field, _NAME)[1])
-        kind_at = self._field(field, _KIND)
-        kind = self._view[kind_at] if kind_at else 0
-        if kind in _REPEATING or self._field(field, _PACKED):
-            self.repeats = True
+        kind = self._kind(field)
         if kind in (_TIMESTAMP, _UNION):
             count = self._list(self._table(field, _TYPE), _OF_TYPE)[1]
             self._spend(count if kind == _TIMESTAMP else 4 * count)

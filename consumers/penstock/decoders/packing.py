@@ -88,6 +88,8 @@ _MOST_HEADER_BYTES: Final = 4 * (PIECE_BYTES + _MOST_MEMBER_CHARS + MOST_ERROR_C
 # The values of a batch may be so much larger than its bytes, because one may be named many times.
 _MOST_TIMES: Final = 2
 _FREE_WEIGHT: Final = 2 << 20  # tables are decoded in steps of 1 MiB
+# So many columns are weighed at a time, which takes some 10 ms.
+_STEP_COLUMNS: Final = 100
 
 
 def packed(runs: Iterable[Run]) -> list[Buffer]:
@@ -342,18 +344,33 @@ def _columns(rows: int, stream: memoryview, most_row_bytes: int) -> Generator[No
         raise ValueError(f"no Arrow batch: {error}") from error
     if batch.num_rows != rows:
         raise ValueError(f"{batch.num_rows} rows of {rows}")
-    if found.repeats:
+    if len(found.repeating):
         most_bytes = most_row_bytes if rows == 1 else _FREE_WEIGHT
-        _check_weight(batch, most_bytes + _MOST_TIMES * len(stream))
+        columns = map(batch.column, found.repeating.tolist())
+        yield from _check_weight(columns, most_bytes + _MOST_TIMES * len(stream))
     return Columns(batch, found.schema)
 
 
-def _check_weight(batch: pa.RecordBatch, most_bytes: int) -> None:
+def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:
+    """Only the columns of which values may repeat are weighed: others have bytes for their values.
+    Fields of a struct are weighed as columns are, so that a step ends between them.
+    """
     from penstock.formats.tables.weight import weights_of  # noqa: PLC0415 (loads pyarrow.compute)
 
-    weight = 0
+    weight = weighed = 0
+    levels = [columns]
     try:
-        for column in batch.columns:
+        while levels:
+            column = next(levels[-1], None)
+            if column is None:
+                levels.pop()
+                continue
+            if pa.types.is_struct(column.type):
+                levels.append(map(column.field, range(column.type.num_fields)))
+                continue
+            weighed += 1
+            if not weighed % _STEP_COLUMNS:
+                yield
             weights = weights_of(column)
             weight += weights * len(column) if isinstance(weights, int) else int(weights.sum())
     except (pa.ArrowException, IndexError, MemoryError, OverflowError) as error:

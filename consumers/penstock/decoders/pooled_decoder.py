@@ -16,7 +16,9 @@ from typing import Final
 
 import msgspec
 
+from penstock.core.rows.payload import ROW_COST_BYTES
 from penstock.decoders import late_libraries
+from penstock.decoders.arrow_messages import MOST_ROW_TIMES
 from penstock.decoders.decoder_process import RANGE
 from penstock.decoders.packing import MOST_ERROR_CHARS, end_and_rest, unpacked
 from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task, task_said
@@ -43,7 +45,14 @@ from penstock.decoders.system_calls import how_ended
 from penstock.decoders.zygote_client import Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
 from penstock.formats.plugins_checked import FORMS
-from penstock.formats.runs import PIECE_ROWS, RowOptions, Run, most_rows, shown
+from penstock.formats.runs import (
+    LEAST_FRAME_WEIGHT,
+    PIECE_ROWS,
+    RowOptions,
+    Run,
+    most_rows,
+    shown,
+)
 from penstock.formats.source import MOST_NEED_BYTES, Need, Wanted
 
 log = logging.getLogger(__name__)
@@ -61,15 +70,15 @@ _LEAST_TURN_S: Final = 0.001
 # so many times as long as by its bytes: some ten minutes for a small film of 4,096 frames.
 _BYTES_OF_ROWS: Final = 16
 _MOST_BY_ROWS: Final = 64
-# A row that `limits.row_bytes` allows may have so many bytes in another form: numbers of a digit.
-_MOST_ROW_TIMES: Final = 8
 _LEAST_ROW_BYTES: Final = 64 << 10
 # The largest message, beside one row of the largest size. Most have 2 MiB and a run. It is in no
 # budget until it is whole.
 _MOST_BYTES: Final = 64 << 20
-# An object may become so many bytes, or so many times its own: twice what silence may become.
+# An object may become so many bytes, or so many times its own: twice what silence may become; or
+# the largest rows, as many as a film may have frames.
 _FREE_MADE_BYTES: Final = 8 << 30
 _MOST_MADE: Final = 8_192
+_FREE_FRAMES: Final = 4_096
 # A process that was killed, or that has closed its socket, ends at once, unless it waits for a
 # device. The worker does not wait longer for it.
 KILLED_S: Final = 5.0
@@ -280,7 +289,14 @@ class PooledDecoder:
 
     def _most_row_bytes(self) -> int:
         """What a row has beside its values, its kept columns too, is counted with it."""
-        return _LEAST_ROW_BYTES + _MOST_ROW_TIMES * self._options.row_bytes
+        return _LEAST_ROW_BYTES + MOST_ROW_TIMES * self._options.row_bytes
+
+    def _most_made_bytes(self) -> int:
+        size = max(self._size, self._given_bytes)
+        weight = size * max(self._options.expansion_ratio, ROW_COST_BYTES)
+        frames = max(_FREE_FRAMES, weight // LEAST_FRAME_WEIGHT)
+        of_frames = frames * (_LEAST_ROW_BYTES + self._options.row_bytes)
+        return max(_FREE_MADE_BYTES, _MOST_MADE * size, of_frames)
 
     def _note(self, notes: list[Note]) -> None:
         for note in notes:
@@ -327,10 +343,15 @@ class PooledDecoder:
     async def _rest_of(self, message: Message) -> Message:
         """A message that comes in several pieces, of which this is the first."""
         whole = bytearray()
+        most_bytes = _MOST_BYTES + self._most_row_bytes()
         while message.letter == MORE:
             whole += message.body
-            if len(whole) > _MOST_BYTES + self._most_row_bytes():
-                raise ValueError(f"a message of more than {len(whole)} bytes")
+            if len(whole) > most_bytes:
+                raise self._died(
+                    f"gave a Run of more than {most_bytes} bytes (64 MiB and 8 times "
+                    "limits.row_bytes); its parser must give such rows in several Runs",
+                    "too_large",
+                )
             message = await self._exchange(b"".join(said(TAKEN, [])))
         whole += message.body
         return Message(message.letter, whole)
@@ -359,8 +380,12 @@ class PooledDecoder:
         is_late = spent_s > left_s
         self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
         self._made_bytes += len(found.body)
-        if self._made_bytes > max(_FREE_MADE_BYTES, _MOST_MADE * self._size):
-            raise ValueError(f"more than {_FREE_MADE_BYTES} bytes of rows")
+        if self._made_bytes > _FREE_MADE_BYTES and self._made_bytes > self._most_made_bytes():
+            raise self._died(
+                f"made more than {self._most_made_bytes()} bytes of rows, the most that "
+                "limits.row_bytes and limits.expansion_ratio allow an object of this size",
+                "too_large",
+            )
         self._buy_by_rows(len(found.body))
         return found
 

@@ -38,6 +38,10 @@ MOST_EXACT_ROWS = 512
 FREE_ROWS: Final = 1 << 20
 FREE_BYTES: Final = FREE_ROWS * ROW_COST_BYTES
 
+# What a frame of a film counts at least, and so any row of the largest size. Up to a
+# `limits.expansion_ratio` of 256, this is one frame for each 48 bytes.
+LEAST_FRAME_WEIGHT: Final = 12 << 10
+
 # Notices are about kinds of members, too, and strangers name these.
 _MOST_NOTICES: Final = 1_000
 _SHOWN_BYTES = 40  # an error message shows this much of a bad cell or value

@@ -20,7 +20,7 @@ from penstock.formats.media.container_ends import FollowedFile, is_transport_str
 from penstock.formats.media.decoding import Gathered, frames_of, opened_by_libav, reader
 from penstock.formats.pictures.image import jpeg, scaled_frame
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
-from penstock.formats.runs import FREE_BYTES, RowOptions, Run
+from penstock.formats.runs import FREE_BYTES, LEAST_FRAME_WEIGHT, RowOptions, Run
 from penstock.formats.source import ObjectSource
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
 _MOST_MS: Final = 10**12
 # A film whose frames take 64 bytes is honest: x264 makes 70 of a black one of 1280 x 720.
 _FRAME_BYTES: Final = 64
-# With `limits.expansion_ratio` of 200, this weight is one frame for each 61 bytes.
-_LEAST_FRAME_WEIGHT: Final = 12 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def _frame_weight(size: int) -> int:
     """What a frame counts as, at most. 4,096 frames are always free, and a frame for each
     `_FRAME_BYTES`, so that hours of a black film pass and a small film of copies does not.
     """
-    return max(_LEAST_FRAME_WEIGHT, FREE_BYTES * _FRAME_BYTES // max(size, 1))
+    return max(LEAST_FRAME_WEIGHT, FREE_BYTES * _FRAME_BYTES // max(size, 1))
 
 
 def _frames(

@@ -116,10 +116,9 @@ def _of_runs(column: Any) -> Weights:
     weights = weights_of(column.values)
     if isinstance(weights, int):
         return weights
-    ends = column.run_ends.to_numpy()
-    rows = np.arange(column.offset, column.offset + len(column))
-    places: Numbers = np.searchsorted(ends, rows, side="right")
-    return weights[places]
+    first, last = column.offset, column.offset + len(column)
+    ends = column.run_ends.to_numpy().astype(np.int64).clip(first, last)
+    return np.repeat(weights, np.diff(ends, prepend=first))
 
 
 def _of_union(column: Any) -> Weights:
