@@ -482,6 +482,17 @@ def test_arrow_columns_that_have_one_name_in_the_same_bytes_are_refused() -> Non
         said(b"".join(of_columns(bytes(stream), 1)))
 
 
+def test_arrow_columns_that_share_a_dictionary_are_refused() -> None:
+    """It would be weighed once for each."""
+    stream = stream_of(pa.record_batch(dict.fromkeys("abc", MANY["dictionary"][:1])))
+    head, schema = schema_of(stream)
+    *_, last = head._tables(schema, arrow_messages._FIELDS)
+    at = head._field(head._table(last, arrow_messages._PACKED), arrow_messages._ID)
+    struct.pack_into("<q", stream, 8 + at, 1)
+    with pytest.raises(ValueError, match="share a dictionary"):
+        said(b"".join(of_columns(bytes(stream), 1)))
+
+
 def test_arrow_columns_that_are_the_same_columns_in_each_level_are_refused() -> None:
     """Of 16 levels with two columns each that are one: 65,536 columns, which take seconds."""
     kind = pa.int8()

@@ -39,6 +39,7 @@ _TIMESTAMP, _UNION, _OF_TYPE = 10, 14, 1
 _KEY, _VALUE = 0, 1  # of a note
 # A field and a note have at least this much.
 _LEAST_BYTES: Final = 16
+_ID: Final = 0  # of a dictionary; two columns that Arrow writes have two
 # So many fields and batches are looked at between two pauses, which takes some 5 ms.
 _STEP_FIELDS: Final = 500
 _STEP_BATCHES: Final = 100
@@ -122,6 +123,7 @@ class _Head:
         self._message = self._followed(0)
         self._left_bytes = len(view)
         self.repeating: list[int] = []
+        self._ids: set[int] = set()
         kind_at = self._field(self._message, _HEADER_TYPE)
         self.kind = view[kind_at] if kind_at else 0
         length_at = self._field(self._message, _BODY_LENGTH)
@@ -188,6 +190,12 @@ class _Head:
 
     def _check_field(self, field: int) -> None:
         self._spend(_LEAST_BYTES + self._list(field, _NAME)[1])
+        if self._field(field, _PACKED):
+            at = self._field(self._table(field, _PACKED), _ID)
+            number = _LENGTH.unpack_from(self._view, at)[0] if at else 0
+            if number in self._ids:
+                raise ValueError("Arrow columns that share a dictionary")
+            self._ids.add(number)
         kind = self._kind(field)
         if kind in (_TIMESTAMP, _UNION):
             count = self._list(self._table(field, _TYPE), _OF_TYPE)[1]
