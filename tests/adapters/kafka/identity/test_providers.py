@@ -436,6 +436,23 @@ async def test_a_server_that_quotes_our_secret_at_length_is_told_short_and_maske
     assert login not in str(caught.value)
 
 
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
+@pytest.mark.parametrize("error", ["temporarily_unavailable", "server_error"])
+async def test_an_error_that_passes_is_no_refusal(status: str, error: str) -> None:
+    body = json.dumps({"error": error})
+    with pytest.raises(Transient, match=error):
+        await told_by(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}")
+
+
+async def test_a_proxy_that_wants_a_login_is_not_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with refusing("407 Who") as proxy:
+        monkeypatch.setenv("http_proxy", f"http://{proxy}")
+        with pytest.raises(Fatal, match=r"the proxy refuses us.*correct its login in http_proxy"):
+            await asyncio.to_thread(fetcher(far("http://far/token")))
+
+
 @pytest.mark.parametrize("key", ["token_file", "client_key_file"])
 def test_a_secret_file_that_is_not_utf_8_is_told_so(tmp_path: Path, key: str) -> None:
     file = tmp_path / "secret"

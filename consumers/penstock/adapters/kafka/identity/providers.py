@@ -104,6 +104,8 @@ def _oidc(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
         if not isinstance(text, str) or not text:
             told = [str(answer[key]) for key in ("error", "error_description") if key in answer]
             words = _shown(": ".join(told), secrets)
+            if _passes(answer):
+                raise Transient(f"the token server {url} answers: {words}")
             raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token ({words})")
         life_s = _seconds(answer.get("expires_in"))
         if life_s is None and server_s is not None:
@@ -227,14 +229,23 @@ async def _posted(
     if is_token:
         raise Transient(f"{server} answers no JSON object ({len(body):,} bytes)")
     words = _shown(body.decode(errors="replace"), secrets)
-    if status in (408, 425, 429) or status >= 500:
+    if status in (408, 425, 429) or status >= 500 or _passes(answer):
         raise Transient(f"{server} answers {status}: {words}")
+    if status == 407:
+        variable = f"{urlsplit(url).scheme}_proxy"
+        raise usage(f"{server}: the proxy refuses us: {words}; correct its login in {variable}")
     if (target := sent.get("Location")) is not None:
         raise usage(f"kafka.oauth.token_url {url}: it is moved to {_shown(target, secrets)}")
     raise usage(
         f"{server} refuses us: {status} {words}\n"
         "Correct kafka.oauth.client_id, client_secret or client_key_file, scope and audience."
     )
+
+
+def _passes(answer: object) -> bool:
+    """True for an error that is no refusal, whatever its status is (RFC 6749, 4.1.2.1)."""
+    passing = ("temporarily_unavailable", "server_error")
+    return isinstance(answer, dict) and answer.get("error") in passing
 
 
 def _made_s(date: str | None) -> float | None:
