@@ -24,7 +24,7 @@ import pytest
 
 from penstock.core.rows.payload import Form, Matrix
 from penstock.decoders.packing import packed
-from penstock.decoders.pool import IDLE_BYTES, Pool, Reuse
+from penstock.decoders.pool import FORK_S, IDLE_BYTES, Pool, Reuse
 from penstock.decoders.protocol import (
     NEXT,
     TAIL,
@@ -645,6 +645,27 @@ async def test_all_decoders_end_with_the_zygote_and_no_object_is_to_blame(is_new
                 await turn
         assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
     assert not DEATHS
+
+
+async def test_a_zygote_that_does_nothing_is_ended_and_another_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead_s = 0.0
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
+    async with pool() as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        zygote = decoders._zygote
+        assert zygote is not None
+        os.kill(zygote._process.pid, signal.SIGSTOP)
+        reading = asyncio.create_task(read(decoders, b"1,2\n", "a.csv", new=True))
+        for _ in range(3):  # until it waits
+            await asyncio.sleep(0)
+        ahead_s = 2 * FORK_S
+        with pytest.raises(Transient, match="did nothing and was ended"):
+            await reading
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+        assert decoders._zygote is not zygote
 
 
 async def test_a_decoder_that_others_kill_has_its_object_tried_once_more() -> None:

@@ -18,6 +18,7 @@ from penstock.decoders.bounds import missing
 from penstock.decoders.pooled_decoder import PooledDecoder, signal_name
 from penstock.decoders.protocol import Died
 from penstock.decoders.zygote_client import Fork, Zygote
+from penstock.errors import Transient
 from penstock.process.asyncio_additions import Places
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 # Even a small object gets this much time, because loading a library takes seconds on a busy
 # machine.
 LEAST_S: Final = 10.0
+# A fork takes milliseconds, behind the start of the zygote half a second, and on a machine that is
+# short of memory many times that.
+FORK_S: Final = 60.0
 _MIB: Final = 1 << 20
 # Idle decoders may hold this much together: those of some 80 streams, if they read small objects.
 IDLE_BYTES: Final = 512 * _MIB
@@ -172,7 +176,12 @@ class Pool(Places):
         if self._wears_out:
             self._spare = zygote.fork(self._libraries)
         try:
-            await fork.number
+            async with asyncio.timeout(FORK_S):
+                await fork.number
+        except TimeoutError:
+            zygote.close()
+            zygote.discard(fork)
+            raise Transient("the process that starts decoders did nothing and was ended") from None
         except BaseException:
             zygote.discard(fork)
             raise
