@@ -2,7 +2,7 @@
 The signature is AWS's Version 4 ("Authenticating Requests", Amazon S3 API reference).
 
 Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any other answer or error,
-and for any odd key (`is_odd`), the client behind asks again and decides what the answer means: one
+and for any odd key (`ODD_KEY`), the client behind asks again and decides what the answer means: one
 client handles all errors, retries, streams and listings. The reason is CPU: for 4 KiB 0.06 ms
 against 0.3 by obstore.
 

@@ -27,7 +27,7 @@ from yarl import URL
 from penstock import config
 from penstock.adapters.http.certificates import trusting, untrusted
 from penstock.adapters.kafka.identity.tokens import Token
-from penstock.errors import Transient, Unreachable, usage
+from penstock.errors import PenstockError, Transient, Unreachable, usage
 from penstock.packages import missing_extra
 
 # Ten seconds are librdkafka's own limit for a token.
@@ -223,20 +223,29 @@ async def _posted(
         answer = orjson.loads(body)
     except ValueError:
         answer = None
-    is_token = 200 <= status < 300  # it is not shown
-    if is_token and isinstance(answer, dict):
-        return answer, _made_s(sent.get("Date"))
-    if is_token:
+    if not 200 <= status < 300:
+        words = _shown(body.decode(errors="replace"), secrets)
+        target = _shown(sent.get("Location", ""), secrets)
+        raise _refusal(status, answer, words, target, server, url)
+    if not isinstance(answer, dict):  # it may be a token, so it is not shown
         raise Transient(f"{server} answers no JSON object ({len(body):,} bytes)")
-    words = _shown(body.decode(errors="replace"), secrets)
+    return answer, _made_s(sent.get("Date"))
+
+
+def _refusal(
+    status: int, answer: object, words: str, target: str, server: str, url: str
+) -> PenstockError:
+    """What an answer without a token means. `words`, `target`: its text and the address that it
+    names, as people may see them.
+    """
     if status in (408, 425, 429) or status >= 500 or _passes(answer):
-        raise Transient(f"{server} answers {status}: {words}")
+        return Transient(f"{server} answers {status}: {words}")
     if status == 407:
         variable = f"{urlsplit(url).scheme}_proxy"
-        raise usage(f"{server}: the proxy refuses us: {words}; correct its login in {variable}")
-    if (target := sent.get("Location")) is not None:
-        raise usage(f"kafka.oauth.token_url {url}: it is moved to {_shown(target, secrets)}")
-    raise usage(
+        return usage(f"{server}: the proxy refuses us: {words}; correct its login in {variable}")
+    if target:
+        return usage(f"kafka.oauth.token_url {url}: it is moved to {target}")
+    return usage(
         f"{server} refuses us: {status} {words}\n"
         "Correct kafka.oauth.client_id, client_secret or client_key_file, scope and audience."
     )
