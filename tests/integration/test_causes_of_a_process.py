@@ -29,12 +29,12 @@ FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 PARTITIONS = 4
 CAUSES = {
     "quota": Cause(
-        r"^This process gets 0\.\d of a core, and would use more: its container's limit of 0\.02 ",
+        r"^This process gets 0\.\d+ of a core, and would use more: its container's limit of 0\.05 ",
         "PenstockStarved",
         ("starved", "too little of a processor"),
     ),
     "starved": Cause(
-        r"^This process gets 0\.\d of a core, and would use more: \d+ tasks want",
+        r"^This process gets 0\.\d+ of a core, and would use more: \d+ tasks want",
         "PenstockStarved",
         ("starved", "too little of a processor"),
     ),
@@ -77,7 +77,7 @@ def hungry(cpu: int) -> Iterator[None]:
 def planted(cause: str, group: Path, worker: int) -> Iterator[None]:
     match cause:
         case "quota":
-            (group / "cpu.cfs_quota_us").write_text("2000")
+            (group / "cpu.cfs_quota_us").write_text("5000")
             yield
             (group / "cpu.cfs_quota_us").write_text("-1")
         case "starved":

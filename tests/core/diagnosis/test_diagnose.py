@@ -9,7 +9,7 @@ import pytest
 from penstock.core.diagnosis.diagnose import MOST_NAMED, bound_by, diagnose, with_diagnosis
 from penstock.core.diagnosis.streams import NEWS_MS
 from tests.support.status_documents import document, letter, stopped, stream
-from tests.support.troubles import CAM, TROUBLES, away, busy, flow, late, troubled
+from tests.support.troubles import CAM, TROUBLES, away, busy, cpu, flow, late, troubled
 
 
 @pytest.mark.parametrize("cause", TROUBLES)
@@ -25,6 +25,19 @@ def test_each_cause_is_told_alone(cause: str) -> None:
     )
     assert bound_by(problems) == trouble.bound_by
     assert problem.do
+
+
+def test_a_worker_without_a_processor_only_seems_to_miss_its_services() -> None:
+    whole = document() | away("Kafka broker")
+
+    def told(**changes: Any) -> list[str]:
+        return [one.kind for one in diagnose(whole | late(**changes))]
+
+    held_up = cpu(ran=0.02, throttled=1.0, quota=0.02)
+    assert told(busy=busy(loop=1.0), cpu=held_up) == ["starved"]
+    # The loop waits: the broker is away.
+    assert told(busy=busy(loop=0.1), cpu=held_up) == ["away"]
+    assert told(busy=busy(loop=1.0), cpu=cpu(ran=0.21)) == ["away"]
 
 
 BEHIND = "site-1/cam-2"

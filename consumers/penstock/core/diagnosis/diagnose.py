@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, Final
 
 from penstock.core.diagnosis.costly import costly
-from penstock.core.diagnosis.limit import WAY, is_late, limit, over_share
+from penstock.core.diagnosis.limit import WAY, is_late, limit, over_share, seems_unanswered
 from penstock.core.diagnosis.problem import (
     BAD,
     KINDS,
@@ -189,6 +189,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _away(document: Document) -> Iterator[Problem]:
+    if seems_unanswered(document):
+        return
     for outage in document.get("outages") or ():
         if outage["away_s"] < AWAY_S:
             continue
@@ -229,7 +231,9 @@ def _models(document: Document) -> Iterator[Problem]:
     """One problem for each model that is silent or ill. There is none if an outage of a model
     server is reported already.
     """
-    if any(outage["service"].startswith("model") for outage in document.get("outages") or ()):
+    if seems_unanswered(document) or any(
+        outage["service"].startswith("model") for outage in document.get("outages") or ()
+    ):
         return
     alone = document.get("model")
     for model in document.get("models") or ([alone] if alone else ()):

@@ -29,6 +29,9 @@ FULL: Final = 0.8
 # A loop that waits for a processor for this share of the time, and longer than it runs, makes every
 # step of the way late, even if it is not full.
 STARVED: Final = 0.3
+# With less of a core than this, a turn of the loop takes seconds (a container with 0.02 of a core,
+# at 100 rows a second), and the answers of services are seen after their deadlines.
+LEAST_CORE: Final = 0.1
 # A worker is late when a record waits for longer than `LATE_S`, or when more than `LATE_SHARE` of
 # its objects, and at least `LATE_OBJECTS`, took longer than `window.target_p99_ms` within ten
 # seconds. The window is learned so that one in a hundred does, so a few more are no trouble.
@@ -165,6 +168,15 @@ def _kind(document: Document, *, late: bool) -> str | None:
     return "skew" if worker == "skew" else None
 
 
+def seems_unanswered(document: Document) -> bool:
+    """Does this process get so little of a processor that services only seem not to answer? While
+    one really is away, the loop has nothing to do.
+    """
+    ran = value_at(document, "flow", "cpu", "ran")
+    starves = ran is not None and ran < LEAST_CORE and _busy(document, "loop") >= FULL
+    return bool(starves) and is_late(document)
+
+
 def _is_starved(document: Document) -> bool:
     ran = value_at(document, "flow", "cpu", "ran")
     waited = _busy(document, "loop") - (ran or 0.0)
@@ -255,7 +267,7 @@ def _worker(document: Document) -> _Limit:
 
 def _starved(document: Document) -> _Limit:
     cpu: Mapping[str, Any] = value_at(document, "flow", "cpu")
-    what = f"this process gets {cpu['ran']:.1f} of a core, and would use more"
+    what = f"this process gets {cpu['ran']:.1g} of a core, and would use more"
     if quota := cpu.get("throttled"):
         cores = cpu.get("quota")
         of = "" if cores is None else f" of {cores:g} cores"
