@@ -22,10 +22,9 @@ from penstock.core.window.window import WindowLimits
 from penstock.decoders.protocol import Decoders
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.formats.runs import RowOptions
-from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
+from penstock.pipeline.settings import LaneLimits, ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Guest, Transactions, Where
 from penstock.stages.encode import PublishTerms

@@ -17,7 +17,7 @@ import orjson
 from penstock.adapters.memory.topics import MemorySink
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
-from penstock.lane.lane import LaneLimits
+from penstock.pipeline.settings import LaneLimits
 from penstock.ports import Answers, Outgoing
 from tests.support.pipelines import SETTINGS, World, running
 

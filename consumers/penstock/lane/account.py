@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 class Account:
     """`committed`: the position that Kafka has. If the lane ended now, the next assignment would
-    begin there.
+    begin there. `limits`: how many dead letters stop a line. `passing`: the records whose dead
+    letters an operator lets pass, so that these letters stop no line.
     """
 
     def __init__(

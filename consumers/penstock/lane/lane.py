@@ -12,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from penstock.core.order.fetch_queue import (
     FetchQueue,
@@ -20,7 +19,7 @@ from penstock.core.order.fetch_queue import (
     FetchQueueInOrder,
     StreamShare,
 )
-from penstock.core.order.line_stop import LineLimits, LineStop, Passing
+from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Order, PartitionOrder, Release, Room, StreamOrder, place
 from penstock.core.order.stall import Snapshot, holder
 from penstock.core.rows.blocks import StoppedOwner, Ticket
@@ -34,17 +33,6 @@ Decode = Callable[["Lane", Record], Sequence[Ticket]]
 Offer = Callable[["Lane"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LaneLimits:
-    """`line`: how many dead letters stop a line. `order_by_stream`: order is kept only within each
-    stream.
-    """
-
-    max_objects: int
-    line: LineLimits
-    order_by_stream: bool = False
-
-
 class Lane:
     """`receive` records; fetchers take tickets from `fetch_queues`, and call `fetched` when a
     ticket's object was read. Take answers in order by `release`, then report them by `delivered`. A
@@ -55,20 +43,18 @@ class Lane:
         self,
         where: Where,
         generation: int,
-        start: Commit,
+        account: Account,
         *,
         topic_id: str | None = None,
         budget: Budget,
         decode: Decode,
         offers: Mapping[str | None, Offer],
         on_stopped: Callable[["Lane", LineStop], None],
-        limits: LaneLimits,
-        passing: Collection[Passing] = (),
+        max_objects: int,
         stream_share: StreamShare | None = None,
     ) -> None:
         """`topic_id`: which incarnation of the topic is read; None: not known. `stream_share`:
-        given only if order is kept per stream. `offers`: one for each model. `passing`: the records
-        whose dead letters an operator lets pass, so that these letters stop no line.
+        given only if order is kept per stream. `offers`: one for each model.
         """
         self.where = where
         self.topic_id = topic_id
@@ -76,8 +62,8 @@ class Lane:
         self.alive = True
         self.suspended = False
         self.draining = False
-        self.account = Account(where, start, limits.line, passing)
-        self.ledger = self.account.ledger
+        self.account = account
+        self.ledger = account.ledger
         self._streams = StreamOrder() if stream_share is not None else None
         self._order: Order = PartitionOrder() if self._streams is None else self._streams
         # Each model has its own fetchers, so that a model that fails does not delay the objects of
@@ -89,7 +75,7 @@ class Lane:
         self._offers = offers
         self._decode = decode
         self._backlog: deque[Record] = deque()
-        self._max_objects = limits.max_objects
+        self._max_objects = max_objects
         self._budget = budget
         self._held = Held(budget)
         self._changed = asyncio.Event()

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.health.other_groups import HelpTerms
+from penstock.core.order.line_stop import LineLimits
 from penstock.core.records.output_records import Labels
 from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.formats.runs import RowOptions
-from penstock.lane.lane import LaneLimits
 from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
@@ -54,6 +54,17 @@ class ModelTerms:
     cost_per_hour: float | None = None
     token_prices: tuple[float, float] = (0.0, 0.0)
     is_told_about: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """`line`: how many dead letters stop a line. `order_by_stream`: order is kept only within each
+    stream.
+    """
+
+    max_objects: int
+    line: LineLimits
+    order_by_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

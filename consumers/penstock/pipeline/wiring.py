@@ -27,6 +27,7 @@ from penstock.decoders.protocol import Decoders
 from penstock.failures.outage import KAFKA, MODEL, STORE, Outage
 from penstock.failures.unexpected_errors import Guards
 from penstock.formats.pictures.pixels import PictureOptions
+from penstock.lane.account import Account
 from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
@@ -169,14 +170,13 @@ class Wiring:
         return self.lane_kind(
             where,
             generation,
-            start,
+            Account(where, start, lane.line, passing),
             topic_id=self.adapters.source.topic_id(where),
             budget=self.budget,
             decode=self.intake.tickets,
             offers=self._offers,
             on_stopped=on_stopped,
-            limits=lane,
-            passing=passing,
+            max_objects=lane.max_objects,
             stream_share=StreamShare(lambda store: self.reads[store].readers, lane.max_objects)
             if lane.order_by_stream
             else None,

@@ -22,9 +22,8 @@ from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.core.window.priorities import Priorities, Priority
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage
-from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
-from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
+from penstock.pipeline.settings import LaneLimits, ModelTerms, Settings, TimeLimits
 from penstock.settings.inputs import (
     check_inputs,
     helping,

@@ -28,9 +28,8 @@ from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Unreachable
 from penstock.formats.runs import RowOptions
-from penstock.lane.lane import LaneLimits
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
+from penstock.pipeline.settings import LaneLimits, ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Answers, Objects, Where
 from penstock.stages.encode import PublishTerms

@@ -13,8 +13,7 @@ from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.priorities import Priorities, Priority
 from penstock.core.window.window import WindowLimits
 from penstock.formats.runs import RowOptions
-from penstock.lane.lane import LaneLimits
-from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
+from penstock.pipeline.settings import LaneLimits, ModelTerms, Settings, TimeLimits
 from penstock.stages.encode import PublishTerms
 from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
