@@ -383,8 +383,8 @@ async def test_batches_of_another_model_get_no_copy() -> None:
 def test_a_shadow_s_answers_are_small_enough_to_be_read_beside_live_work(
     own: int, most: int
 ) -> None:
-    other = NamedModel(name="other", answer_bytes_per_row=own)
     live = config.Model(shadow=config.Shadow(model="other"))
-    found = shadow_of(config.Config(model=live, models=[other]))
+    limits = config.Limits(answer_bytes_per_row=own)
+    found = shadow_of(config.Config(model=live, models=[NamedModel(name="other")], limits=limits))
     assert found is not None
-    assert found[1].model.answer_bytes_per_row == most
+    assert found[1].limits.answer_bytes_per_row == most

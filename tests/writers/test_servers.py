@@ -330,7 +330,7 @@ async def test_each_way_of_a_framework_to_answer_is_read(
 @pytest.mark.parametrize(
     ("path", "code", "text"),
     [
-        ("/huge", "result_too_large", "more than 4194304 bytes (model.answer_bytes_per_row"),
+        ("/huge", "result_too_large", "more than 4194304 bytes (limits.answer_bytes_per_row"),
         ("/short", "model_mismatch", ""),
     ],
 )

@@ -11,10 +11,13 @@ from penstock.config.model_sections import Model, Priority, Protocol, Route, Sha
 from penstock.config.regions import kafka_of
 from penstock.config.secrets import MASK, secret_text, shown_url, url_secrets, without
 from penstock.config.sections import (
+    ANSWER_BYTES_PER_ROW,
     MIB,
+    SITES,
     Access,
     Http,
     Kafka,
+    Limits,
     OAuth,
     Objects,
     Output,
@@ -26,12 +29,15 @@ from penstock.config.sections import (
 )
 
 __all__ = [
+    "ANSWER_BYTES_PER_ROW",
     "MASK",
     "MIB",
+    "SITES",
     "Access",
     "Config",
     "Http",
     "Kafka",
+    "Limits",
     "Model",
     "OAuth",
     "Objects",

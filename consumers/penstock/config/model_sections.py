@@ -86,8 +86,6 @@ class Model(Section, frozen=True):
     max_in_flight: Positive | Auto = "auto"
     # The price of the hardware that answers this worker's calls, in any currency.
     cost_per_hour: Annotated[float, Meta(gt=0)] | None = None
-    # Four times Kafka's largest record by default, which a row's answer becomes.
-    answer_bytes_per_row: Positive = 4 << 20
     token: Secret | None = None
     token_file: File | None = None
     ssl_cafile: File | None = None

@@ -10,6 +10,10 @@ Positive = Annotated[int, Meta(gt=0)]
 NonNegative = Annotated[int, Meta(ge=0)]
 Isolation = Literal["read_uncommitted", "read_committed"]
 MIB = 1 << 20
+# A site of scenes takes some 5 kB, so these take 250 MB.
+SITES = 50_000
+# Four times Kafka's largest record by default, which a row's answer becomes.
+ANSWER_BYTES_PER_ROW = 4 * MIB
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -304,6 +308,8 @@ class Limits(Section, frozen=True):
     # A worker repeats and remembers names of streams. A key has at most 1,024 bytes in S3, Google
     # Cloud Storage and Azure, so no folder of a bucket has a longer name.
     stream_bytes: Positive = 1_024
+    sites: Positive = SITES
+    answer_bytes_per_row: Positive = ANSWER_BYTES_PER_ROW
     # A stream stops if more than `dlq_ratio` of its last 100 objects fail, or more than
     # `dlq_consecutive` objects in a row. Otherwise it could turn its whole topic into dead letters.
     # 0: no limit.
@@ -344,8 +350,6 @@ class Scenes(Section, frozen=True):
     # At 20 Hz a site has ten scenes open within the deadline, and more only during a backlog.
     max_open: Positive = 64
     max_members: Positive = 256
-    # A site takes some 5 kB, so these take 250 MB.
-    max_sites: Positive = 50_000
     inline: str | None = None
     fill: float | None = None
 

@@ -242,7 +242,7 @@ class SiteLedger:
             await self._write_again(await self._claimed.append(states))
 
     async def _make_room(self) -> None:
-        """If there are more sites than `scenes.max_sites`, end those that were silent longest.
+        """If there are more sites than `limits.sites`, end those that were silent longest.
         Their open scenes are decided first. Somebody who names streams may make any number of
         sites.
         """
@@ -257,7 +257,7 @@ class SiteLedger:
         await self._settle(silent)
         await self._end(silent)
         log.warning(
-            "there are more than %d sites (scenes.max_sites): the %d that were silent longest are "
+            "there are more than %d sites (limits.sites): the %d that were silent longest are "
             "forgotten",
             most,
             over,

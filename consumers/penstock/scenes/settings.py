@@ -33,7 +33,7 @@ def names(scenes: config.Scenes) -> Names:
     )
 
 
-def rules_of(scenes: config.Scenes) -> Rules:
+def rules_of(scenes: config.Scenes, most_sites: int = config.SITES) -> Rules:
     """The rules of `[scenes]`. Raises `Fatal` (exit 2) if settings contradict each other."""
     check(scenes)
     kind, _, leader = scenes.anchor.partition(":")
@@ -53,7 +53,7 @@ def rules_of(scenes: config.Scenes) -> Rules:
         listed={} if scenes.members == "learned" else scenes.members,
         max_open=scenes.max_open,
         max_members=scenes.max_members,
-        max_sites=scenes.max_sites,
+        max_sites=most_sites,
         model=scenes.model,
         forget_ms=scenes.forget_ms,
     )

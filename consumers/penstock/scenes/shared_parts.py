@@ -32,7 +32,7 @@ def parts_of(
     late = LateTopic(topics.late, fits, is_dropped=scenes.late == "drop")
     rekey = Rekey(SiteStreams(scenes.site), topics.by_site, late, fits)
     ledger = SiteLedger(
-        rules=rules_of(scenes),
+        rules=rules_of(scenes, cfg.limits.sites),
         rekey=rekey,
         packing=Packing(SceneRecords(scenes.inline, scenes.fill), late, topics, fits),
         names=topics,

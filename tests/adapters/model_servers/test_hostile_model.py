@@ -26,10 +26,14 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def model_behind(answer: Answer, **settings: object) -> AsyncIterator[TorchServeModel]:
+async def model_behind(
+    answer: Answer, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW, **settings: object
+) -> AsyncIterator[TorchServeModel]:
     async with http_server(answer) as url:
         known: dict[str, object] = {"url": url}
-        model = TorchServeModel(msgspec.convert(known | settings, config.Model))
+        model = TorchServeModel(
+            msgspec.convert(known | settings, config.Model), answer_bytes_per_row
+        )
         try:
             yield model
         finally:
@@ -88,7 +92,7 @@ async def test_an_answer_is_bounded_by_its_rows() -> None:
         return web.Response(body=sent)
 
     async with model_behind(answer, answer_bytes_per_row=1_000) as model:
-        with pytest.raises(Poison, match=r"1000 bytes \(model\.answer_bytes_per_row") as caught:
+        with pytest.raises(Poison, match=r"1000 bytes \(limits\.answer_bytes_per_row") as caught:
             await model.predict([ROW])
         assert caught.value.code == "result_too_large"
         with pytest.raises(Poison, match="answered 1; it must answer one per row"):

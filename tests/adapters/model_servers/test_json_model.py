@@ -123,7 +123,8 @@ async def test_a_server_without_the_health_of_its_preset_is_not_ready(preset: st
 
 async def test_a_server_whose_health_is_more_than_can_be_read_is_not_ready() -> None:
     async with json_server("/predict", sized, "/health") as server:
-        model = connect(server, preset="litserve", answer_bytes_per_row=1)
+        settings = config.Model(url=server.url, name="digits", preset="litserve")
+        model = JsonModel(settings, 1)
         server.refusals.append((200, b"all is well"))
         assert not await model.ready()
         await model.aclose()

@@ -102,8 +102,10 @@ class ChatModel(HttpModel):
 
     most_rows = 1
 
-    def __init__(self, settings: config.Model) -> None:
-        super().__init__(settings, ModelHttp(settings))
+    def __init__(
+        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
+    ) -> None:
+        super().__init__(settings, ModelHttp(settings, answer_bytes_per_row))
         root = settings.url.rstrip("/").removesuffix("/v1")
         self.url = URL(f"{root}/v1/chat/completions")
         self._models_url = URL(f"{root}/v1/models")

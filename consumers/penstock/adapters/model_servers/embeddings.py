@@ -55,9 +55,11 @@ _VECTORS: Final = msgspec.json.Decoder(_Vectors)
 class EmbeddingsModel(HttpModel):
     """Implements the port `Model`."""
 
-    def __init__(self, settings: config.Model) -> None:
+    def __init__(
+        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
+    ) -> None:
         # A 413 can mean that a text is too long, or that the whole body is too large.
-        http = ModelHttp(settings, is_too_large=_is_body_too_large)
+        http = ModelHttp(settings, answer_bytes_per_row, is_too_large=_is_body_too_large)
         super().__init__(settings, http)
         self._name = settings.name
         root = settings.url.rstrip("/").removesuffix("/v1")

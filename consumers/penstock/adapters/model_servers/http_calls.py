@@ -333,6 +333,7 @@ class ModelHttp:
     def __init__(
         self,
         settings: config.Model,
+        answer_bytes_per_row: int,
         *,
         most_bytes: int = MOST_REQUEST_BYTES,
         is_denied: Meaning = is_denied,
@@ -341,7 +342,7 @@ class ModelHttp:
         self.access = Access(settings)
         base = self.access.base
         self._timeout_s = settings.timeout_ms / 1000
-        self._answer_bytes_per_row = settings.answer_bytes_per_row
+        self._answer_bytes_per_row = answer_bytes_per_row
         self._limit = SizeLimit(most_bytes)
         self._is_denied = is_denied
         self._is_too_large = is_too_large
@@ -422,7 +423,7 @@ class ModelHttp:
             return Poison(
                 "result_too_large",
                 f"the model's answer has more than {most_bytes} bytes "
-                "(model.answer_bytes_per_row, at most 64 MiB in all); answer less for each row, "
+                "(limits.answer_bytes_per_row, at most 64 MiB in all); answer less for each row, "
                 "raise the limit, or lower window.max_rows",
             )
         if isinstance(error, TimeoutError):

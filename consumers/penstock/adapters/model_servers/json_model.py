@@ -36,9 +36,11 @@ _JSON: Final = {"Content-Type": "application/json"}
 class JsonModel(HttpModel):
     """Implements the port `Model`."""
 
-    def __init__(self, settings: config.Model) -> None:
+    def __init__(
+        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
+    ) -> None:
         self._form = envelope(settings)
-        super().__init__(settings, ModelHttp(settings))
+        super().__init__(settings, ModelHttp(settings, answer_bytes_per_row))
         root = settings.url.rstrip("/") if self._form.path else settings.url
         self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None

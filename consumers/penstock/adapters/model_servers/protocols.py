@@ -78,21 +78,21 @@ def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
 
 
 def _open_one(cfg: config.Config) -> Model:
-    settings = cfg.model
+    settings, answer_bytes = cfg.model, cfg.limits.answer_bytes_per_row
     _check_keys(settings)
     if settings.protocol == "torchserve":
-        return TorchServeModel(settings)
+        return TorchServeModel(settings, answer_bytes)
     if settings.protocol == "http":
-        return AskedAgainAlone(JsonModel(settings))
+        return AskedAgainAlone(JsonModel(settings, answer_bytes))
     if settings.protocol == "openai-embeddings":
         _check_request(settings, TEXT_REQUESTS)
-        return AskedAgainAlone(EmbeddingsModel(settings))
+        return AskedAgainAlone(EmbeddingsModel(settings, answer_bytes))
     if settings.protocol == "openai-chat":
         _check_request(settings, CHAT_REQUESTS)
-        return ChatModel(settings)
+        return ChatModel(settings, answer_bytes)
     _check_request(settings, OIP_REQUESTS)
     columns = len(cfg.rows.columns) if cfg.rows.columns else None
-    return AskedAgainAlone(OipModel(settings, open_wire(settings), columns))
+    return AskedAgainAlone(OipModel(settings, open_wire(settings, answer_bytes), columns))
 
 
 def _check_keys(settings: config.Model) -> None:
@@ -115,9 +115,11 @@ def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
         )
 
 
-def open_wire(settings: config.Model) -> Wire:
+def open_wire(
+    settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
+) -> Wire:
     if settings.protocol == "oip":
-        return RestWire(settings)
+        return RestWire(settings, answer_bytes_per_row)
     try:
         from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire  # noqa: PLC0415
     except ModuleNotFoundError as error:

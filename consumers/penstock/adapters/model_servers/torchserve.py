@@ -173,11 +173,15 @@ MOST_REQUEST_BYTES: Final = 6_553_500
 class TorchServeModel(HttpModel):
     """Implements the port `Model`."""
 
-    def __init__(self, settings: config.Model) -> None:
+    def __init__(
+        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
+    ) -> None:
         self._form = requests.find(settings.request)
         self.url = _predictions_url(settings)
         self._shown_url = config.shown_url(str(self.url))
-        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_denied=_is_denied)
+        http = ModelHttp(
+            settings, answer_bytes_per_row, most_bytes=MOST_REQUEST_BYTES, is_denied=_is_denied
+        )
         super().__init__(settings, http)
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:

@@ -43,9 +43,11 @@ _JSON: Final = {"Content-Type": "application/json"}
 class RestWire:
     """Calls one model of one server."""
 
-    def __init__(self, settings: config.Model) -> None:
+    def __init__(
+        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
+    ) -> None:
         self._settings = settings
-        self._http = ModelHttp(settings)
+        self._http = ModelHttp(settings, answer_bytes_per_row)
         self._server_url = URL(f"{settings.url.rstrip('/')}/v2", encoded=True)
         self._url = _model_url(self._server_url, settings)
         self.url = self._url / "infer"
