@@ -167,14 +167,14 @@ class Unforeseen(Poison):
     @classmethod
     def of(cls, code: ErrorCode, error: BaseException) -> Self:
         text = without_addresses(f"{type(error).__name__}: {error}")
-        said = text.rstrip(": ").partition("\n")[0][:_SHOWN_CHARS]
-        found = cls(
+        reason = text.rstrip(": ").partition("\n")[0][:_SHOWN_CHARS]
+        poison = cls(
             code,
-            f"{said}: nobody foresaw this; the worker's log has the trace, which is a fault to "
+            f"{reason}: nobody foresaw this; the worker's log has the trace, which is a fault to "
             "report",
         )
-        found.__cause__ = error
-        return found
+        poison.__cause__ = error
+        return poison
 
 
 def without_addresses(text: str) -> str:

@@ -54,12 +54,12 @@ def known() -> Mapping[str, RequestForm]:
     """A mapping from a name to its form of request: first our own forms, then those of users'
     packages.
     """
-    found = {request.name: request for request in _OURS}
+    forms = {request.name: request for request in _OURS}
     for request in plugins(GROUP, RequestForm):
-        if request.name in found:
+        if request.name in forms:
             raise usage(f"two requests are named {request.name!r}; rename the entry point's")
-        found[request.name] = replace(request, encode=_checked(request))
-    return found
+        forms[request.name] = replace(request, encode=_checked(request))
+    return forms
 
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
@@ -70,8 +70,8 @@ def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
     def encode(payloads: Sequence[Payload]) -> Body:
         given: Any = request.encode(payloads)
         if not isinstance(given, Body) or not isinstance(given.data, bytes):
-            found = type(given.data if isinstance(given, Body) else given).__name__
-            raise _wrong(request.name, f"{found}; it must be a Body of bytes and headers")
+            kind = type(given.data if isinstance(given, Body) else given).__name__
+            raise _wrong(request.name, f"{kind}; it must be a Body of bytes and headers")
         for name, value in given.headers.items():
             if _FRAMING.fullmatch(name) or not _FIELD.fullmatch(f"{name}: {value}"):
                 raise _wrong(request.name, f"the header {name!r}: {value!r}, which cannot be sent")

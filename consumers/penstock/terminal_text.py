@@ -32,7 +32,7 @@ def escaped(text: str) -> str:
     """The text with escapes for all characters that would control a terminal. Line feeds and tabs
     stay.
     """
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROLS.sub(lambda sign: ascii(sign[0])[1:-1], text)
 
 
 def visible(text: str) -> "Text":

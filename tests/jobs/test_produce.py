@@ -126,4 +126,4 @@ async def test_a_reference_that_the_topic_refuses_costs_no_other_and_is_told() -
     await sending.settle()
     assert [value for _, value in sink.topics["refs"][0]] == [b"0", b"2", b"5"]
     assert (sending.acknowledged, sending.refused) == (3, 3)
-    assert sending.told == [f"{number}: no such content" for number in (1, 3, 4)]
+    assert sending.first_refused == [f"{number}: no such content" for number in (1, 3, 4)]

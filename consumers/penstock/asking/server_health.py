@@ -222,10 +222,10 @@ class ServerHealth:
         """Log it if the server keeps answering with status 200 and something that is not a model's
         answer.
         """
-        said, now_s = self._rows.odd(refusal), self._clock.now()
-        if said is not None and now_s >= self._odd_quiet_until_s:
+        verdict, now_s = self._rows.odd(refusal), self._clock.now()
+        if verdict is not None and now_s >= self._odd_quiet_until_s:
             self._odd_quiet_until_s = now_s + QUIET_S
-            log.warning("the %s fails: %s", self._outage.service, said)
+            log.warning("the %s fails: %s", self._outage.service, verdict)
 
     def _tell_breaker(self, error: Transient | None = None) -> None:
         """Tell the log and the metrics if the breaker has opened or closed, or if `allowed` has

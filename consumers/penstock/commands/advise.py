@@ -29,11 +29,11 @@ def advise(context: Context, path: str | None, as_json: bool) -> None:
 
     async def work() -> None:
         document = await status_now(cfg.http) if path is None else _read(path)
-        found = ops.advised(document, cfg)
+        advised = ops.advised(document, cfg)
         if as_json:
-            click.echo(ops.as_json(found))
+            click.echo(ops.as_json(advised))
             return
-        for line in ops.lines(found):
+        for line in ops.lines(advised):
             say(line)
 
     run_async(work())

@@ -184,7 +184,7 @@ def epoch_ms(text: str) -> int:
     """Convert a time to epoch milliseconds. Raises `ValueError` if the text is neither ISO-8601 nor
     an age.
     """
-    if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return int((time.time() - int(found[1]) * UNITS_S[found[2]]) * 1000)
+    if match := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return int((time.time() - int(match[1]) * UNITS_S[match[2]]) * 1000)
     moment = datetime.fromisoformat(text)
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -48,18 +48,18 @@ def compare(
             comparing = await read(
                 cfg, since=since, streams=streams, examples=examples, progress=progress
             )
-        found = comparing.found()
+        comparisons = comparing.found()
         if comparing.strange:
             click.echo(f"{comparing.strange:,} records are of another kind", err=True)
         if as_json:
-            click.echo(msgspec.json.encode([one.as_json(worst) for one in found]))
+            click.echo(msgspec.json.encode([each.as_json(worst) for each in comparisons]))
         else:
             console = wide_console()
-            for one in found:
-                console.print(render(one, worst))
-            if not found:
+            for comparison in comparisons:
+                console.print(render(comparison, worst))
+            if not comparisons:
                 click.echo(f"nothing is compared yet on {cfg.output.shadow_topic}")
-        if at_least is not None and not (found and found[-1].surely(at_least / 100)):
+        if at_least is not None and not (comparisons and comparisons[-1].surely(at_least / 100)):
             click.echo(f"it is not sure that they agree on {at_least:g} % of the rows", err=True)
             raise SystemExit(EXIT_CHECK_FAILED)
 

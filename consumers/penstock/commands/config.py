@@ -119,9 +119,9 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
             file.write(text)
     except OSError as error:
         raise usage(f"{path}: {error.strerror}; name another file by --config") from None
-    if found := lint(path, {}, ()):
+    if findings := lint(path, {}, ()):
         path.unlink()
-        raise usage("\n".join(str(one) for one in found))
+        raise usage("\n".join(str(finding) for finding in findings))
     click.echo(f"{path} is written. Next: penstock doctor --config {path}")
 
 

@@ -30,10 +30,10 @@ class At(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> LetterPlace:
-        found = re.fullmatch(r"(\d{1,9})/(\d{1,18})", value)
-        if not found:
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,18})", value)
+        if not match:
             self.fail(f"{value!r} is not a letter's id; write PARTITION/OFFSET", param, ctx)
-        return LetterPlace(int(found[1]), int(found[2]))
+        return LetterPlace(int(match[1]), int(match[2]))
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:

@@ -25,9 +25,9 @@ def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
 
     async def work() -> None:
         is_well = configured
-        async for found in examine(resolved.config, urls, fix=fix):
-            say(logs.redacted(f"{found.level:<5}  {found.what}: {found.said}"))
-            is_well = is_well and found.is_well
+        async for finding in examine(resolved.config, urls, fix=fix):
+            say(logs.redacted(f"{finding.level:<5}  {finding.what}: {finding.said}"))
+            is_well = is_well and finding.is_well
         if not is_well:
             raise SystemExit(EXIT_CHECK_FAILED)
 
@@ -40,14 +40,17 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
     """
     from penstock.tools.lint.check import lint
 
-    wrong = [str(one).removeprefix("configuration: ") for one in lint(context.path, os.environ, ())]
+    wrong = [
+        str(finding).removeprefix("configuration: ")
+        for finding in lint(context.path, os.environ, ())
+    ]
     if not wrong:
         try:
             config.check_files(resolved.config, resolved.sources)
         except Fatal as error:
             wrong.append(str(error))
-    for said in wrong:
-        say(logs.redacted(f"wrong  configuration: {said}"))
+    for message in wrong:
+        say(logs.redacted(f"wrong  configuration: {message}"))
     if not wrong:
         keys = len(resolved.sources)
         click.echo(f"ok     configuration: {keys} keys set, the others are defaults")

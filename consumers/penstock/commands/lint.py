@@ -29,14 +29,16 @@ def lint(
     """
     from penstock.tools.lint.check import lint as check
 
-    found = check(context.path, os.environ, [name for one in streams for name in _named(one)])
-    found = [one for one in found if one.key not in ignore]
+    findings = check(
+        context.path, os.environ, [name for stream in streams for name in _named(stream)]
+    )
+    findings = [finding for finding in findings if finding.key not in ignore]
     if as_json:
-        click.echo(msgspec.json.encode([one._asdict() for one in found]))
+        click.echo(msgspec.json.encode([finding._asdict() for finding in findings]))
     else:
         name = context.path or "the environment"
-        click.echo("\n".join(map(str, found)) or f"{name}: nothing is wrong")
-    if found:
+        click.echo("\n".join(map(str, findings)) or f"{name}: nothing is wrong")
+    if findings:
         raise SystemExit(EXIT_CHECK_FAILED)
 
 

@@ -94,8 +94,8 @@ def predict(
             async with aclosing(lists) as ready:
                 async for lines in ready:
                     file.write(b"\n".join(lines) + b"\n")
-                    for said in tally.take(lines):
-                        say(said, err=True)
+                    for message in tally.take(lines):
+                        say(message, err=True)
                     bar.done(tally.rows, tally.objects)
 
     run_async(work())
@@ -197,8 +197,8 @@ class RecordTally:
         """
         for line in lines:
             self._add(_decode(line))
-        said, self._said = self._said, []
-        return said
+        messages, self._said = self._said, []
+        return messages
 
     def skip(self) -> None:
         """Count an object that is not read, because its result exists already."""
@@ -235,19 +235,19 @@ class RecordTally:
     def sentence(self) -> str:
         took_s = self._now_s() - self._began_s
         rate = f", {self.rows / took_s:,.0f} rows/s" if took_s > 0 else ""
-        found = f"{counted(self.rows, 'row')} of {counted(self.objects, 'object')}"
-        said = f"{found} in {took_s:.1f} s{rate}"
-        said += f": {self.rows - self._rejected.total():,} predicted"
+        message = f"{counted(self.rows, 'row')} of {counted(self.objects, 'object')}"
+        text = f"{message} in {took_s:.1f} s{rate}"
+        text += f": {self.rows - self._rejected.total():,} predicted"
         if self._rejected:
-            said += f", {self._rejected.total():,} rejected ({_by_code(self._rejected)})"
+            text += f", {self._rejected.total():,} rejected ({_by_code(self._rejected)})"
         if self._empty:
-            said += f", {counted(self._empty, 'object')} without rows"
+            text += f", {counted(self._empty, 'object')} without rows"
         if self._unread:
-            said += f", {counted(self._unread.total(), 'object')} not read to the end"
-            said += f" ({_by_code(self._unread)})"
+            text += f", {counted(self._unread.total(), 'object')} not read to the end"
+            text += f" ({_by_code(self._unread)})"
         if self._skipped:
-            said += f", {counted(self._skipped, 'object')} skipped: their results are there"
-        return said
+            text += f", {counted(self._skipped, 'object')} skipped: their results are there"
+        return text
 
 
 def _in_words(record: _Record, error: Failure) -> str:

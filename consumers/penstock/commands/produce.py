@@ -88,7 +88,7 @@ def produce(
             say(f"hint: {sent.hint}", err=True)
         if sent.refused:
             topic = announced_on(cfg.kafka)
-            for line in sent.told:
+            for line in sent.first_refused:
                 say(f"{topic} refused {line}", err=True)
             raise Fatal(
                 f"{topic} refused {sent.refused:,} references, which are not announced; see the "

@@ -31,39 +31,39 @@ def progress(context: Context, watch: bool, as_json: bool) -> None:
     cfg = context.load(quiet=True)
 
     async def work() -> None:
-        async with aclosing(follow(cfg, every_s=PROGRESS_EVERY_S)) as found:
-            async for one in found:
+        async with aclosing(follow(cfg, every_s=PROGRESS_EVERY_S)) as looks:
+            async for look in looks:
                 if as_json:
-                    click.echo(msgspec.json.encode(one))
+                    click.echo(msgspec.json.encode(look))
                 else:
-                    say("\n".join(_progress_lines(one)))
+                    say("\n".join(_progress_lines(look)))
                 if not watch:
                     return
 
     run_async(work())
 
 
-def _progress_lines(found: "Progress") -> Iterator[str]:
+def _progress_lines(look: "Progress") -> Iterator[str]:
     from penstock.terminal_text import utc
 
-    share = found.answered / found.references if found.references else 1.0
-    job = "" if found.begun_ms is None else f" of the job begun {utc(found.begun_ms)} UTC"
+    share = look.answered / look.references if look.references else 1.0
+    job = "" if look.begun_ms is None else f" of the job begun {utc(look.begun_ms)} UTC"
     yield (
-        f"{found.references:,} references{job}: {found.answered:,} answered "
-        f"({100 * share:.1f} %), {found.left:,} left"
+        f"{look.references:,} references{job}: {look.answered:,} answered "
+        f"({100 * share:.1f} %), {look.left:,} left"
     )
-    since = "" if found.average is None else f", {found.average:,.0f} since it began"
-    if found.left:
+    since = "" if look.average is None else f", {look.average:,.0f} since it began"
+    if look.left:
         how_long = (
-            "nothing moves" if found.left_s is None else f"about {_duration(found.left_s)} left"
+            "nothing moves" if look.left_s is None else f"about {_duration(look.left_s)} left"
         )
-        yield f"{found.rate:,.0f} a second now{since}: {how_long}"
-    if found.errors is None:
+        yield f"{look.rate:,.0f} a second now{since}: {how_long}"
+    if look.errors is None:
         yield "answered by errors: too many to be counted here; see penstock dlq list"
-    elif found.answered_by_errors:
-        codes = ", ".join(f"{code} {count:,}" for code, count in found.errors.items())
-        yield f"answered by errors: {found.answered_by_errors:,} ({codes})"
-    for line in found.stopped:
+    elif look.answered_by_errors:
+        codes = ", ".join(f"{code} {count:,}" for code, count in look.errors.items())
+        yield f"answered by errors: {look.answered_by_errors:,} ({codes})"
+    for line in look.stopped:
         yield (
             f"line stopped at {line.topic}/{line.partition}/{line.offset}: see penstock dlq list"
         )

@@ -122,8 +122,8 @@ def replaying() -> Iterator[Callable[[int, int, str], None]]:
     )
     with bar(*columns) as progress:
         task = progress.add_task("", total=None, said="looking at the range")
-        yield lambda done, total, said: progress.update(
-            task, completed=done, total=total, said=said
+        yield lambda done, total, text: progress.update(
+            task, completed=done, total=total, said=text
         )
 
 

@@ -192,8 +192,8 @@ def _other_models(cfg: config.Config) -> Iterator[str]:
     from penstock.settings.routes import routes_of
 
     shadow = cfg.model.shadow
-    for name, one in cfg.with_each_live_model().items():
-        model = one.model
+    for name, model_cfg in cfg.with_each_live_model().items():
+        model = model_cfg.model
         yield f"model {name} at {config.shown_url(model.url)} ({model.protocol}, {model.request})"
     if cfg.routes:
         yield f"routes: {routes_of(cfg)}"

@@ -54,9 +54,9 @@ async def _top_shown(http: "config.Http", *, once: bool, cost: bool) -> None:
 async def status_now(http: "config.Http") -> dict[str, Any]:
     from penstock.adapters.http.running_worker import status_of, url_of
 
-    if (found := await status_of(http)) is None:
+    if (status := await status_of(http)) is None:
         raise Unreachable(
             f"no worker answers at {url_of(http)}: start penstock run there, or name its page by "
             "http.host and http.port"
         )
-    return found
+    return status

@@ -21,11 +21,11 @@ def trace(context: Context, id: str, as_json: bool) -> None:
         from penstock.tools.verify.answer_lines import in_words
         from penstock.tools.verify.trace import trace as follow
 
-        found = await follow(cfg, id)
+        answer = await follow(cfg, id)
         if as_json:
-            click.echo(msgspec.json.encode(for_programs(found)))
+            click.echo(msgspec.json.encode(for_programs(answer)))
             return
-        for line in in_words(found, cfg.scenes.input_topic):
+        for line in in_words(answer, cfg.scenes.input_topic):
             say(line)
 
     run_async(work())

@@ -39,9 +39,9 @@ def verify(
     async def judge_scenes() -> None:
         from penstock.scenes.judge import verify_scenes
 
-        found = await verify_scenes(cfg)
-        click.echo(found.as_json())
-        if not found.ok:
+        report = await verify_scenes(cfg)
+        click.echo(report.as_json())
+        if not report.ok:
             raise SystemExit(EXIT_CHECK_FAILED)
 
     if of_scenes:

@@ -53,8 +53,8 @@ def watch(
     async def work() -> None:
         left = limit
         none_yet = asyncio.get_running_loop().call_later(SAY_S, say_none_yet)
-        async with aclosing(follow(cfg, wanted, since, until_now=until_now)) as found:
-            async for answers in found:
+        async with aclosing(follow(cfg, wanted, since, until_now=until_now)) as following:
+            async for answers in following:
                 none_yet.cancel()
                 shown = answers[:left]
                 lines = [

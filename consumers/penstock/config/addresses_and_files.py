@@ -62,18 +62,18 @@ def wrong_addresses(cfg: Config) -> Iterator[tuple[str, str, str]]:
         for key, kind in _KINDS.get(re.split(r"[.\[]", section)[0], {}).items():
             values = keys[key] if isinstance(keys.get(key), list) else [keys.get(key)]
             for value in values:
-                said = None if value is None else _wrong(value, kind)
-                if said is not None:
-                    yield section, key, said
+                reason = None if value is None else _wrong(value, kind)
+                if reason is not None:
+                    yield section, key, reason
 
 
 def _wrong(value: str, kind: _Kind) -> str | None:
-    found = _ADDRESS.fullmatch(value)
-    if found is None:
+    match = _ADDRESS.fullmatch(value)
+    if match is None:
         return f"= {_shown(value)!r} has no scheme; write {_remedy(value, kind)}"
-    scheme, rest = found["scheme"].lower(), found["rest"]
+    scheme, rest = match["scheme"].lower(), match["rest"]
     if kind.schemes and scheme not in kind.schemes:
-        known = ", ".join(f"{one}://" for one in kind.schemes)
+        known = ", ".join(f"{prefix}://" for prefix in kind.schemes)
         return f"= {_shown(value)!r} must begin with one of {known}; write {kind.example}"
     if kind.schemes and not rest.strip("/"):
         return f"= {_shown(value)!r} has no host or path; write {kind.example}"

@@ -89,9 +89,9 @@ class Config(Section, frozen=True):
         topic = self.kafka.rekey
         if topic is None:
             return self
-        found = self.of_input(topic)
-        kafka = replace(found.kafka, rekey=None, isolation="read_committed")
-        return replace(found, kafka=kafka)
+        settings = self.of_input(topic)
+        kafka = replace(settings.kafka, rekey=None, isolation="read_committed")
+        return replace(settings, kafka=kafka)
 
     def without_shadow(self) -> "Config":
         """The configuration without the shadow, and without a model that is used only as the
@@ -101,7 +101,7 @@ class Config(Section, frozen=True):
         return replace(
             self,
             model=replace(self.model, shadow=None),
-            models=[one for one in self.models if one.name in live],
+            models=[model for model in self.models if model.name in live],
         )
 
     def with_each_live_model(self) -> "dict[str, Config]":
@@ -120,17 +120,17 @@ class Config(Section, frozen=True):
         """A mapping from the name of each of `[[models]]` to a configuration that has this model as
         its default model.
         """
-        found: dict[str, Config] = {}
-        for one in self.models:
-            if one.name == self.model.name or one.name in found:
+        configs: dict[str, Config] = {}
+        for section in self.models:
+            if section.name == self.model.name or section.name in configs:
                 raise usage(
-                    f"two models are called {one.name!r}: give one another name, and say what its "
-                    "server calls it by served_as"
+                    f"two models are called {section.name!r}: give one another name, and say what "
+                    "its server calls it by served_as"
                 )
-            kept = {name: getattr(one, name) for name in Model.__struct_fields__}
-            model = Model(**(kept | {"name": one.served_as or one.name}))
-            found[one.name] = replace(self, model=model, window=one.window or self.window)
-        return found
+            kept = {name: getattr(section, name) for name in Model.__struct_fields__}
+            model = Model(**(kept | {"name": section.served_as or section.name}))
+            configs[section.name] = replace(self, model=model, window=section.window or self.window)
+        return configs
 
     def masked(self) -> dict[str, Any]:
         """The configuration as nested dictionaries for printing, with secrets masked."""
@@ -181,14 +181,14 @@ def kind_of(section: str) -> type[Section]:
 
 
 def sections_of(plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, Any]] = {}
     for section, keys in plain.items():
         if section == "region":
-            found[""] = {section: keys}
+            sections[""] = {section: keys}
         elif section in NAMED:
-            found |= {f"{section}.{one}": keys[one] for one in keys}
+            sections |= {f"{section}.{key}": keys[key] for key in keys}
         elif section in TABLES:
-            found |= {f"{section}[{number}]": one for number, one in enumerate(keys, 1)}
+            sections |= {f"{section}[{number}]": key for number, key in enumerate(keys, 1)}
         else:
-            found[section] = keys
-    return found
+            sections[section] = keys
+    return sections

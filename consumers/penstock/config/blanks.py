@@ -72,7 +72,7 @@ def _trimmed(value: Any, characters: str | None, texts: list[str]) -> Any:
         texts.append(value.strip(characters))
         return texts[-1]
     if isinstance(value, list):
-        return [_trimmed(one, characters, texts) for one in value]
+        return [_trimmed(item, characters, texts) for item in value]
     if isinstance(value, dict):
-        return {key: _trimmed(one, characters, texts) for key, one in value.items()}
+        return {key: _trimmed(item, characters, texts) for key, item in value.items()}
     return value

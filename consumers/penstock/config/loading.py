@@ -109,19 +109,19 @@ def resolved(
     for section, keys in sections_of(tree).items():
         for blank in trim(section, keys):
             place = sources.get(f"{section}.{blank.key}", "configuration")
-            said = f"{section_shown(section, keys)}{blank.key} {blank.said}; write it without"
-            raise WrongSetting(path_of(section, blank.key), f"{place}: {said}")
+            message = f"{section_shown(section, keys)}{blank.key} {blank.said}; write it without"
+            raise WrongSetting(path_of(section, blank.key), f"{place}: {message}")
         try:
             msgspec.convert(keys, kind_of(section))
         except msgspec.ValidationError as error:
-            wrong, said = _explained(str(error), section, keys, sources)
-            raise WrongSetting(path_of(section, wrong), said) from None
+            wrong, message = _explained(str(error), section, keys, sources)
+            raise WrongSetting(path_of(section, wrong), message) from None
     cfg = msgspec.convert(tree, Config)
     shown = sections_of(tree)
     for section, key, wrong in wrong_addresses(cfg):
-        said = f"{section_shown(section, shown.get(section, {}))}{key} {wrong}"
+        message = f"{section_shown(section, shown.get(section, {}))}{key} {wrong}"
         place = sources.get(f"{section}.{key}", "configuration")
-        raise WrongSetting(path_of(section, key), f"{place}: {said}")
+        raise WrongSetting(path_of(section, key), f"{place}: {message}")
     here = in_region(cfg)
     before, after = cfg.sections(), here.sections()
     for section in ("kafka", "model"):
@@ -143,7 +143,7 @@ def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
     for name, keys in tables.items():
         for key, value in shared.items():
             is_list = isinstance(value, list)
-            keys.setdefault(key, [one for one in value if one != name] if is_list else value)
+            keys.setdefault(key, [other for other in value if other != name] if is_list else value)
 
 
 def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
@@ -171,12 +171,12 @@ def _explained(
     """Returns two things: the wrong key (None if msgspec names none); and the error text for
     people, which names the place where the value was written and the values that the key takes.
     """
-    found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
+    match = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
     label = section_shown(section, keys)
-    if found is None:
+    if match is None:
         name = f"[{section}]" if label.endswith(".") else label.removesuffix(": ")
         return None, f"configuration: {name}: {error}"
-    what, key, inside = found.groups()
+    what, key, inside = match.groups()
     kind = kind_of(section)
     # `class` of the file is `class_` in Python.
     fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))

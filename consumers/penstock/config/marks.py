@@ -54,7 +54,9 @@ def marked(
 
 def _struct_in(hint: Any) -> type[Struct] | None:
     kinds = (hint, *get_args(hint))
-    return next((one for one in kinds if isinstance(one, type) and issubclass(one, Struct)), None)
+    return next(
+        (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Struct)), None
+    )
 
 
 def _marks_in(hint: Any) -> Iterator[Mark]:

@@ -161,15 +161,15 @@ MODEL_PATHS: Final[Mapping[str, Callable[[str], re.Match[str] | None]]] = {
 }
 
 
-def path_before_name(found: re.Match[str]) -> str:
+def path_before_name(match: re.Match[str]) -> str:
     """The part of the path that stands before the protocol's own path. Only OIP allows such a
     part.
     """
-    return found.groupdict().get("root") or ""
+    return match.groupdict().get("root") or ""
 
 
-def name_and_version(found: re.Match[str]) -> dict[str, str | None]:
+def name_and_version(match: re.Match[str]) -> dict[str, str | None]:
     """The model's `name` and `version`, as far as the path can hold them."""
-    parts = found.groupdict()
+    parts = match.groupdict()
     keys = parts.keys() & {"name", "version"}
     return {key: unquote(parts[key]) if parts[key] else None for key in sorted(keys)}

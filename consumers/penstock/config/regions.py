@@ -71,8 +71,8 @@ def _check(cfg: Config) -> None:
         for store in region.stores or ():
             if store not in stores:
                 raise usage(f"{where}.stores: there is no store {store}{nearest(store, stores)}")
-        things = [("topic", one) for one in region.topics or ()]
-        things += [("store", one) for one in region.stores or ()]
+        things = [("topic", topic) for topic in region.topics or ()]
+        things += [("store", name) for name in region.stores or ()]
         for thing in things:
             if (owner := owners.setdefault(thing, name)) != name:
                 raise usage(f"{where}: {thing[1]} is that of regions.{owner} already")

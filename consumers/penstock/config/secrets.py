@@ -70,9 +70,9 @@ def _masked(mark: Mark, value: Any) -> Any:
     if mark == "options":
         return shown_options(value)
     if isinstance(value, list):
-        return [_masked(mark, one) for one in value]
+        return [_masked(mark, item) for item in value]
     if isinstance(value, Mapping):
-        return {name: _masked(mark, one) for name, one in value.items()}
+        return {name: _masked(mark, item) for name, item in value.items()}
     return MASK if mark == "secret" else shown_url(value)
 
 
@@ -82,8 +82,8 @@ def _secrets_of(mark: Mark, value: Any) -> Iterator[str]:
     if mark == "options":
         yield from option_secrets(value)
     elif isinstance(value, list | Mapping):
-        for one in value.values() if isinstance(value, Mapping) else value:
-            yield from _secrets_of(mark, one)
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _secrets_of(mark, item)
     elif mark == "secret":
         yield value
     else:
@@ -99,7 +99,7 @@ def _shown(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return shown_options(value)
     if isinstance(value, list):
-        return [_shown(name, one) for one in value]
+        return [_shown(name, item) for item in value]
     if value is None or isinstance(value, bool):
         return value
     if name.lower() not in HARMLESS_OPTIONS:
@@ -118,8 +118,8 @@ def _secrets_in(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         yield from option_secrets(value)
     elif isinstance(value, list):
-        for one in value:
-            yield from _secrets_in(name, one)
+        for item in value:
+            yield from _secrets_in(name, item)
     elif value is not None and not isinstance(value, bool):
         text = str(value)
         yield from url_secrets(text)

@@ -96,8 +96,10 @@ def _store(answer: str) -> str:
         return _objects(_NOT_AWS, bucket)
     name = _STORES.get(parts.scheme)
     if name is None or not (parts.netloc or parts.path.strip("/")):
-        said = "s3://BUCKET, http://HOST:PORT/BUCKET, gs://BUCKET, az://CONTAINER or file:///FOLDER"
-        raise _wrong("objects", answer, said, StarterAnswers().store)
+        message = (
+            "s3://BUCKET, http://HOST:PORT/BUCKET, gs://BUCKET, az://CONTAINER or file:///FOLDER"
+        )
+        raise _wrong("objects", answer, message, StarterAnswers().store)
     return f"""\
 [stores.{name}]
 url = {_text(answer)}
@@ -144,11 +146,15 @@ def _model(answer: str) -> dict[str, str]:
             "model", answer, f"URL and one of {', '.join(PROTOCOLS)}", StarterAnswers().model
         )
     root = f"{parts.scheme}://{parts.netloc}"
-    for told, read in MODEL_PATHS.items():
-        found = read(parts.path)
-        if found and (not protocol or protocol == told or told not in ("torchserve", "oip")):
-            names = {key: value for key, value in name_and_version(found).items() if value}
-            return {**_protocol(protocol or told), "url": root + path_before_name(found), **names}
+    for server, read in MODEL_PATHS.items():
+        address = read(parts.path)
+        if address and (not protocol or protocol == server or server not in ("torchserve", "oip")):
+            names = {key: value for key, value in name_and_version(address).items() if value}
+            return {
+                **_protocol(protocol or server),
+                "url": root + path_before_name(address),
+                **names,
+            }
     if not protocol:
         path = {"path": parts.path} if parts.path.strip("/") else {}
         return {"protocol": "http", "url": root, **path}

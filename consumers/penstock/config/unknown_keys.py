@@ -41,8 +41,8 @@ def _in_named(section: str, tables: Mapping[str, Any]) -> Iterator[Wrong]:
         elif section not in SHARING:
             hint = f"a key of one store stands in its own table, [stores.NAME]: {name} = ..."
             yield Wrong((section, name), f"[{section}.{name}] must be a table; {hint}")
-        elif said := unknown(section, name, NAMED):
-            yield Wrong((section, name), said)
+        elif reason := unknown(section, name, NAMED):
+            yield Wrong((section, name), reason)
 
 
 def _in_tables(section: str, tables: Any) -> Iterator[Wrong]:
@@ -58,8 +58,8 @@ def _in_table(
     path: tuple[str | int, ...], section: str, keys: Mapping[str, Any], label: str | None
 ) -> Iterator[Wrong]:
     for key in list(keys):
-        if said := unknown(section, key, SECTIONS | NAMED | TABLES, label):
-            yield Wrong((*path, key), said)
+        if reason := unknown(section, key, SECTIONS | NAMED | TABLES, label):
+            yield Wrong((*path, key), reason)
 
 
 def section_shown(section: str, keys: Mapping[str, Any]) -> str:

@@ -54,30 +54,30 @@ def variables(
             raise usage(f"environment variable {name} {wrong}")
         if not name.startswith(ENV_PREFIX) or _is_own(name, text):
             continue
-        said = f"environment variable {name}"
+        where = f"environment variable {name}"
         section, separator, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
         if section not in NAMED and not separator:
-            known = [variable(one, two) for one in SECTIONS for two in keys_of(SECTIONS[one])]
-            raise usage(f"{said} is no key{nearest(name, known)}")
+            known = [variable(name, two) for name in SECTIONS for two in keys_of(SECTIONS[name])]
+            raise usage(f"{where} is no key{nearest(name, known)}")
         table, label = section, None
         if section in NAMED and not (section in SHARING and "__" not in key):
-            one, separator, key = key.partition("__")
+            part, separator, key = key.partition("__")
             if not separator:
                 example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
-                raise usage(f"{said} is no key; write {example}")
-            table, label = f"{section}.{one}", f"{section}.{one}."
+                raise usage(f"{where} is no key; write {example}")
+            table, label = f"{section}.{part}", f"{section}.{part}."
         kinds: dict[str, type[Struct]] = {**SECTIONS, **NAMED}
         inner, separator, rest = key.partition("__")
         if section in kinds and separator and inner in nested(kinds[section]):
             kinds |= {f"{section}.{inner}": nested(kinds[section])[inner]}
             section, table, key = f"{section}.{inner}", f"{table}.{inner}", rest
         if wrong := unknown(section, key, kinds, label):
-            raise usage(f"{said}: {wrong}")
+            raise usage(f"{where}: {wrong}")
         hint = get_type_hints(kinds[section])[key]
         try:
             value = from_text(hint, text.strip("\r\n"), is_json=f"{section}.{key}" in _JSON_TEXTS)
         except ValueError as error:
-            raise usage(f"{said}: {error}") from None
+            raise usage(f"{where}: {error}") from None
         yield Variable(name, table, key, value)
 
 
@@ -118,8 +118,8 @@ def choices(hint: Any) -> tuple[str, ...]:
     """
     if get_origin(hint) is Literal:
         return get_args(hint)
-    found = (choices(inner) for inner in get_args(hint) if get_origin(hint) is not list)
-    return tuple(choice for inner in found for choice in inner)
+    inner_choices = (choices(inner) for inner in get_args(hint) if get_origin(hint) is not list)
+    return tuple(choice for inner in inner_choices for choice in inner)
 
 
 def _list(text: str, *, whole_numbers: bool) -> list[str | int]:

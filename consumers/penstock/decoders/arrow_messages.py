@@ -75,7 +75,7 @@ def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Foun
     """
     most_values = max(most_row_bytes, _FREE_VALUES)
     most_weighed = max(most_row_bytes // MOST_ROW_TIMES, _FREE_VALUES)
-    found = Found("", np.empty(0, np.int64))
+    checked = Found("", np.empty(0, np.int64))
     at = batches = values = body_bytes = 0
     try:
         while at < len(stream):
@@ -88,17 +88,17 @@ def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Foun
             head = _Head(stream[at : at + nbytes])
             at += nbytes
             if head.kind == _SCHEMA:
-                if found.schema:  # Arrow does not read on behind the batch
+                if checked.schema:  # Arrow does not read on behind the batch
                     raise ValueError("two schemas in an Arrow stream")
                 schema = schema_key(stream[begin:at])
                 if schema not in _sound:
                     yield from head.check_schema()
                     _keep(schema, np.array(head.repeating, np.int64))
-                found = Found(schema, _sound[schema])
+                checked = Found(schema, _sound[schema])
             else:
                 values += head.check_batch(most_values)
                 body_bytes += head.body_bytes
-                if len(found.repeating) and values > most_weighed + body_bytes:
+                if len(checked.repeating) and values > most_weighed + body_bytes:
                     raise ValueError(f"{values} Arrow values that take no bytes and may repeat")
                 batches += 1
                 if not batches % _STEP_BATCHES:
@@ -108,7 +108,7 @@ def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Foun
                 raise ValueError("an Arrow message that breaks off")
     except (struct.error, IndexError) as error:
         raise ValueError(f"the head of an Arrow message: {error}") from error
-    return found
+    return checked
 
 
 def _keep(schema: str, repeating: Numbers) -> None:
@@ -148,10 +148,10 @@ class _Head:
 
     def _pairs(self, table: int, field: int) -> Numbers:
         at, count = self._list(table, field)
-        found = np.frombuffer(self._view[at : at + 16 * count], "<i8")
-        if len(found) != 2 * count:
+        ends = np.frombuffer(self._view[at : at + 16 * count], "<i8")
+        if len(ends) != 2 * count:
             raise ValueError("an Arrow message that breaks off")
-        return found
+        return ends
 
     @staticmethod
     def _is_within(numbers: Numbers, most: int) -> bool:

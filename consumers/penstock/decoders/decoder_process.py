@@ -218,8 +218,8 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> tuple[End, list[Run]]:
             return End(notes.taken(), "too_large", f"it needs more than {most}"), []
         if isinstance(poison, Unforeseen):
             trace = "".join(traceback.format_exception(poison.__cause__ or poison))
-        said = str(poison)[:MOST_CHARS]
-        return End(notes.taken(), poison.code, said, trace[-MOST_CHARS:]), []
+        reason = str(poison)[:MOST_CHARS]
+        return End(notes.taken(), poison.code, reason, trace[-MOST_CHARS:]), []
     return End(notes.taken()), last
 
 
@@ -230,14 +230,14 @@ _MOST_REASON_BYTES: Final = MESSAGE_BYTES - 1
 
 
 class _Child:
-    """A decoder as the zygote knows it. `told`: tells of a call that is not allowed; before it is
+    """A decoder as the zygote knows it. `line`: tells of a call that is not allowed; before it is
     known, the socket on which the decoder hands it over. `call`: the number of such a call.
     """
 
-    def __init__(self, number: int, told: socket.socket) -> None:
+    def __init__(self, number: int, line: socket.socket) -> None:
         self.number = number
         self.ended = os.pidfd_open(number)  # is ready when the process has ended
-        self.told = told.detach()
+        self.told = line.detach()
         self.call: int | None = None
 
     def close(self) -> None:
@@ -323,7 +323,9 @@ class _Zygote:
         self._register(child.told, self._take_over, child)
         return number
 
-    def _become_decoder(self, zygote: int, line: int, memory: int, told: socket.socket) -> NoReturn:
+    def _become_decoder(
+        self, zygote: int, line: int, memory: int, death_line: socket.socket
+    ) -> NoReturn:
         code = 1
         try:
             end_with_parent(zygote)
@@ -333,9 +335,9 @@ class _Zygote:
             self._end.close()
             notices = bound(self._files)
             if notices is not None:
-                socket.send_fds(told, [b"N"], [notices])
+                socket.send_fds(death_line, [b"N"], [notices])
                 os.close(notices)
-            told.close()
+            death_line.close()
             serve(socket.socket(fileno=line), memory)
             code = 0
         finally:

@@ -189,9 +189,9 @@ def unpacked(message: memoryview, most_rows: int, most_row_bytes: int) -> Iterat
         nonlocal at
         if nbytes < 0 or at + nbytes > len(message):
             raise ValueError("rows that break off")
-        found = message[at : at + nbytes]
+        part = message[at : at + nbytes]
         at += nbytes + -nbytes % _ALIGNED_BYTES
-        return found
+        return part
 
     for head in heads:
         yield (yield from _run(head, take, head.rows * most_row_bytes))
@@ -281,9 +281,9 @@ def _check_values(body: memoryview, ends: Numbers) -> None:
 
 def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, JsonRows]:
     """The kept columns of rows, which records repeat."""
-    found = yield from _json(rows, buffers)
-    body = np.frombuffer(found.body, np.uint8)
-    for starts, _ in _steps(found.ends, between=1):
+    columns = yield from _json(rows, buffers)
+    body = np.frombuffer(columns.body, np.uint8)
+    for starts, _ in _steps(columns.ends, between=1):
         if (body[starts] != _OBJECT).any():
             raise ValueError("columns that are no objects")
         if len(starts) == _STEP_ROWS:
@@ -294,7 +294,7 @@ def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, Json
         step = body[start : start + _STEP_BYTES]
         if ((step == _LINE_FEED) | (step == _RETURN)).any():
             raise ValueError("columns on several lines")
-    return found
+    return columns
 
 
 def _steps(ends: Numbers, between: int) -> Iterator[tuple[Numbers, Numbers]]:
@@ -335,7 +335,7 @@ def _opaque(rows: int, buffers: list[memoryview]) -> Generator[None, None, Bytes
 
 def _columns(rows: int, stream: memoryview, most_row_bytes: int) -> Generator[None, None, Columns]:
     """The batch of an Arrow stream."""
-    found = yield from arrow_messages.check(stream, most_row_bytes)
+    checked = yield from arrow_messages.check(stream, most_row_bytes)
     try:
         with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
             batch = reader.read_next_batch()
@@ -344,11 +344,11 @@ def _columns(rows: int, stream: memoryview, most_row_bytes: int) -> Generator[No
         raise ValueError(f"no Arrow batch: {error}") from error
     if batch.num_rows != rows:
         raise ValueError(f"{batch.num_rows} rows of {rows}")
-    if len(found.repeating):
+    if len(checked.repeating):
         most_bytes = most_row_bytes if rows == 1 else _FREE_WEIGHT
-        columns = map(batch.column, found.repeating.tolist())
+        columns = map(batch.column, checked.repeating.tolist())
         yield from _check_weight(columns, most_bytes + _MOST_TIMES * len(stream))
-    return Columns(batch, found.schema)
+    return Columns(batch, checked.schema)
 
 
 def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:

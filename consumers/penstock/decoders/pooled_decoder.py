@@ -220,8 +220,8 @@ class PooledDecoder:
         if letter == ROWS:
             return await self._runs(memoryview(body))
         if letter == LAST:
-            said, rest = end_and_rest(memoryview(body), _MOST_END_BYTES)
-            end = msgspec.msgpack.decode(said, type=End)
+            turn_end, rest = end_and_rest(memoryview(body), _MOST_END_BYTES)
+            end = msgspec.msgpack.decode(turn_end, type=End)
             if end.code is not None:
                 raise ValueError("an error with rows")
             runs = await self._runs(rest)
@@ -366,9 +366,9 @@ class PooledDecoder:
             if self._process.done():
                 raise EOFError
             self._end.send(message)
-            found: Message | Exception = await answer
-            if isinstance(found, Exception):
-                raise found
+            reply: Message | Exception = await answer
+            if isinstance(reply, Exception):
+                raise reply
         except (EOFError, OSError) as error:
             raise await self._ended() from error
         finally:
@@ -379,15 +379,15 @@ class PooledDecoder:
         # our event loop was blocked.
         is_late = spent_s > left_s
         self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
-        self._made_bytes += len(found.body)
+        self._made_bytes += len(reply.body)
         if self._made_bytes > _FREE_MADE_BYTES and self._made_bytes > self._most_made_bytes():
             raise self._died(
                 f"made more than {self._most_made_bytes()} bytes of rows, the most that "
                 "limits.row_bytes and limits.expansion_ratio allow an object of this size",
                 "too_large",
             )
-        self._buy_by_rows(len(found.body))
-        return found
+        self._buy_by_rows(len(reply.body))
+        return reply
 
     def _hear(self) -> None:
         try:

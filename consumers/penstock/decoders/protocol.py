@@ -86,8 +86,8 @@ class Died(PenstockError):
 
 
 class Decoder(Protocol):
-    async def turn(self, said: Task | bytes) -> Said:
-        """Begin or continue a task. To begin, `said` is the task. To continue, `said` is the bytes
+    async def turn(self, message: Task | bytes) -> Said:
+        """Begin or continue a task. To begin, `message` is the task. To continue, it is the bytes
         that the decoder asked for, or empty if it gave rows. Raises `Poison` if the object cannot
         be read, and `Died` if the decoder dies.
         """
@@ -136,9 +136,9 @@ class AskedSource:
 
     def read(self, start: int, stop: int) -> bytes:
         if self._ranges is None:
-            found = self._ask(TAIL)
-            self.size = int.from_bytes(found[:SIZE_BYTES], "little")
-            self._ranges = RangedSource(self.size, found[SIZE_BYTES:], self._ask)
+            tail = self._ask(TAIL)
+            self.size = int.from_bytes(tail[:SIZE_BYTES], "little")
+            self._ranges = RangedSource(self.size, tail[SIZE_BYTES:], self._ask)
         return self._ranges.read(start, stop)
 
     def chunks(self) -> Iterator[bytes]:

@@ -24,15 +24,17 @@ class _Threaded:
         self._answers: SimpleQueue[bytes | None] = SimpleQueue()
         self._said: SimpleQueue[Said | BaseException] = SimpleQueue()
 
-    async def turn(self, said: Task | bytes) -> Said:
-        if isinstance(said, Task):
-            threading.Thread(target=self._work, args=(said,), name="decoder", daemon=True).start()
+    async def turn(self, message: Task | bytes) -> Said:
+        if isinstance(message, Task):
+            threading.Thread(
+                target=self._work, args=(message,), name="decoder", daemon=True
+            ).start()
         else:
-            self._answers.put(said)
-        found = self._said.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+            self._answers.put(message)
+        answer = self._said.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def abandon(self) -> None:
         """Give up the thread without waiting for it. It ends when it next waits for an answer."""
@@ -49,8 +51,8 @@ class _Threaded:
             end = error
         self._said.put(end)
 
-    def _ask(self, said: Need | list[Run]) -> bytes:
-        self._said.put(said)
+    def _ask(self, message: Need | list[Run]) -> bytes:
+        self._said.put(message)
         answer = self._answers.get()
         if answer is None:
             raise _Abandoned

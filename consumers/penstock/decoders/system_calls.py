@@ -208,8 +208,8 @@ def how_ended(code: int, call: int | None) -> str | None:
 
 def _numbers(calls: str, machine: str) -> list[int | None]:
     """The numbers of the calls of a list; None: the machine has no such call."""
-    found = [call.split()[_MACHINES[machine][0]] for call in calls.split(",")]
-    return [None if number == "-" else int(number) for number in found]
+    numbers = [call.split()[_MACHINES[machine][0]] for call in calls.split(",")]
+    return [None if number == "-" else int(number) for number in numbers]
 
 
 @cache

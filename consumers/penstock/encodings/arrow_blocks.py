@@ -115,8 +115,8 @@ def _halves(value: bytes) -> Sequence[bytes]:
 def _error(value: bytes, why: Rejection) -> Error | None:
     about, rows = _opened(value)
     if RECORD in about:
-        found = error_of(about[RECORD], why)
-        return found and found._replace(value=alone(found.value))
+        error = error_of(about[RECORD], why)
+        return error and error._replace(value=alone(error.value))
     (row,) = _plain(rows).to_pylist()
     if row.get("error_code") is not None:
         return None
@@ -160,9 +160,9 @@ def _record(head: dict[str, Any], row: dict[str, Any], last_rows: int | None) ->
     }
     if row.get("event_time") is not None:
         own["event_time"] = row["event_time"]
-    found = {name: value for name, value in (head | own).items() if value is not None}
+    values = {name: value for name, value in (head | own).items() if value is not None}
     return orjson.dumps(
-        found
+        values
         | {"object": head["object"], "prediction": orjson.Fragment(row["prediction"] or "null")}
     )
 
@@ -194,7 +194,7 @@ class ArrowRecords(Records):
         if self._of_rows and release.blocks:
             rows = batch_of_blocks(release.blocks).slice(published_rows(release))
             self._add_blocks(ticket, rows, _last_rows(release), out)
-            out.failed.sort(key=lambda one: one.row or 0)
+            out.failed.sort(key=lambda failed: failed.row or 0)
         if ticket.published_rows:
             out = Encoded(out.values, unpublished(ticket, out.failed))
         if ends_alone(release):

@@ -63,7 +63,9 @@ class Lines:
             lines[index] = lines[index][:-2] + error
         if rows.kept is not None:
             kept = rows.kept
-            lines = [kept.into(one[:-1], row, None) + b"\n" for row, one in enumerate(lines)]
+            lines = [
+                kept.into(encoded[:-1], row, None) + b"\n" for row, encoded in enumerate(lines)
+            ]
         return lines
 
     def take(self) -> bytes:

@@ -77,7 +77,7 @@ def _are_exact(values: Sequence[Any], types: Collection[type]) -> bool:
     """True if a double holds each whole number of the values. `types`: of the values."""
     if int not in types:
         return True
-    whole = values if len(types) == 1 else [one for one in values if type(one) is int]
+    whole = values if len(types) == 1 else [value for value in values if type(value) is int]
     return bool(-_EXACT <= min(whole) <= max(whole) <= _EXACT)
 
 
@@ -181,8 +181,10 @@ def shape_of(texts: pa.Array, prefix: str, taken: set[str], *, is_named_alone: b
     """
     objects, plain = _Seen(), _Seen()
     for values in _decoded(texts):
-        objects.add([one for one in values if type(one) is dict])
-        plain.add([{PLAIN: one} for one in values if type(one) is not dict and one is not None])
+        objects.add([value for value in values if type(value) is dict])
+        plain.add(
+            [{PLAIN: value} for value in values if type(value) is not dict and value is not None]
+        )
     is_plain = plain.rows > objects.rows
     seen = plain if is_plain else objects
     if len(seen.kinds) > MOST_FIELDS:
@@ -223,7 +225,7 @@ class _Seen:
 def _common(kinds: Counter[str]) -> str:
     """The kind of column that holds most values."""
     held = {
-        kind: sum(kinds[one] for one in holds)
+        kind: sum(kinds[hold] for hold in holds)
         for kind, holds in _HOLDS.items()
         if kind != "json" and (kind != "float" or kinds["float"])
     }
@@ -297,8 +299,8 @@ def _arrays(
         values = [None if row is None else row.get(field.name) for row in rows]
         if field.kind == "json":
             values = [
-                None if one is None or own is None else bytes(own[field.name])
-                for one, own in zip(values, raw, strict=True)
+                None if value is None or own is None else bytes(own[field.name])
+                for value, own in zip(values, raw, strict=True)
             ]
         yield pa.array(values, _TYPES[field.kind])
 

@@ -61,13 +61,13 @@ class Guards:
         unexpected, it is counted and logged, and an `Unforeseen` is returned. All other errors are
         returned unchanged.
         """
-        found = error if isinstance(error, Unforeseen) else self._found(place, error)
-        if not isinstance(found, Unforeseen) or found.place is not None:
-            return found
-        cause = found.__cause__ or found.__context__ or found
+        failure = error if isinstance(error, Unforeseen) else self._found(place, error)
+        if not isinstance(failure, Unforeseen) or failure.place is not None:
+            return failure
+        cause = failure.__cause__ or failure.__context__ or failure
         if self._raises:
             return cause
-        found.place = place
+        failure.place = place
         self._telemetry.unforeseen(place)
         name, now_s = type(cause).__name__, self._clock.now()
         if now_s >= self._quiet_until_s.get((place, name), 0.0):
@@ -75,7 +75,7 @@ class Guards:
             log.error(
                 "nobody foresaw this %s (%s)", name, place, exc_info=cause, extra=_at_work.get()()
             )
-        return found
+        return failure
 
     def _found(self, place: GuardedPlace, error: BaseException) -> BaseException:
         if isinstance(error, PenstockError) or not _belongs(error):
@@ -101,11 +101,11 @@ class Guard:
     ) -> None:
         if error is None:
             return
-        found = self.guards.told(self.place, error)
-        if isinstance(found, Poison) and self.stage is not None:
-            found.stage = self.stage
-        if found is not error:
-            raise found from error
+        failure = self.guards.told(self.place, error)
+        if isinstance(failure, Poison) and self.stage is not None:
+            failure.stage = self.stage
+        if failure is not error:
+            raise failure from error
 
 
 def _belongs(error: BaseException) -> bool:

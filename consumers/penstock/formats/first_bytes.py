@@ -230,13 +230,13 @@ def named_by_magic(head: bytes) -> str | None:
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             return f"this is {name}, which is not read here; write csv, ndjson, json or tar"
-    found = [name for magic, name in _FOREIGN_PICTURES.items() if head.startswith(magic)]
+    names = [name for magic, name in _FOREIGN_PICTURES.items() if head.startswith(magic)]
     if head[_DICOM] == b"DICM":
-        found = ["DICOM"]
+        names = ["DICOM"]
     elif _brands(head)[:1] == (_CANON_RAW,):
-        found = [RAW]
-    if found:
-        return f"this is {found[0]}, which is not read here; write JPEG or PNG"
+        names = [RAW]
+    if names:
+        return f"this is {names[0]}, which is not read here; write JPEG or PNG"
     if head[4:10] == b'\0\0\0\0{"':
         return "this is safetensors, which is not read here; write npy or Parquet"
     schema = int.from_bytes(head[1:5], "big")
@@ -378,8 +378,8 @@ def check_text(format: str, head: bytes) -> None:
     if named is not None:
         raise Poison("bad_format", named)
     if head[:4].translate(_ZEROS).startswith(_WIDE):
-        said = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
-        raise Poison("bad_format", f"the text has NUL bytes: it {said}; write it as UTF-8")
+        message = "is UTF-16 or UTF-32 without a byte order mark, or no text at all"
+        raise Poison("bad_format", f"the text has NUL bytes: it {message}; write it as UTF-8")
 
 
 def sniff_text(head: bytes) -> str:

@@ -56,10 +56,10 @@ def of_json(options: RowOptions) -> KeepRows:
     time = options.time
 
     def keep(rows: Sequence[bytes]) -> Kept:
-        found = [_fields(row) for row in rows]
+        by_row = [_fields(row) for row in rows]
         return Kept.of(
-            [_columns(names, fields) for fields in found] if names else None,
-            moments((orjson.loads(bytes(fields.get(time, b"null"))) for fields in found), options)
+            [_columns(names, fields) for fields in by_row] if names else None,
+            moments((orjson.loads(bytes(fields.get(time, b"null"))) for fields in by_row), options)
             if time is not None
             else None,
         )

@@ -105,12 +105,12 @@ def checked(run: Run, form: Form) -> Run:
         return run
     if form not in FORMS.get(type(payload), ()):
         raise _wrong(f"{type(payload).__name__} for a request that takes {form}")
-    found = _matrix(payload) if isinstance(payload, Matrix) else payload
-    if found.rows != run.rows:
-        raise _wrong(f"{found.rows} rows in a Run of {run.rows}")
-    if isinstance(found, JsonRows | BytesRows) and found.ends[-1] != len(found.body):
-        raise _wrong(f"rows that end at {found.ends[-1]} in {len(found.body)} bytes")
-    return run if found is payload else run._replace(payload=found)
+    sound = _matrix(payload) if isinstance(payload, Matrix) else payload
+    if sound.rows != run.rows:
+        raise _wrong(f"{sound.rows} rows in a Run of {run.rows}")
+    if isinstance(sound, JsonRows | BytesRows) and sound.ends[-1] != len(sound.body):
+        raise _wrong(f"rows that end at {sound.ends[-1]} in {len(sound.body)} bytes")
+    return run if sound is payload else run._replace(payload=sound)
 
 
 def _matrix(payload: Matrix) -> Payload:

@@ -113,8 +113,8 @@ class ObjectEnd:
                         yield _first(run, min(left, most))
                     if most < left:
                         raise too_many(size, self._options, run.weight)
-                    said = f"it has more than {self._options.rows} rows (limits.rows)"
-                    raise Poison("too_large", said)
+                    message = f"it has more than {self._options.rows} rows (limits.rows)"
+                    raise Poison("too_large", message)
                 self._rows, self._weight = self._rows + run.rows, weight
                 yield run
         except PenstockError:
@@ -177,20 +177,20 @@ def open_inline(
             return None
         # Its content is plain now, so the parser must not want it to be packed.
         data, claim = unfolded, claim._replace(packing="none")
-    found = claim.format_of(data[:_HEAD_BYTES], options)
-    if found is None or _is_wide(data, found.name):
+    known = claim.format_of(data[:_HEAD_BYTES], options)
+    if known is None or _is_wide(data, known.name):
         return None
-    is_plain = options.fitting.get(found.name)
-    if not (found.is_plain(options) if is_plain is None else is_plain):
+    is_plain = options.fitting.get(known.name)
+    if not (known.is_plain(options) if is_plain is None else is_plain):
         return None
     if not data:
         return turns(open_parser(options, claim), (data,), options)
     needs_proof = claim.packing == "sure"
     head = data[: _HEAD_BYTES if needs_proof or claim.format is None else TEXT_BYTES]
-    parser = parser_of(found, claim, head.removeprefix(BOM), options, needs_proof=needs_proof)
+    parser = parser_of(known, claim, head.removeprefix(BOM), options, needs_proof=needs_proof)
     if parser is None:
         return None
-    if found.is_text:
+    if known.is_text:
         data = data.removeprefix(BOM)
     starts = range(0, max(1, len(data)), TURN_BYTES)
     return turns(parser, (data[start : start + TURN_BYTES] for start in starts), options)
@@ -260,9 +260,9 @@ def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
     """
     unpacker = zlib.decompressobj(GZIP_WBITS)
     try:
-        found = unpacker.decompress(data, most_bytes + 1)
+        plain = unpacker.decompress(data, most_bytes + 1)
     except zlib.error:
         return None
-    if len(found) > most_bytes or not unpacker.eof or unpacker.unused_data:
+    if len(plain) > most_bytes or not unpacker.eof or unpacker.unused_data:
         return None
-    return found
+    return plain

@@ -77,12 +77,12 @@ _TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 @cache
 def formats() -> Mapping[str, Format]:
     """All formats by name: ours, then those of users' packages."""
-    found = {format.name: format for format in ours(_read_zip)}
+    built_in = {format.name: format for format in ours(_read_zip)}
     for format in plugins(GROUP, Format):
-        if format.name in found or format.name in ("auto", TAR):
+        if format.name in built_in or format.name in ("auto", TAR):
             raise usage(f"two formats are named {format.name!r}; rename the entry point's")
-        found[format.name] = guarded(format)
-    return found
+        built_in[format.name] = guarded(format)
+    return built_in
 
 
 @cache
@@ -120,11 +120,11 @@ class Claim(NamedTuple):
         """The format, if it is known to be read by ranges. Raises `Poison` if the rows of that
         format do not fit the request.
         """
-        found = formats().get(self.format or "")
-        if found is None or found.ranged is None or self.packing == "sure":
+        known = formats().get(self.format or "")
+        if known is None or known.ranged is None or self.packing == "sure":
             return None
-        found.check_fits(options)
-        return found
+        known.check_fits(options)
+        return known
 
     def format_of(self, head: bytes, options: RowOptions) -> Format | None:
         """The format of data that is not packed and begins like this. None: it is a tar."""
@@ -132,10 +132,10 @@ class Claim(NamedTuple):
 
     def check_nothing(self) -> None:
         """Raises `Poison` if an object of no bytes cannot be this."""
-        found = formats().get(self.format or "")
+        known = formats().get(self.format or "")
         if self.packing == "sure":
             what = "packed data"
-        elif self.format is None or (found is not None and found.may_be_empty):
+        elif self.format is None or (known is not None and known.may_be_empty):
             return
         else:
             what = self.format
@@ -279,15 +279,15 @@ class _Opening(Parser):
                 return UnreadParser("an archive in an archive is not read"), False
             of_members = Expansion(options, outer=self._expansion)
             return TarParser(options, _members(options, of_members, claim.key)), False
-        found = formats()[chosen]
-        parser = parser_of(found, claim, head, options, needs_proof=self._needs_proof)
+        known = formats()[chosen]
+        parser = parser_of(known, claim, head, options, needs_proof=self._needs_proof)
         if parser is not None:
-            return parser, found.is_text
+            return parser, known.is_text
         if self._is_member:
             return UnreadParser(str(not_as_stream(chosen))), False
         if self._is_inside:
             raise not_as_stream(chosen)
-        raise WantsRanges(found)
+        raise WantsRanges(known)
 
 
 def parser_of(

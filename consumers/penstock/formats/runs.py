@@ -126,12 +126,12 @@ class RowOptions:
     def of(self, kind: type[Own]) -> Own:
         """The options of this class, as they were given; if none were given, its defaults."""
         # Defaults are made once, because to make a frozen value takes 0.5 us.
-        found: Own = self._by_kind.get(kind) or self._by_kind.setdefault(kind, kind())
-        return found
+        options: Own = self._by_kind.get(kind) or self._by_kind.setdefault(kind, kind())
+        return options
 
     @cached_property
     def _by_kind(self) -> dict[type, Any]:
-        return {type(one): one for one in self.own}
+        return {type(options): options for options in self.own}
 
     def __getstate__(self) -> dict[str, Any]:
         """A decoder must not know which formats other objects had."""
@@ -159,7 +159,9 @@ class RowOptions:
         """All options except those of `_LIMITS`, as one text. If the texts of two `RowOptions` are
         equal, both make the same good and bad rows of an object.
         """
-        named = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
+        named = [
+            option.name for option in fields(self) if option.compare and option.name not in _LIMITS
+        ]
         return repr([(name, getattr(self, name)) for name in named])
 
 

@@ -168,7 +168,7 @@ class Lane:
             # pass them.
             self.ledger.open(record.offset, len(tickets))
             if stops := self.account.stops:
-                tickets = [one for one in tickets if one.stream not in stops]
+                tickets = [each for each in tickets if each.stream not in stops]
             self._charge(record, tickets)
             for ticket in tickets:
                 self._order.add(ticket)
@@ -379,7 +379,7 @@ class Lane:
         owes them, so the committed position stays before them.
         """
         # If a refused release ended its object, the object's ticket has already left the order.
-        left = [*tickets, *(one.ticket for one in refused if one.finished)]
+        left = [*tickets, *(release.ticket for release in refused if release.finished)]
         blocks = [block for release in refused for block in release.blocks]
         blocks += [block for ticket in left for block in ticket.blocks()]
         messages = sum(ticket.cost_bytes for ticket in left)

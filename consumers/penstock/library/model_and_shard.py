@@ -56,8 +56,8 @@ def chosen(
         names = [keep] if isinstance(keep, str) else list(keep)
         cfg = structs.replace(cfg, rows=structs.replace(cfg.rows, keep=names))
     if model is None or "://" in model:
-        found = with_model(cfg, model, protocol, request)
-        return found, found.model.name
+        resolved = with_model(cfg, model, protocol, request)
+        return resolved, resolved.model.name
     named = {cfg.model.name: cfg, **cfg.with_each_model()}
     if model not in named:
         raise usage(
@@ -76,8 +76,8 @@ def with_model(
     model = cfg.model
     if protocol is not None:
         if protocol not in _PROTOCOLS:
-            said = f"protocol = {protocol!r} is none of {', '.join(_PROTOCOLS)}"
-            raise usage(f"{said}{nearest(protocol, _PROTOCOLS)}")
+            message = f"protocol = {protocol!r} is none of {', '.join(_PROTOCOLS)}"
+            raise usage(f"{message}{nearest(protocol, _PROTOCOLS)}")
         model = structs.replace(model, protocol=protocol)
     if request is not None:
         requests.find(request)
@@ -107,18 +107,18 @@ def _place_of(url: str, model: config.Model) -> dict[str, Any]:
         root = url.removesuffix("/").removesuffix("/embeddings")
         return {"url": root.removesuffix("/chat/completions")}
     if model.protocol == "torchserve":
-        found = MODEL_PATHS["torchserve"](parts.path)
-        if found is None:
-            *others, last = (one for one in _PROTOCOLS if one not in ("torchserve", "http"))
+        path = MODEL_PATHS["torchserve"](parts.path)
+        if path is None:
+            *others, last = (name for name in _PROTOCOLS if name not in ("torchserve", "http"))
             raise usage(
                 f"{shown_url(url)} is no URL of TorchServe (protocol = 'torchserve'), which is "
                 f"{_TORCHSERVE_URL}\nof another server name the protocol: 'http' takes any URL; "
                 f"there are also {', '.join(others)} and {last}"
             )
-        return {"url": server, **name_and_version(found)}
-    found = MODEL_PATHS["oip"](parts.path)
-    if found is not None:
-        return {"url": server + path_before_name(found), **name_and_version(found)}
+        return {"url": server, **name_and_version(path)}
+    path = MODEL_PATHS["oip"](parts.path)
+    if path is not None:
+        return {"url": server + path_before_name(path), **name_and_version(path)}
     if "v2" in parts.path.split("/") or (is_grpc and parts.path.strip("/")):
         example = _examples(model.protocol)
         raise usage(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
@@ -158,12 +158,12 @@ def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
     """The shard that `text` names. `I/N` names it directly. With `auto/N` or `auto`, the
     scheduler's variables tell the rest. Raises `Fatal`.
     """
-    found = _WRITTEN.fullmatch(text)
-    if found is None or (found["index"] != "auto" and found["count"] is None):
+    match = _WRITTEN.fullmatch(text)
+    if match is None or (match["index"] != "auto" and match["count"] is None):
         _refuse_shard(text, "write I/N, as 0/4 to 3/4, or auto/N, or auto")
-    given = int(found["count"]) if found["count"] else None
+    given = int(match["count"]) if match["count"] else None
     index, count = (
-        _by_scheduler(text, environ) if found["index"] == "auto" else (int(found["index"]), None)
+        _by_scheduler(text, environ) if match["index"] == "auto" else (int(match["index"]), None)
     )
     if given is not None and count is not None and given != count:
         _refuse_shard(text, f"the scheduler of this process says that there are {count}")
@@ -196,19 +196,19 @@ def _of_slurm(text: str, environ: Mapping[str, str]) -> tuple[int, int]:
     """This process's index and the number of processes, by Slurm's variables. Slurm's task ids may
     begin anywhere, and have any step: `--array=1-7:2` makes the tasks 1, 3, 5 and 7.
     """
-    one, count, first, last = (
+    number, count, first, last = (
         int(environ[f"{_SLURM}{name}"]) if f"{_SLURM}{name}" in environ else None
         for name in ("ID", "COUNT", "MIN", "MAX")
     )
-    if one is None or count is None:
+    if number is None or count is None:
         _refuse_shard(text, f"there is {_SLURM}ID, but no {_SLURM}COUNT: write I/N")
     if first is None or last is None or count < 2:
-        return (one if first is None else one - first), count
+        return (number if first is None else number - first), count
     step, rest = divmod(last - first, count - 1)
-    if rest or (one - first) % max(step, 1):
+    if rest or (number - first) % max(step, 1):
         _refuse_shard(text, "the ids of --array are not evenly spaced: write I/N")
-    return (one - first) // max(step, 1), count
+    return (number - first) // max(step, 1), count
 
 
-def _refuse_shard(text: str, said: str) -> NoReturn:
-    raise usage(f"--shard {text}: {said}")
+def _refuse_shard(text: str, reason: str) -> NoReturn:
+    raise usage(f"--shard {text}: {reason}")

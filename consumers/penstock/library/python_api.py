@@ -64,12 +64,12 @@ def objects_of(given: Iterable[Given]) -> Iterator[GivenObjects]:
     urls: list[str] = []
     files: dict[str, str] = {}
     with TemporaryDirectory(prefix="penstock-rows-") as folder:
-        for one in given:
-            names = _names(one)
+        for each in given:
+            names = _names(each)
             if names is not None:
                 urls += names
                 continue
-            path = _written(one, Path(folder) / f"rows-{len(files)}")
+            path = _written(each, Path(folder) / f"rows-{len(files)}")
             name = f"{MEMORY}{path.name}"
             files[name] = str(path)
             urls.append(name)
@@ -85,8 +85,8 @@ def _names(given: Given) -> list[str] | None:
     if not isinstance(given, Iterable):
         return None
     names = given if isinstance(given, Sequence) else list(given)
-    if all(isinstance(one, str | os.PathLike) for one in names):
-        return [os.fspath(one) for one in names]
+    if all(isinstance(name, str | os.PathLike) for name in names):
+        return [os.fspath(name) for name in names]
     return None
 
 
@@ -223,9 +223,9 @@ async def predict(
     try:
         cfg, name = chosen(configured(config), model, protocol, request, keep)
         with objects_of(objects) as (urls, files), predict_bar(shown=progress) as bar:
-            work = predict_lines(urls, cfg, name, found=bar.found, memory=files)
-            async with aclosing(work) as found:
-                async for lines in found:
+            work = predict_lines(urls, cfg, name, on_listed=bar.found, memory=files)
+            async with aclosing(work) as results:
+                async for lines in results:
                     for line in lines:
                         result = decoder.decode(line)
                         rows += result.row is not None
@@ -257,7 +257,7 @@ def predict_sync(
     It runs in a thread of its own, because a notebook's thread has a running event loop already. An
     interrupt (Ctrl-C) stops the work.
     """
-    found = Predictions()
+    predictions = Predictions()
 
     async def collect() -> None:
         results = predict(
@@ -271,7 +271,7 @@ def predict_sync(
         )
         async with aclosing(results):
             async for result in results:
-                found.append(result)
+                predictions.append(result)
 
     begun_s, failure = time.monotonic(), ""
     try:
@@ -280,8 +280,8 @@ def predict_sync(
         failure = str(error)
     if failure:
         raise PenstockError(failure) from None
-    found.seconds = time.monotonic() - begun_s
-    return found
+    predictions.seconds = time.monotonic() - begun_s
+    return predictions
 
 
 def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
@@ -334,8 +334,8 @@ class Predictions(list[Prediction]):
     def __repr__(self) -> str:
         """How many there are, and the first error: not the records, which would fill a screen."""
         summary = PredictSummary(())
-        for one in self:
-            summary.add(one)
+        for prediction in self:
+            summary.add(prediction)
         return str(summary) if self.seconds is None else f"<{summary}, {self.seconds:.1f} s>"
 
     def to_arrow(self) -> pa.Table:
@@ -352,20 +352,24 @@ def to_arrow(results: Iterable[Prediction]) -> pa.Table:
     """Make a table of the results. Its columns are `id`, `stream`, `bucket`, `key`, `member`,
     `row`, `event_time`, `error`, `message`, those of the prediction, and those that `keep` named.
     """
-    found = list(results)
+    answers = list(results)
     plain = {
-        "id": pa.array([one.id for one in found], pa.string()),
-        "stream": pa.array([one.stream for one in found], pa.string()),
-        "bucket": pa.array([one.object and one.object.bucket for one in found], pa.string()),
-        "key": pa.array([one.object and one.object.key for one in found], pa.string()),
-        "member": pa.array([one.member for one in found], pa.string()),
-        "row": pa.array([one.row for one in found], pa.int64()),
-        "event_time": _column([one.event_time for one in found]),
-        "error": pa.array([one.error and one.error.code for one in found], pa.string()),
-        "message": pa.array([one.error and one.error.message for one in found], pa.string()),
+        "id": pa.array([answer.id for answer in answers], pa.string()),
+        "stream": pa.array([answer.stream for answer in answers], pa.string()),
+        "bucket": pa.array(
+            [answer.object and answer.object.bucket for answer in answers], pa.string()
+        ),
+        "key": pa.array([answer.object and answer.object.key for answer in answers], pa.string()),
+        "member": pa.array([answer.member for answer in answers], pa.string()),
+        "row": pa.array([answer.row for answer in answers], pa.int64()),
+        "event_time": _column([answer.event_time for answer in answers]),
+        "error": pa.array([answer.error and answer.error.code for answer in answers], pa.string()),
+        "message": pa.array(
+            [answer.error and answer.error.message for answer in answers], pa.string()
+        ),
     }
-    table = plain | _predictions([one.prediction for one in found])
-    return pa.table(table | _kept([one.columns or {} for one in found], table.keys()))
+    table = plain | _predictions([answer.prediction for answer in answers])
+    return pa.table(table | _kept([answer.columns or {} for answer in answers], table.keys()))
 
 
 def _predictions(values: list[Any]) -> dict[str, pa.Array]:

@@ -44,14 +44,14 @@ async def predict_lines(
     cfg: config.Config,
     model_name: str,
     output: str | None = None,
-    found: Callable[[int], object] = lambda objects: None,
+    on_listed: Callable[[int], object] = lambda objects: None,
     share: Share = ALL,
     memory: Mapping[str, str] = {},
 ) -> AsyncGenerator[list[bytes]]:
     """The same as `predict`, but yields lists of records as they become ready. The records are
     JSON, as on the output topic. `model_name`: the name that the model of `cfg.model` has in them.
     `output`: a URL like the setting `output.objects`; if it is given, the answers are written
-    there, and each object has one record. `found`: a function that is called with the number of
+    there, and each object has one record. `on_listed`: a function that is called with the number of
     objects found so far. `share`: tells which objects are answered. `memory`: for the URLs that
     name rows in memory, the files that have these rows.
     """
@@ -69,7 +69,7 @@ async def predict_lines(
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
     async with AsyncExitStack() as opened:
-        call = _call(urls, cfg, model_name, output, terms, found, share, memory, opened)
+        call = _call(urls, cfg, model_name, output, terms, on_listed, share, memory, opened)
         await _until_answered(call, urls, cfg)
         running = asyncio.create_task(call.pipeline.run_until(call.ended.wait))
         try:
@@ -113,7 +113,7 @@ def _call(
     model_name: str,
     output: str | None,
     terms: ResultTerms | None,
-    found: Callable[[int], object],
+    on_listed: Callable[[int], object],
     share: Share,
     memory: Mapping[str, str],
     opened: AsyncExitStack,
@@ -146,7 +146,7 @@ def _call(
         intake = settings.intake
         existing = ExistingResults(results, terms.names, intake.stream_from, intake.places)
         named = existing.left_out(named, share.skipped)
-    source = UrlSource(_counted(named, found), ended.set, clock.wall_ms())
+    source = UrlSource(_counted(named, on_listed), ended.set, clock.wall_ms())
     adapters = Adapters(source, objects, model, sink, clock, results=results)
     pipeline = Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
     return _Call(pipeline, objects, sink, ended)
@@ -169,12 +169,12 @@ def _bucket_of(url: str) -> str:
 
 
 async def _counted(
-    named: AsyncIterator[Reference], found: Callable[[int], object]
+    named: AsyncIterator[Reference], on_listed: Callable[[int], object]
 ) -> AsyncGenerator[Reference]:
     number = 0
     async for reference in named:
         number += 1
-        found(number)
+        on_listed(number)
         yield reference
 
 

@@ -45,9 +45,9 @@ def said_of(value: bytes) -> str | None:
     """The end of a sentence about the value; None: nothing is recognised."""
     if not value.strip():
         return "is empty; a message is a JSON object"
-    for beginning, said in _BEGINNINGS.items():
+    for beginning, words in _BEGINNINGS.items():
         if value.startswith(beginning):
-            return said
+            return words
     if value[:1] == b"\0" and len(value) > _MAGIC_BYTES and value[1:2] == b"\0":
         number = int.from_bytes(value[1:_MAGIC_BYTES])
         return (
@@ -152,8 +152,8 @@ def decode(value: bytes | None) -> References | Inline | Ignored:
     except RecursionError:
         raise SchemaError("the JSON is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as error:
-        said = said_of(value)
-        raise SchemaError(f"the message {said}" if said else str(error)) from None
+        words = said_of(value)
+        raise SchemaError(f"the message {words}" if words else str(error)) from None
 
 
 def encode_reference(reference: Reference) -> bytes:
@@ -187,15 +187,15 @@ def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
 
 
 def _announced(events: Iterable[Reference | str]) -> References | Ignored:
-    found: list[Reference] = []
+    references: list[Reference] = []
     ignored: list[str] = []
     for event in events:
         if isinstance(event, str):
             ignored.append(event)
         else:
-            found.append(event)
-    if found:
-        return References(tuple(found), announced=True, ignored=tuple(ignored))
+            references.append(event)
+    if references:
+        return References(tuple(references), announced=True, ignored=tuple(ignored))
     return Ignored(tuple(ignored))
 
 
@@ -208,22 +208,22 @@ def _is_reference(message: _Message, value: bytes) -> bool:
 
 def _batch(value: bytes, wrappings: int) -> References | Ignored:
     """Several events in one message: Event Grid and batches of CloudEvents come as arrays."""
-    found: list[Reference | str] = []
+    items: list[Reference | str] = []
     events = _batch_decoder.decode(value)
     if not events:
         raise SchemaError(
             "an empty array announces nothing; a message is an object, or an array of events"
         )
-    for one in events:
-        inner = _decode(bytes(one), wrappings + 1)
+    for event in events:
+        inner = _decode(bytes(event), wrappings + 1)
         if isinstance(inner, Inline):
             raise SchemaError("inline rows must be a message of their own")
         if isinstance(inner, References):
             if not inner.announced:
                 raise SchemaError('write several references as {"objects": [...]}')
-            found += inner.items
-        found += inner.ignored
-    return _announced(found)
+            items += inner.items
+        items += inner.ignored
+    return _announced(items)
 
 
 def _from_cloud_event(value: bytes, wrappings: int) -> References | Inline | Ignored:

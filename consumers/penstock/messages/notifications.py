@@ -270,17 +270,19 @@ def _from_bridge(
 
 
 def _of_call(call: _Call) -> Reference | str:
-    said = call.request_parameters or {}
+    parameters = call.request_parameters or {}
     if call.event_source not in _S3_SOURCES or call.event_name not in _CALLS:
         return f"{call.event_source} {call.event_name}"
     if call.error_code is not None:
         return f"{call.event_name} that failed"
-    if not isinstance(said.get("bucketName"), str) or not isinstance(said.get("key"), str):
+    if not isinstance(parameters.get("bucketName"), str) or not isinstance(
+        parameters.get("key"), str
+    ):
         raise SchemaError(f"the {call.event_name} of CloudTrail has no bucketName and key")
     version = (call.response_elements or {}).get("x-amz-version-id")
     return Reference(
-        bucket=said["bucketName"],
-        key=said["key"],
+        bucket=parameters["bucketName"],
+        key=parameters["key"],
         event_time=call.event_time or None,
         version_id=version if isinstance(version, str) else None,
     )

@@ -178,8 +178,8 @@ def output_time(event_time: EventTime) -> OutputTime:
     """An event time as all outputs write it: epoch milliseconds if it can be read as a time, else
     unchanged.
     """
-    found = epoch_ms(event_time)
-    return event_time if found is None else found
+    time_ms = epoch_ms(event_time)
+    return event_time if time_ms is None else time_ms
 
 
 def day_of(event_time: EventTime) -> str:

@@ -78,8 +78,8 @@ def time_in_name(text: str) -> int:
     """
     if _NUMBER.fullmatch(text):
         is_date = text.isdecimal() and len(text) in _DATES
-        found = _of_digits(text) if is_date else None
-        return read_time(text) if found is None else found
+        time_ms = _of_digits(text) if is_date else None
+        return read_time(text) if time_ms is None else time_ms
     parts = _IN_NAME.fullmatch(text)
     if parts is None:
         if _HOUR_MINUTE.fullmatch(text):
@@ -127,9 +127,9 @@ def _of_number(number: float, *, in_message: bool) -> int:
         raise NoTime(_TOO_FAR)
     digits, is_whole = str(int(number)), number == int(number)
     is_date = len(digits) in (_DATES if is_whole else _SURELY_DATES)
-    if is_date and (found := _of_digits(digits)) is not None:
+    if is_date and (time_ms := _of_digits(digits)) is not None:
         if is_whole and (len(digits) in _SURELY_DATES or (size < _SMALLEST and not in_message)):
-            return found
+            return time_ms
         raise NoTime(_TWO_TIMES)
     if size < _SMALLEST and not in_message:
         raise NoTime(_TOO_SMALL)

@@ -86,9 +86,9 @@ def split_place(url: str) -> tuple[str, str | None, str, str]:
     if scheme == S3 and (arn := _ACCESS_POINT.match(rest)):
         return S3, None, arn[0], rest[arn.end() :].removeprefix("/")
     bucket, _, key = rest.partition("/")
-    if scheme == "https" and (found := _AZURE_HOST.fullmatch(bucket)):
+    if scheme == "https" and (match := _AZURE_HOST.fullmatch(bucket)):
         container, _, key = key.partition("/")
-        return "az", found[1], container, decoded_key(key)
+        return "az", match[1], container, decoded_key(key)
     bucket, _, host = bucket.partition("@") if scheme == "az" else (bucket, "", "")
     if "@" in bucket:
         raise SchemaError("credentials in a url would be in every record; configure a store")

@@ -24,16 +24,16 @@ _Times = msgspec.defstruct(
 def advised(document: Mapping[str, Any], cfg: config.Config) -> Advised:
     """Raises `Fatal` if this is no status of a worker, or of one that does not tell its calls."""
     workers = document.get("processes") or [document]
-    told = [one for one in workers if isinstance(one, Mapping) and "calls" in one]
-    if not told:
+    answered = [worker for worker in workers if isinstance(worker, Mapping) and "calls" in worker]
+    if not answered:
         raise usage(_NONE)
-    busiest = max(told, key=lambda one: value_at(one, "rates", "rows_per_s") or 0.0)
+    busiest = max(answered, key=lambda worker: value_at(worker, "rates", "rows_per_s") or 0.0)
     try:
         msgspec.convert(value_at(busiest, "calls", "times"), _Times | None)
     except msgspec.ValidationError as error:
         raise usage(f"{_NONE}: {error}") from None
     most_calls = cfg.model.max_in_flight
-    found = advise(
+    findings = advise(
         busiest,
         Present(
             cfg.window.max_rows,
@@ -44,27 +44,29 @@ def advised(document: Mapping[str, Any], cfg: config.Config) -> Advised:
     )
     if len(workers) > 1:
         name = busiest.get("process", "one")
-        found.unknown.append(f"of {len(workers)} processes, this is told of the busiest ({name})")
+        findings.unknown.append(
+            f"of {len(workers)} processes, this is told of the busiest ({name})"
+        )
     if busiest.get("models"):
-        found.unknown.append("of several models, this is told of the default one")
-    return found
+        findings.unknown.append("of several models, this is told of the default one")
+    return findings
 
 
-def lines(found: Advised) -> Iterator[str]:
-    for one in found.advice:
-        yield f"{one.kind:<9} {one.said}"
-    for carries in sorted(found.carries, key=lambda one: one.rows_per_s):
+def lines(findings: Advised) -> Iterator[str]:
+    for advice in findings.advice:
+        yield f"{advice.kind:<9} {advice.said}"
+    for carries in sorted(findings.carries, key=lambda part: part.rows_per_s):
         yield f"{'carries':<9} {carries.part}: up to {carries.rows_per_s:,.0f} rows a second"
-    for unknown in found.unknown:
+    for unknown in findings.unknown:
         yield f"{'unknown':<9} {unknown}"
 
 
-def as_json(found: Advised) -> bytes:
+def as_json(findings: Advised) -> bytes:
     return msgspec.json.encode(
         {
             "v": 1,
-            "advice": [one._asdict() for one in found.advice],
-            "carries": [one._asdict() for one in found.carries],
-            "unknown": found.unknown,
+            "advice": [advice._asdict() for advice in findings.advice],
+            "carries": [carry._asdict() for carry in findings.carries],
+            "unknown": findings.unknown,
         }
     )

@@ -108,9 +108,11 @@ class Comparing:
 
     def found(self) -> list[ComparisonSums]:
         """All comparisons, each with its latest examples. The latest comparison is the last."""
-        for one in self._found.values():
-            one.examples = tuple(self._examples.get((one.rules.live, one.rules.shadow), ()))
-        return sorted(self._found.values(), key=lambda one: one.until)
+        for comparison in self._found.values():
+            comparison.examples = tuple(
+                self._examples.get((comparison.rules.live, comparison.rules.shadow), ())
+            )
+        return sorted(self._found.values(), key=lambda sums: sums.until)
 
     def _is_new(self, summary: Summary) -> bool:
         worker, _, digits = summary.id.rpartition("/")
@@ -127,23 +129,28 @@ class Comparing:
     def _is_meant(self, stream: str) -> bool:
         return not self._streams or any(fnmatchcase(stream, glob) for glob in self._streams)
 
-    def _show(self, one: Disagreement) -> None:
-        if self._is_meant(one.stream):
-            pair = (_model(one.live), _model(one.shadow))
-            self._examples.setdefault(pair, deque(maxlen=self._most)).append(one)
+    def _show(self, disagreement: Disagreement) -> None:
+        if self._is_meant(disagreement.stream):
+            pair = (_model(disagreement.live), _model(disagreement.shadow))
+            self._examples.setdefault(pair, deque(maxlen=self._most)).append(disagreement)
 
-    def _sum_up(self, one: Summary) -> None:
-        rules = ComparisonRules(one.live, one.shadow, one.tolerance, one.pointers)
-        found = self._found.setdefault(rules, ComparisonSums(rules, one.since, one.until))
-        found.since, found.until = min(found.since, one.since), max(found.until, one.until)
-        for stream, (rows, agreed) in one.streams.items():
+    def _sum_up(self, summary: Summary) -> None:
+        rules = ComparisonRules(summary.live, summary.shadow, summary.tolerance, summary.pointers)
+        comparison = self._found.setdefault(
+            rules, ComparisonSums(rules, summary.since, summary.until)
+        )
+        comparison.since, comparison.until = (
+            min(comparison.since, summary.since),
+            max(comparison.until, summary.until),
+        )
+        for stream, (rows, agreed) in summary.streams.items():
             if self._is_meant(stream):
-                found.sums.tally.add(stream, rows, agreed)
-        found.sums.dropped += one.dropped
-        found.sums.unanswered += one.unanswered
-        found.sums.unsent += one.unsent
-        found.sums.live_took.merge(one.live_took)
-        found.sums.shadow_took.merge(one.shadow_took)
+                comparison.sums.tally.add(stream, rows, agreed)
+        comparison.sums.dropped += summary.dropped
+        comparison.sums.unanswered += summary.unanswered
+        comparison.sums.unsent += summary.unsent
+        comparison.sums.live_took.merge(summary.live_took)
+        comparison.sums.shadow_took.merge(summary.shadow_took)
 
 
 async def compare(
@@ -171,8 +178,8 @@ async def compare(
     return comparing
 
 
-def _model(said: Said) -> ModelId:
-    return ModelId(said.model, said.model_version)
+def _model(answer: Said) -> ModelId:
+    return ModelId(answer.model, answer.model_version)
 
 
 def _quantiles(took: ComparedTimes) -> dict[str, float | None]:
@@ -183,53 +190,59 @@ def _quantiles(took: ComparedTimes) -> dict[str, float | None]:
     return {"p50": ms(0.5), "p99": ms(0.99)}
 
 
-def render(found: ComparisonSums, worst: int) -> RenderableType:
+def render(comparison: ComparisonSums, worst: int) -> RenderableType:
     """The report on one comparison, to be printed by `rich`. `worst`: how many streams the report
     names; it names those that agree least.
     """
-    return Group(*_parts(found, worst))
+    return Group(*_parts(comparison, worst))
 
 
-def _parts(found: ComparisonSums, worst: int) -> Iterator[RenderableType]:
-    rules, sums = found.rules, found.sums
+def _parts(comparison: ComparisonSums, worst: int) -> Iterator[RenderableType]:
+    rules, sums = comparison.rules, comparison.sums
     yield Text(
         f"{_model_name(rules.live)} and its shadow {_model_name(rules.shadow)}", style="bold"
     )
     what = " and ".join(rules.pointers) or "whole answers"
     yield Text(
-        f"{utc(found.since)} to {utc(found.until)} (UTC); {what}, numbers within "
+        f"{utc(comparison.since)} to {utc(comparison.until)} (UTC); {what}, numbers within "
         f"{rules.tolerance:g}"
     )
-    yield Text(f"agreement: {agreement(found.share)} of {found.share.rows:,} rows")
+    yield Text(f"agreement: {agreement(comparison.share)} of {comparison.share.rows:,} rows")
     missing = ((sums.dropped, "for want of room"), (sums.unanswered, "the shadow did not answer"))
     for rows, why in missing:
         if rows:
             yield Text(f"not compared: {rows:,} rows, {why}")
-    yield _times(found)
+    yield _times(comparison)
     if streams := sums.tally.worst(worst):
         yield worst_streams(streams)
-    if found.examples:
+    if comparison.examples:
         yield folded(
             ("disagreements", "stream", "live", "shadow"),
-            ((one.id, one.stream, _said(one.live), _said(one.shadow)) for one in found.examples),
+            (
+                (example.id, example.stream, _said(example.live), _said(example.shadow))
+                for example in comparison.examples
+            ),
         )
     if sums.unsent:
         yield Text(f"{sums.unsent:,} disagreements have no record")
 
 
-def _times(found: ComparisonSums) -> Table:
+def _times(comparison: ComparisonSums) -> Table:
     table = Table(pad_edge=False)
     for name in ("time of a call", "p50", "p99"):
         table.add_column(name)
-    for name, took in (("live", found.sums.live_took), ("shadow", found.sums.shadow_took)):
+    for name, took in (
+        ("live", comparison.sums.live_took),
+        ("shadow", comparison.sums.shadow_took),
+    ):
         table.add_row(name, *(_shown_ms(took.quantile_s(share)) for share in (0.5, 0.99)))
     return table
 
 
-def _said(said: Said) -> str:
-    if said.error is not None:
-        return f"rejected: {said.error}"
-    return orjson.dumps(said.prediction).decode()
+def _said(answer: Said) -> str:
+    if answer.error is not None:
+        return f"rejected: {answer.error}"
+    return orjson.dumps(answer.prediction).decode()
 
 
 def _model_name(model: ModelId) -> str:

@@ -47,12 +47,12 @@ class ModelCosts:
     @property
     def costly(self) -> dict[str, Any] | None:
         """The stream that costs a model most beyond what the others do."""
-        found = [
-            one._asdict() | {"is_apart": one.stream in costs.prices.apart}
+        streams = [
+            row._asdict() | {"is_apart": row.stream in costs.prices.apart}
             for costs, _ in self._models
-            if (one := costs.costly) is not None
+            if (row := costs.costly) is not None
         ]
-        return max(found, key=lambda one: one["times"], default=None)
+        return max(streams, key=lambda each: each["times"], default=None)
 
     def whole(self, tokens_per_hour: float) -> dict[str, Any]:
         """Of all streams together, and the fixed cost of a call to the default model.
@@ -72,9 +72,9 @@ class ModelCosts:
 
     def of(self, stream: str) -> dict[str, Any]:
         lately = [(costs, price, costs.lately.get(stream)) for costs, price in self._models]
-        known = [(costs, price, one) for costs, price, one in lately if one is not None]
-        prices = [one.share * price for _, price, one in known if price is not None]
-        row_s = sum(one.row_s for _, _, one in known)
+        known = [(costs, price, cost) for costs, price, cost in lately if cost is not None]
+        prices = [cost.share * price for _, price, cost in known if price is not None]
+        row_s = sum(cost.row_s for _, _, cost in known)
         return {
             "row_ms": round(1000 * row_s, 3) if known else None,
             "model_s": round(sum(costs.spent_by(stream) for costs, _ in self._models), 3),
@@ -93,12 +93,12 @@ class ModelCosts:
 
     def _share(self, stream: str) -> float:
         parts = ((costs.busy, costs.lately.get(stream)) for costs, _ in self._models)
-        spent = sum(busy * one.share for busy, one in parts if one is not None)
+        spent = sum(busy * cost.share for busy, cost in parts if cost is not None)
         return spent / self._busy if spent else 0.0
 
     def _rows_per_s(self, stream: str) -> float:
         lately = (costs.lately.get(stream) for costs, _ in self._models)
-        return sum(one.rows_per_s for one in lately if one is not None)
+        return sum(sample.rows_per_s for sample in lately if sample is not None)
 
 
 def _money(per_hour: float | None, rows_per_s: float) -> dict[str, float | None]:
@@ -258,7 +258,8 @@ class Flow:
         """
         since_s = max(self._now_s() - over_s, at_least_s)
         return next(
-            (one for one in reversed(self._samples) if one.at_s <= since_s), self._samples[0]
+            (sample for sample in reversed(self._samples) if sample.at_s <= since_s),
+            self._samples[0],
         )
 
     def _sample(self) -> FlowSample:
@@ -282,23 +283,23 @@ class Flow:
         backlog = self._pipeline.backlog
         stopped = {stop.stream for stop in self._pipeline.stopped}
         read = self._services.read_partitions
-        told = self._telemetry.streams.told(backlog.streams, stopped, now_s, read)
+        streams = self._telemetry.streams.told(backlog.streams, stopped, now_s, read)
         settled_s = 0.0 if self._joined_s is None else now_s - self._joined_s
         is_new = settled_s < SETTLED_S + 2 * WINDOW_S
         self.costs.fit(now_s)
-        if told.others is not None:
-            told.others.update(self.costs.of_others(one["stream"] for one in told.streams))
-        for one in told.streams:
-            one.update(self.costs.of(one["stream"]))
-            one["ages_s"] = self.history.ages_of(one["stream"])
+        if streams.others is not None:
+            streams.others.update(self.costs.of_others(row["stream"] for row in streams.streams))
+        for stream in streams.streams:
+            stream.update(self.costs.of(stream["stream"]))
+            stream["ages_s"] = self.history.ages_of(stream["stream"])
             # The windows of the start still count in it.
-            one["now_p99_ms"] = None if is_new else one["now_p99_ms"]
+            stream["now_p99_ms"] = None if is_new else stream["now_p99_ms"]
         now, before = self._sample(), self._before(OVER_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
         grown = _grown(now.committed, before.committed)
         per_s = {where: round(count / over_s, 2) for where, count in grown.items()}
         flow = self._flow(now, before, over_s, backlog)
-        return Figures(flow, told, backlog, settled_s, per_s)
+        return Figures(flow, streams, backlog, settled_s, per_s)
 
     def _flow(
         self, now: FlowSample, before: FlowSample, over_s: float, backlog: Backlog
@@ -357,10 +358,10 @@ class Flow:
     def _busy(self, now: FlowSample) -> dict[str, float]:
         before = self._before(BUSY_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
-        seen = [one for one in self._samples if one.at_s > before.at_s] + [now]
+        seen = [sample for sample in self._samples if sample.at_s > before.at_s] + [now]
 
         def mean(name: str) -> float:
-            shares: list[float] = [getattr(one, name) for one in seen]
+            shares: list[float] = [getattr(sample, name) for sample in seen]
             return sum(shares) / len(shares)
 
         worked_s = now.cpu.worked_s - before.cpu.worked_s

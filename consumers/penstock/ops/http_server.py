@@ -141,7 +141,9 @@ class SlowClients:
 
     def _close_silent(self, open_now: Sequence[web.RequestHandler], now_s: float) -> None:
         self._asked.intersection_update(open_now)
-        self._since_s = {one: self._since_s.get(one, now_s) for one in open_now}
+        self._since_s = {
+            connection: self._since_s.get(connection, now_s) for connection in open_now
+        }
         for connection, since_s in self._since_s.items():
             if connection not in self._asked and now_s - since_s >= self._most_s:
                 connection.force_close()

@@ -111,7 +111,7 @@ class MembersSource(PageSource):
 
     async def picture(self, numbers: Sequence[int]) -> Picture | None:
         number, *of_member = numbers
-        member = next((one for one in self._members if one.number == number), None)
+        member = next((each for each in self._members if each.number == number), None)
         if member is None or not of_member:
             return None
         answer = await self._ask(member, f"{SAMPLES}/{of_member[0]}")
@@ -164,12 +164,12 @@ class _Merged(Collector):
             restarts.add_metric([process], member.restarts)
             # In Prometheus' format a metric has one HELP and one TYPE, before the samples of all
             # members.
-            for found in text_string_to_metric_families(text) if good else ():
+            for metric in text_string_to_metric_families(text) if good else ():
                 family = families.setdefault(
-                    found.name, Metric(found.name, found.documentation, found.type)
+                    metric.name, Metric(metric.name, metric.documentation, metric.type)
                 )
                 family.samples += [
                     sample._replace(labels={**sample.labels, "process": process})
-                    for sample in found.samples
+                    for sample in metric.samples
                 ]
         return [up, restarts, *families.values()]

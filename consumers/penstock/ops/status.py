@@ -57,26 +57,27 @@ class CauseLog:
         """`document`: the status with its problems. Call this every few seconds."""
         problems: Sequence[Mapping[str, Any]] = document["problems"]
         logged = {outage["service"] for outage in document["outages"]}
-        found = {
-            Cause(one["kind"], one["stream"], one["service"]): one
-            for one in problems
-            if one["kind"] in WRITTEN and one["service"] not in logged
+        by_cause = {
+            Cause(problem["kind"], problem["stream"], problem["service"]): problem
+            for problem in problems
+            if problem["kind"] in WRITTEN and problem["service"] not in logged
         }
         self._written_s = {
             cause: at_s for cause, at_s in self._written_s.items() if now_s - at_s < QUIET_S
         }
-        for cause in self._lasting.keys() - found.keys():
+        for cause in self._lasting.keys() - by_cause.keys():
             before = self._lasting.pop(cause)
             if before.is_written:
                 log.info("over after %.0f s: %s", now_s - before.since_s, before.what)
-        for cause, one in found.items():
+        for cause, problem in by_cause.items():
             if cause not in self._lasting:
                 is_written = cause not in self._written_s
-                self._lasting[cause] = _Lasts(now_s, one["what"], is_written)
+                self._lasting[cause] = _Lasts(now_s, problem["what"], is_written)
                 if is_written:
                     self._written_s[cause] = now_s
                     log.warning(
-                        "%s", ". ".join(filter(None, (one["what"], one["holds"], one["do"])))
+                        "%s",
+                        ". ".join(filter(None, (problem["what"], problem["holds"], problem["do"]))),
                     )
 
 
@@ -132,8 +133,8 @@ class Status:
         each stream.
         """
         document = self._figures()
-        told = self._problems.tell(symptoms(document), self._now_s())
-        return with_diagnosis(document, told)
+        problems = self._problems.tell(symptoms(document), self._now_s())
+        return with_diagnosis(document, problems)
 
     def _figures(self) -> dict[str, Any]:
         pipeline = self._pipeline
@@ -220,12 +221,12 @@ class Status:
 
     def _of_each(self, metric: str, label: str = "") -> Mapping[str, Mapping[str, float]]:
         """For each model: the values of a metric, by the value of one further label."""
-        found: dict[str, dict[str, float]] = defaultdict(dict)
+        rates: dict[str, dict[str, float]] = defaultdict(dict)
         for family in self._telemetry.registry.collect():
             for sample in family.samples:
                 if sample.name == metric:
-                    found[sample.labels["model"]][sample.labels.get(label, "")] = sample.value
-        return found
+                    rates[sample.labels["model"]][sample.labels.get(label, "")] = sample.value
+        return rates
 
     def _region(self) -> dict[str, Any]:
         """The bytes that the worker read from each region, and which regions the worker helps.
@@ -311,10 +312,10 @@ class Status:
 
 def _held_back(lane: Lane) -> dict[str, Any] | None:
     """The object that the lane waits for while objects behind it are answered already."""
-    found = lane.held_back()
-    if found is None:
+    held_back = lane.held_back()
+    if held_back is None:
         return None
-    ticket, waiting = found
+    ticket, waiting = held_back
     reference = ticket.reference
     name = ticket.name if reference is None else f"{reference.bucket}/{reference.key}"
     return {"by": name, "stream": ticket.stream, "stage": holder(ticket), "objects": waiting}

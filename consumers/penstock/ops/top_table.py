@@ -62,18 +62,19 @@ def render(document: Mapping[str, Any], *, cost: bool = False) -> RenderableType
 def _parts(document: Mapping[str, Any], *, cost: bool) -> Iterator[RenderableType]:
     yield from _problems(document["problems"])
     workers: Sequence[Mapping[str, Any]] = document.get("processes") or [document]
-    yield _Fitted(WORKERS, [_worker(one) for one in workers])
-    for store, one in sorted(_hedged(workers).items()):
-        if any(one.values()):
+    yield _Fitted(WORKERS, [_worker(worker) for worker in workers])
+    for store, hedged in sorted(_hedged(workers).items()):
+        if any(hedged.values()):
             yield visible(
-                f"{store}: {one['won'] + one['lost']:,} late reads sent twice, the second answered "
-                f"first {one['won']:,} times; {one['resumed']:,} stalled bodies resumed"
+                f"{store}: {hedged['won'] + hedged['lost']:,} late reads sent twice, the second "
+                f"answered first {hedged['won']:,} times; {hedged['resumed']:,} stalled bodies "
+                "resumed"
             )
     if cost:
         yield Text()
         yield _Fitted(COSTS, [row for worker in workers for row in _costs(worker)])
         return
-    streams = [_stream(one) for worker in workers for one in worker.get("streams") or ()]
+    streams = [_stream(stream) for worker in workers for stream in worker.get("streams") or ()]
     if streams:
         yield Text()
         yield _Fitted(STREAMS, streams)
@@ -81,19 +82,19 @@ def _parts(document: Mapping[str, Any], *, cost: bool) -> Iterator[RenderableTyp
 
 def _hedged(workers: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping[str, int]]:
     """For each store: what became of the reads that were sent twice, over all workers."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
     for worker in workers:
         for store, outcomes in (worker.get("hedged_reads") or {}).items():
-            found[store].update(outcomes)
-    return found
+            totals[store].update(outcomes)
+    return totals
 
 
 def _problems(problems: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     if not problems:
         yield Text(ALL_IS_WELL, style="green")
-    for one in problems:
-        line = visible(f"{one['what']}. {one['do']}")
-        line.stylize("red" if one["level"] == BAD else "yellow")
+    for problem in problems:
+        line = visible(f"{problem['what']}. {problem['do']}")
+        line.stylize("red" if problem["level"] == BAD else "yellow")
         yield line
 
 
@@ -118,35 +119,35 @@ def _reads(status: Mapping[str, Any]) -> Text:
     this number.
     """
     stores = status.get("stores") or ()
-    most = max(stores, key=lambda one: one["in_flight"] / one["limit"], default=None)
+    most = max(stores, key=lambda store: store["in_flight"] / store["limit"], default=None)
     if most is None:
         return Text()
     return visible(f"{most['in_flight']}/{most['limit']} {most['held_by']}")
 
 
-def _stream(one: Mapping[str, Any]) -> list[Text]:
+def _stream(stream: Mapping[str, Any]) -> list[Text]:
     figures = ("objects_per_s", "rows_per_s", "p50_ms", "p99_ms", "age_s", "heard_s", "owed")
-    said = " ".join(str(one[key]) for key in ("last_code", "last_message") if one.get(key))
-    state = visible(one["state"])
-    state.stylize({"bad": "red", "warn": "yellow"}.get(one["level"], ""))
+    message = " ".join(str(stream[key]) for key in ("last_code", "last_message") if stream.get(key))
+    state = visible(stream["state"])
+    state.stylize({"bad": "red", "warn": "yellow"}.get(stream["level"], ""))
     return [
-        cut(str(one["stream"])),
+        cut(str(stream["stream"])),
         state,
-        *(_figure(one.get(key)) for key in (*figures, "rejected")),
-        cut(said),
+        *(_figure(stream.get(key)) for key in (*figures, "rejected")),
+        cut(message),
     ]
 
 
 def _costs(worker: Mapping[str, Any]) -> Iterator[list[Text]]:
     """The streams, those that take most of the model's time first; then the others, and the sum."""
-    shown = sorted(worker.get("streams") or (), key=lambda one: -one["model_share"])
+    shown = sorted(worker.get("streams") or (), key=lambda each: -each["model_share"])
     if (others := worker.get("streams_others")) is not None:
         shown.append(others)
-    for one in shown:
+    for stream in shown:
         yield [
-            cut(str(one["stream"])),
-            visible(f"{100 * one['model_share']:.1f} %"),
-            *(_money(one.get(key)) for key in ("row_ms", "model_s", "rows_per_s", *PRICES)),
+            cut(str(stream["stream"])),
+            visible(f"{100 * stream['model_share']:.1f} %"),
+            *(_money(stream.get(key)) for key in ("row_ms", "model_s", "rows_per_s", *PRICES)),
         ]
     if (whole := worker.get("costs")) is not None:
         call_ms = _money(whole["call_ms"])

@@ -55,11 +55,11 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
                 f"max.message.bytes of {topic} is too small for the longest names that a message "
                 f"may have: set it to {2 * LEAST_RECORD_BYTES:,} or more"
             )
-    found = counts[cfg.output.topic]
+    of_output = counts[cfg.output.topic]
     for topic in cfg.all_inputs:
-        if cfg.output.partitioning == "same" and found < counts[topic]:
+        if cfg.output.partitioning == "same" and of_output < counts[topic]:
             raise usage(
-                f"{cfg.output.topic} has {found} partitions, {topic} has {counts[topic]}; "
+                f"{cfg.output.topic} has {of_output} partitions, {topic} has {counts[topic]}; "
                 "add partitions, or set output.partitioning = 'stream'"
             )
     return counts
@@ -83,8 +83,8 @@ async def warn_of_limits(kafka: config.Kafka, sources: Sequence[str], target: st
     once. Warn as well if it takes fewer times.
     """
     shapes = await topic_shapes(kafka, [*sources, target], [RETENTION, *TIMES])
-    told = {topic: shape.settings.get(RETENTION, "-1") for topic, shape in shapes.items()}
-    for topic in kept_longer(told, target):
+    settings = {topic: shape.settings.get(RETENTION, "-1") for topic, shape in shapes.items()}
+    for topic in kept_longer(settings, target):
         log.warning(
             "%s keeps records for less time than %s, from which they come with their times: older "
             "ones of a backlog would be deleted as soon as they are passed on. Set %s of %s to "
@@ -113,11 +113,14 @@ def fewer_times(shapes: Mapping[str, TopicShape], source: str, target: str) -> l
     return [name for name in both if int(here[name]) < int(there[name])]
 
 
-def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
-    """The topics that keep records longer than `topic` does. `told`: for each topic's name, its
-    `retention.ms`, where -1 means for ever.
+def kept_longer(retentions: Mapping[str, str], topic: str) -> list[str]:
+    """The topics that keep records longer than `topic` does. `retentions`: for each topic's name,
+    its `retention.ms`, where -1 means for ever.
     """
-    kept_ms = {each: int(said) if int(said) >= 0 else float("inf") for each, said in told.items()}
+    kept_ms = {
+        each: int(retention) if int(retention) >= 0 else float("inf")
+        for each, retention in retentions.items()
+    }
     return [each for each, ms in kept_ms.items() if ms > kept_ms.get(topic, ms)]
 
 

@@ -74,7 +74,7 @@ class WorkerSource(PageSource):
         samples = self._pipeline.wiring.samples
         if samples is None:
             return ()
-        in_view = {one["stream"] for one in self._status.flow.look().streams.streams}
+        in_view = {stream["stream"] for stream in self._status.flow.look().streams.streams}
         return [
             sample._asdict() | {"picture": str(sample.number) if sample.picture else None}
             for sample in samples.look(in_view)
@@ -140,8 +140,12 @@ class Readiness:
         if not any(self._services.answers.values()):
             return "the model does not answer\n"
         for kind in (MODEL, STORE):
-            away = [one for one in self._pipeline.wiring.outages if one.service.startswith(kind)]
-            if away and all((one.away_s or 0.0) >= SILENT_S for one in away):
+            away = [
+                outage
+                for outage in self._pipeline.wiring.outages
+                if outage.service.startswith(kind)
+            ]
+            if away and all((outage.away_s or 0.0) >= SILENT_S for outage in away):
                 return f"the {kind} has not answered for {away[0].away_s:.0f} s: {away[0].why}\n"
         if not lanes:
             return NO_PARTITION

@@ -169,10 +169,10 @@ class Assignments:
             return
         labels = self._settings.labels
         topic = labels.output_topic
-        self._output_partitions = found = await self._wiring.adapters.sink.partitions(topic)
-        if found < wanted:
+        self._output_partitions = count = await self._wiring.adapters.sink.partitions(topic)
+        if count < wanted:
             raise usage(
-                f"{topic} has {found} partitions, {labels.input_topic} has {wanted} or more "
+                f"{topic} has {count} partitions, {labels.input_topic} has {wanted} or more "
                 "by now; add partitions, or set output.partitioning = 'stream'. Nothing is lost."
             )
 

@@ -37,23 +37,23 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
     oldest_ms = oldest_stopped_ms = now_ms
     for lane in lanes:
         # For each stream: the number of its owed objects, and the timestamp of the oldest one.
-        found: dict[str, tuple[int, int]] = {}
+        owed: dict[str, tuple[int, int]] = {}
         for ticket in lane.unanswered():
-            count, oldest = found.get(ticket.stream, (0, now_ms))
-            found[ticket.stream] = count + 1, min(oldest, ticket.record.timestamp_ms)
+            count, oldest = owed.get(ticket.stream, (0, now_ms))
+            owed[ticket.stream] = count + 1, min(oldest, ticket.record.timestamp_ms)
             if ticket.reference is not None and ticket.reference.size is not None:
                 sizes.append(ticket.reference.size)
-        objects += sum(count for count, _ in found.values())
-        oldest_ms = min([oldest_ms, *(oldest for _, oldest in found.values())])
+        objects += sum(count for count, _ in owed.values())
+        oldest_ms = min([oldest_ms, *(oldest for _, oldest in owed.values())])
         if lane.undecoded_ms is not None:
             oldest_ms = min(oldest_ms, lane.undecoded_ms)
         # The age of a stopped stream counts from the record that it stopped at.
         for stop in lane.stops:
-            count, oldest = found.get(stop.stream, (0, now_ms))
-            found[stop.stream] = count, min(oldest, stop.record_ms)
+            count, oldest = owed.get(stop.stream, (0, now_ms))
+            owed[stop.stream] = count, min(oldest, stop.record_ms)
             oldest_stopped_ms = min(oldest_stopped_ms, stop.record_ms)
         # A stream may be in several partitions.
-        for stream, (count, oldest) in found.items():
+        for stream, (count, oldest) in owed.items():
             other = streams.get(stream, NOTHING_OWED)
             age_s = max(other.age_s, (now_ms - oldest) / 1000)
             streams[stream] = Owed(count + other.objects, age_s, lane.where)
@@ -87,13 +87,13 @@ class Watchdog:
         while True:
             await asyncio.sleep(look_s)
             snapshots = {where: lane.snapshot for where, lane in self._lanes.items()}
-            found = stall.look(self._clock.now(), snapshots, self._telemetry.retries)
-            if found is not None:
-                lane = self._lanes[found.where]
+            stuck = stall.look(self._clock.now(), snapshots, self._telemetry.retries)
+            if stuck is not None:
+                lane = self._lanes[stuck.where]
                 raise Fatal(
-                    f"{lane.where} stands still since {found.still_s:.0f} s "
-                    f"(limits.stall_ms): {found.snapshot.stage} holds offset "
-                    f"{found.snapshot.offset}.\n"
+                    f"{lane.where} stands still since {stuck.still_s:.0f} s "
+                    f"(limits.stall_ms): {stuck.snapshot.stage} holds offset "
+                    f"{stuck.snapshot.offset}.\n"
                     f"{lane!r}.\n"
                     "Nothing is lost: start the worker again, it goes on at the last commit.",
                     exit_code=EXIT_UNREACHABLE,

@@ -86,7 +86,7 @@ class StoppedLines:
         """
         lanes = [lane for lane in self._lanes.values() if lane.stops]
         try:
-            said = await self._source.words([lane.where for lane in lanes])
+            heard = await self._source.words([lane.where for lane in lanes])
         except PenstockError as error:
             log.warning("what is said of stopped lines cannot be read: %s", error)
             return False
@@ -94,7 +94,7 @@ class StoppedLines:
         for lane in lanes:
             if not assignments.may_begin_again(lane):
                 continue  # the lane's words are acted on when the partition is assigned again
-            if words := self._new_words(assignments, lane, decode_words(said.get(lane.where, ""))):
+            if words := self._new_words(assignments, lane, decode_words(heard.get(lane.where, ""))):
                 keys = of_place(lane.where)
                 log.info("%s goes on: %s", lane.where, words, extra=keys)
                 await assignments.begin_again(lane.where)
@@ -106,19 +106,19 @@ class StoppedLines:
         as texts for the log. If a word is `skip`, the line will not stop again at the record that
         the word names.
         """
-        found: list[str] = []
+        obeyed: list[str] = []
         for stop in lane.stops:
             for word in words:
                 heard = (lane.where, word)
                 if word.is_about(stop) and not word.is_done and heard not in self._heard:
                     self._heard.add(heard)
                     self._obeyed[heard] = stop
-                    found.append(f"{word.verb} stream {stop.stream!r} at offset {stop.offset}")
+                    obeyed.append(f"{word.verb} stream {stop.stream!r} at offset {stop.offset}")
                     if word.verb == "skip":
                         last = stop.offset if word.until is None else word.until
                         passing = Passing(stop.stream, stop.offset, last)
                         assignments.let_pass(lane.where, passing)
-        return found
+        return obeyed
 
     async def _mark_obeyed(self) -> None:
         """Mark the words that are obeyed, so that no other worker obeys them, not even if somebody

@@ -191,22 +191,22 @@ class TransactionPool:
         """The oldest share that may leave now, and all shares that may leave in the same
         transaction.
         """
-        found: list[_Share] = []
+        shares: list[_Share] = []
         room_bytes, group = self.most_bytes, ""
         for share in self._waiting:
             if share.where in self._suspects:
-                if not found and self._alone < SUSPECTS:
+                if not shares and self._alone < SUSPECTS:
                     return [share]
                 continue
-            if not found:
+            if not shares:
                 group = self._producers.group(share.where)
-            elif room_bytes <= 0 or len(found) == TRANSACTION_PARTITIONS:
+            elif room_bytes <= 0 or len(shares) == TRANSACTION_PARTITIONS:
                 break
             elif self._producers.group(share.where) != group:
                 continue
-            found.append(share)
+            shares.append(share)
             room_bytes -= share.cost_bytes
-        return found
+        return shares
 
     def _begin(self, transaction: _Transaction) -> None:
         work = self._carry(transaction)

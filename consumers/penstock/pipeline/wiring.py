@@ -190,12 +190,12 @@ class Wiring:
     @property
     def waiting(self) -> Waiting:
         """How many rows wait for a model call, over all models."""
-        found = [track.microbatch.waiting for track in self.tracks.values()]
-        return found[0]._replace(
-            rows=sum(one.rows for one in found),
-            streams=sum(one.streams for one in found),
-            calls=sum(one.calls for one in found),
-            most_calls=sum(one.most_calls for one in found),
+        waits = [track.microbatch.waiting for track in self.tracks.values()]
+        return waits[0]._replace(
+            rows=sum(wait.rows for wait in waits),
+            streams=sum(wait.streams for wait in waits),
+            calls=sum(wait.calls for wait in waits),
+            most_calls=sum(wait.most_calls for wait in waits),
         )
 
     def drain(self) -> None:

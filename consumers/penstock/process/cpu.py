@@ -35,7 +35,7 @@ def cpu_now() -> Cpu:
     """Of the calling thread."""
     worked_s, waited_s = _scheduled()
     limits = _counts(_cgroup() / "cpu.stat")
-    machine = [int(one) for one in _text(STAT).split("\n", 1)[0].split()[1:9]]
+    machine = [int(ticks) for ticks in _text(STAT).split("\n", 1)[0].split()[1:9]]
     return Cpu(
         worked_s,
         waited_s,

@@ -60,13 +60,13 @@ def wait_for_place() -> None:
     variables, which this process then takes over. From then on this process ends with the parent.
     If the parent ends before it wrote the line, this process ends as well.
     """
-    said = b""
-    while not said.endswith(b"\n"):
+    text = b""
+    while not text.endswith(b"\n"):
         more = os.read(0, 1 << 16)
         if not more:
             os._exit(EXIT_DONE)
-        said += more
-    os.environ.update(json.loads(said))
+        text += more
+    os.environ.update(json.loads(text))
     end_with_parent()
 
 

@@ -119,11 +119,11 @@ class ClaimedPartitions:
         self._claims = {
             number: PartitionClaim(_known(at)) for number, at in zip(ours, offsets, strict=True)
         }
-        found = {number: PartitionStates() for number in ours}
+        states = {number: PartitionStates() for number in ours}
         ends = {number: claim.number for number, claim in self._claims.items()}
         async for record in self._changelog.read(ends):
-            found[record.partition].add(record)
-        return found
+            states[record.partition].add(record)
+        return states
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
         """Write the states. Another worker that has lost a partition to us may still have written
@@ -136,8 +136,8 @@ class ClaimedPartitions:
         ]
         foreign: dict[str, int] = {}
         for state, offset in zip(states, await (await self._send(outs)), strict=True):
-            found = await self._foreign(state.partition, offset)
-            foreign |= dict.fromkeys(found, state.partition)
+            sites = await self._foreign(state.partition, offset)
+            foreign |= dict.fromkeys(sites, state.partition)
         return foreign
 
     def _sealed(self, state: State) -> bytes | None:
@@ -150,8 +150,8 @@ class ClaimedPartitions:
         others = self._claims[partition].written(_known(offset))
         if not others:
             return set()
-        found = self._changelog.read({partition: others.stop}, {partition: others.start})
-        keys = {record.key async for record in found}
+        records = self._changelog.read({partition: others.stop}, {partition: others.start})
+        keys = {record.key async for record in records}
         if CLAIM_KEY in keys:
             raise Fatal(
                 f"another worker has taken over partition {partition}: this one was silent for "
@@ -179,9 +179,9 @@ class KafkaChangelog:
     ) -> AsyncIterator[Logged]:
         async with open_reader(self._kafka, "read_uncommitted") as reader:
             if begins is None:
-                found = await reader.spans(self._topic)
-                begins = {each: begin for each, (begin, _) in found.items()}
+                by_partition = await reader.spans(self._topic)
+                begins = {each: begin for each, (begin, _) in by_partition.items()}
             spans = {each: (begins[each], end) for each, end in ends.items()}
             async with aclosing(reader.records(self._topic, spans)) as records:
-                async for one in records:
-                    yield Logged(one.partition, one.offset, one.key, one.value)
+                async for record in records:
+                    yield Logged(record.partition, record.offset, record.key, record.value)

@@ -251,8 +251,8 @@ class FaustEngine:
         self._backlog.forget()
         await self.ledger.give_up()
 
-    async def _assigned(self, *said: Any, **_: object) -> None:
-        assigned: set[TP] = said[1]
+    async def _assigned(self, *parts: Any, **_: object) -> None:
+        assigned: set[TP] = parts[1]
         ours = {tp.partition for tp in assigned if tp.topic == self._names.by_site}
         try:
             await self.ledger.take_over(ours)

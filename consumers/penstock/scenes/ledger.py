@@ -91,10 +91,10 @@ class SiteLedger:
         """
         async with self._lock:
             self._clear()
-            found = await self._claimed.claim(partitions)
-            for partition, states in found.items():
+            positions = await self._claimed.claim(partitions)
+            for partition, states in positions.items():
                 await self._publish(self._restored(partition, states))
-            void = {site: number for number, each in found.items() for site in each.shadowed}
+            void = {site: number for number, each in positions.items() for site in each.shadowed}
             await self._write_again(void)
             for name in self.sites:
                 self._due.put(name, self._clock.now())
@@ -113,11 +113,11 @@ class SiteLedger:
             for keyed in batch:
                 if keyed.partition not in ours:
                     continue  # it was read before a rebalance, so the new owner reads it again
-                found = self._rekey.placed(keyed.value, keyed.recorded_ms)
-                if found is None or found[1].site != keyed.site:
+                placed = self._rekey.placed(keyed.value, keyed.recorded_ms)
+                if placed is None or placed[1].site != keyed.site:
                     await self._key_again(keyed)
                     continue
-                arrival, place = found
+                arrival, place = placed
                 site = touched[keyed.site] = self._site(keyed)
                 site.arrive(arrival, place.member, now)
                 nbytes += len(keyed.value)

@@ -62,10 +62,10 @@ class SceneRecords:
         """One number for each member, in the order of the members' names."""
         vector = []
         for name in sorted({*decided.taken, *decided.absent}):
-            found = None
+            number = None
             if name in answers and answers[name].error is None:
-                found = _number(answers[name].prediction, steps)
-            vector.append(self._fill if found is None else found)
+                number = _number(answers[name].prediction, steps)
+            vector.append(self._fill if number is None else number)
         return vector
 
 

@@ -56,8 +56,8 @@ class SiteMetrics(Collector):
             for what, count in look["counts"].items():
                 (scenes if what in CLOSED else events).add_metric([site, what], count)
             for state in STATES:
-                found = sum(each["state"] == state for each in look["members"])
-                members.add_metric([site, state], found)
+                in_state = sum(each["state"] == state for each in look["members"])
+                members.add_metric([site, state], in_state)
             waiting.add_metric([site], look["open"])
             for each in look["members"]:
                 if each["skew_ms"] is not None:

@@ -122,8 +122,8 @@ class Rekey:
             named = {"site": site, "member": member, "model": model}
             return self._late.out(site, arrival.id, reason, value, **named)
 
-        def not_taken(said: str) -> list[Out]:
-            log.error("%s refused %s of %s: %s", self._topic, arrival.id, where, said)
+        def not_taken(reason: str) -> list[Out]:
+            log.error("%s refused %s of %s: %s", self._topic, arrival.id, where, reason)
             return letter(NOT_TAKEN)
 
         if not self._fits(self._topic, site.encode(), len(value)):

@@ -206,8 +206,8 @@ def _evicted(absent: Mapping[str, Status]) -> set[str]:
 
 def _tell(site: str, before: set[str], now: set[str]) -> None:
     if now - before:
-        said = "evicted, as silent for longer than scenes.lease_ms while others spoke"
-        log.warning("site %s: %s: %s", site, _listed(now - before), said)
+        message = "evicted, as silent for longer than scenes.lease_ms while others spoke"
+        log.warning("site %s: %s: %s", site, _listed(now - before), message)
     if before - now:
         log.info("site %s: no longer evicted: %s", site, _listed(before - now))
 

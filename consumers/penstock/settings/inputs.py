@@ -129,10 +129,10 @@ def helping(cfg: config.Config) -> dict[str, HelpTerms]:
             'regions are helped by kafka.client = "aiokafka" alone: use it, or leave '
             "regions.fallback out"
         )
-    found = {name: cfg.regions[name] for name in cfg.helped}
+    regions = {name: cfg.regions[name] for name in cfg.helped}
     return {
         name: HelpTerms(region.help_lag, region.help_after_ms / 1000)
-        for name, region in found.items()
+        for name, region in regions.items()
     }
 
 

@@ -33,19 +33,19 @@ def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
     each route, and find all errors.
     """
     names = [cfg.model.name, *cfg.with_each_live_model()]
-    return (partial(_route, number, one, names) for number, one in enumerate(cfg.routes, 1))
+    return (partial(_route, number, route, names) for number, route in enumerate(cfg.routes, 1))
 
 
-def _route(number: int, one: config.Route, names: Sequence[str]) -> Route:
-    models = one.models
-    if wrong := _wrong_in(models, one.split, names):
+def _route(number: int, route: config.Route, names: Sequence[str]) -> Route:
+    models = route.models
+    if wrong := _wrong_in(models, route.split, names):
         raise usage(f"[[routes]] number {number}: {wrong}")
     if len({place_of(0, model) for model in models}) < len(models):
         raise usage(
             f"[[routes]] number {number}: two of these models have names that are kept by one "
             "number; rename one, and say what its server calls it by served_as"
         )
-    return Route(models, one.stream, one.bucket, one.key, one.split)
+    return Route(models, route.stream, route.bucket, route.key, route.split)
 
 
 def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
@@ -53,9 +53,9 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
     None: there is no shadow. Raises `Fatal`.
     """
     shadow, others = cfg.model.shadow, cfg.with_each_model()
-    for one in cfg.models:
-        if one.shadow is not None:
-            raise usage(f"[[models]] {one.name!r} has a shadow: only [model] may have one")
+    for model in cfg.models:
+        if model.shadow is not None:
+            raise usage(f"[[models]] {model.name!r} has a shadow: only [model] may have one")
     if shadow is None:
         return None
     what = ""

@@ -98,7 +98,9 @@ def settings_for_worker(
         output_partitions=output_partitions if is_same else None,
         results=results_for_worker(cfg),
         helping=helping(cfg),
-        models={name: _model_terms(one) for name, one in cfg.with_each_live_model().items()},
+        models={
+            name: _model_terms(model_cfg) for name, model_cfg in cfg.with_each_live_model().items()
+        },
         routes=routes_of(cfg),
         shadow=_shadow(cfg, model_version),
         main=_main_terms(cfg),
@@ -183,10 +185,10 @@ def _hedged(cfg: config.Config) -> list[str]:
     connections.
     """
     stores: dict[str, config.Access] = {DEFAULT: cfg.objects, **cfg.stores}
-    folders = {name for name, one in cfg.stores.items() if folder_of(one.url) is not None}
+    folders = {name for name, store in cfg.stores.items() if folder_of(store.url) is not None}
     if folder_of(cfg.objects.endpoint_url) is not None:
         folders.add(DEFAULT)
-    return [name for name, one in stores.items() if one.hedge and name not in folders]
+    return [name for name, store in stores.items() if store.hedge and name not in folders]
 
 
 def _lane_limits(cfg: config.Config, line: LineLimits) -> LaneLimits:
@@ -197,11 +199,11 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowTerms | None
     """The shadow's settings; None: there is no shadow. Raises `Fatal` if the shadow takes rows in
     another form than the live model.
     """
-    found = shadow_of(cfg)
-    if found is None:
+    shadow_and_other = shadow_of(cfg)
+    if shadow_and_other is None:
         return None
-    shadow, other = found
-    ours, theirs = (requests.find(one.model.request).takes for one in (cfg, other))
+    shadow, other = shadow_and_other
+    ours, theirs = (requests.find(model.model.request).takes for model in (cfg, other))
     if ours != theirs:
         raise usage(
             f"[model.shadow]: {shadow.model} takes other rows than {cfg.model.name}: model.request "
@@ -230,8 +232,8 @@ def _traces(cfg: config.Config) -> TraceTerms | None:
 
 def _main_terms(cfg: config.Config) -> ModelTerms:
     """The default model's terms. Its shadow gets the same rows, and may have to be told more."""
-    terms, found = _model_terms(cfg), shadow_of(cfg)
-    shadow = terms if found is None else _model_terms(found[1])
+    terms, shadowing = _model_terms(cfg), shadow_of(cfg)
+    shadow = terms if shadowing is None else _model_terms(shadowing[1])
     return replace(terms, is_told_about=terms.is_told_about or shadow.is_told_about)
 
 
@@ -256,7 +258,9 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
 
 def _window_limits(cfg: config.Config, *, is_single: bool) -> WindowLimits:
     settings = cfg.window
-    priorities = [(one.stream, Priority(one.weight, one.class_)) for one in cfg.priorities]
+    priorities = [
+        (priority.stream, Priority(priority.weight, priority.class_)) for priority in cfg.priorities
+    ]
     return WindowLimits(
         max_rows=1 if is_single else settings.max_rows,
         max_bytes=settings.max_bytes,

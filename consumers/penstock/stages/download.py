@@ -167,8 +167,8 @@ class Download:
                 delay_s = tries.refused(error, self._clock.now(), wait_s)
                 if delay_s is None:
                     stage = error.stage or "download"
-                    said = str(error) if stage == "download" else f"{_name(ticket)}{error}"
-                    ticket.close(Rejection(error.code, said, stage, tries.count))
+                    message = str(error) if stage == "download" else f"{_name(ticket)}{error}"
+                    ticket.close(Rejection(error.code, message, stage, tries.count))
                     return
                 await asyncio.sleep(delay_s)
             except Transient as error:

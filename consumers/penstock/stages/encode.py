@@ -168,16 +168,16 @@ class Encode:
         """`results`: for each release, what `LaneResults.write` returned. If a release ends an
         object, the object's record is appended after its row records.
         """
-        for one, result in zip(leaving, results, strict=True):
-            ticket = one.release.ticket
+        for delivery, result in zip(leaving, results, strict=True):
+            ticket = delivery.release.ticket
             if isinstance(result, Rejection):
-                one.encoded.values.append(self._records.lost_result(ticket, result))
-                one.encoded.failed.append(Failed(None, 1, None, result))
-                one.letters.append(self._reject.letter_of_object(ticket, result))
+                delivery.encoded.values.append(self._records.lost_result(ticket, result))
+                delivery.encoded.failed.append(Failed(None, 1, None, result))
+                delivery.letters.append(self._reject.letter_of_object(ticket, result))
                 if self._dedupe is not None:
                     self._dedupe.rejected(ticket)
             elif result is not None and self._of_objects:
-                one.encoded.values.append(self._records.object_record(ticket, result))
+                delivery.encoded.values.append(self._records.object_record(ticket, result))
 
     def outgoing(self, leaving: Sequence[Leaving]) -> list[Outgoing]:
         """The Kafka records of these releases, with their letters behind them."""
@@ -206,12 +206,12 @@ class Encode:
             letters += its_letters
             for failed in made.failed:
                 self._rejected(release.ticket, failed)
-        found = [out for out in outgoing.values() if out.values]
+        filled = [out for out in outgoing.values() if out.values]
         if letters:
-            found.append(
+            filled.append(
                 self._reject.outgoing(leaving[0].release.ticket.owner.where.partition, letters)
             )
-        return found
+        return filled
 
     def _instead(
         self,
@@ -219,7 +219,7 @@ class Encode:
         begins: Sequence[tuple[int, Ticket]],
         index: int,
         refused_value: bytes,
-        said: str,
+        reason: str,
     ) -> Sequence[bytes] | None:
         """What is sent in place of a record which the output topic refused: its halves, or if it
         has one row, the error that answers it, whose letter follows. `begins`: each ticket, with
@@ -228,18 +228,20 @@ class Encode:
         halves = self._form.halves(refused_value)
         if len(halves) > 1:
             return halves
-        why = Rejection("result_refused", f"{self._output_topic} refused it: {said}", "publish", 1)
-        found = self._form.error(refused_value, why)
-        if found is None:
+        why = Rejection(
+            "result_refused", f"{self._output_topic} refused it: {reason}", "publish", 1
+        )
+        error = self._form.error(refused_value, why)
+        if error is None:
             return None
         ticket = begins[bisect_right(begins, index, key=itemgetter(0)) - 1][1]
-        failed = Failed(found.row, 1, found.member, why)
+        failed = Failed(error.row, 1, error.member, why)
         letters = list(self._reject.letters(ticket, [failed]))
         if self._dedupe is not None:
             self._dedupe.rejected(ticket)
         self._rejected(ticket, failed)
         then.append(self._reject.outgoing(ticket.owner.where.partition, letters))
-        return [found.value]
+        return [error.value]
 
     def _rejected(self, ticket: Ticket, failed: Failed) -> None:
         code, message, rows = failed.why.code, failed.why.message, failed.rows

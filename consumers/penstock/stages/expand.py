@@ -67,7 +67,7 @@ class Expand:
         self._options = options
         self._is_told_about = is_told_about
         # The rows of a message are an array already.
-        own = tuple(one for one in options.own if not isinstance(one, JsonOptions))
+        own = tuple(part for part in options.own if not isinstance(part, JsonOptions))
         self._inline_options = replace(options, own=own)
         self.rules = options.rules  # the settings on which the row numbers of an object depend
         # If decoding an object raises an unforeseen exception, the object is answered by a decoding
@@ -102,10 +102,10 @@ class Expand:
         """Begin to read a whole object in this process. None: the object needs a decoder."""
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
         with self._guard:
-            found = open_inline(self._options_of(ticket), data, most_bytes, claim)
-        if found is None:
+            parser = open_inline(self._options_of(ticket), data, most_bytes, claim)
+        if parser is None:
             return None
-        return InlineReading(found, self._rows(ticket, len(data)), self._guard)
+        return InlineReading(parser, self._rows(ticket, len(data)), self._guard)
 
     def begin(
         self, ticket: Ticket, claim: Claim, size: int, whole: bytes | None
@@ -146,18 +146,18 @@ class DecoderReading:
         answer: Task | bytes = self._task
         while self._rows.alive:
             with self._guard:
-                said = await decoder.turn(answer)
-            if said is None:
+                message = await decoder.turn(answer)
+            if message is None:
                 return
-            if isinstance(said, list):
+            if isinstance(message, list):
                 # Thousands of runs may have a row each.
-                for start in range(0, len(said), PIECE_ROWS):
+                for start in range(0, len(message), PIECE_ROWS):
                     if start:
                         await asyncio.sleep(0)
-                    self._rows.emit(said[start : start + PIECE_ROWS])
+                    self._rows.emit(message[start : start + PIECE_ROWS])
                 answer = b""
             else:
-                answer = await needed(said)
+                answer = await needed(message)
             await next_step()
 
 
@@ -242,15 +242,15 @@ class Repeated:
         self._nbytes = self._passed * self._row_bytes
 
     def error(self) -> Poison:
-        found = Poison(
+        refusal = Poison(
             "too_large",
             f"each record repeats {self._row_bytes + ROW_COST_BYTES} bytes of names, "
             f"attributes and reasons, which makes more than {self._most_bytes} bytes in sum: above "
             f"{self._ratio} times the {self._size} bytes of the object (limits.expansion_ratio). "
             "Give the object and its members shorter names, or send fewer attributes",
         )
-        found.stage = "expand"
-        return found
+        refusal.stage = "expand"
+        return refusal
 
 
 def _attributes_bytes(ticket: Ticket) -> int:

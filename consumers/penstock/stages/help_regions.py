@@ -38,7 +38,7 @@ class HelpRegions:
         telemetry: RegionTelemetry,
     ) -> None:
         self._neighbours = neighbours
-        self._helps = {region: RegionHelp(one) for region, one in terms.items()}
+        self._helps = {region: RegionHelp(term) for region, term in terms.items()}
         self._lanes = lanes
         self._clock = clock
         self._telemetry = telemetry
@@ -50,12 +50,12 @@ class HelpRegions:
 
     @property
     def helped(self) -> list[str]:
-        return [region for region, one in self._helps.items() if one.is_on]
+        return [region for region, helping in self._helps.items() if helping.is_on]
 
     def stop(self) -> None:
         self._stopping = True
-        for one in self._reading:
-            one.stop()
+        for work in self._reading:
+            work.stop()
 
     async def idle(self) -> None:
         await self._is_idle.wait()
@@ -78,11 +78,11 @@ class HelpRegions:
                 await asyncio.sleep(REST_S)
 
     async def _is_needed(self, region: str) -> bool:
-        one = self._helps[region]
+        region_help = self._helps[region]
         standing = self.standings[region] = await self._look(region)
-        own = None if one.is_on else await self._look(None)
-        is_free = own is None or own.lag <= one.terms.lag
-        is_on = one.look(standing, self._clock.now(), is_free=is_free)
+        own = None if region_help.is_on else await self._look(None)
+        is_free = own is None or own.lag <= region_help.terms.lag
+        is_on = region_help.look(standing, self._clock.now(), is_free=is_free)
         lag = standing.lag if standing is not None else None
         self._telemetry.seen(region, lag, is_helped=is_on)
         return is_on

@@ -159,27 +159,27 @@ class Intake:
         """One ticket for each model that is to answer the object."""
         ticket = Ticket(lane, record, index, stream, reference, inline)
         if self._is_long(stream):
-            said = (
+            message = (
                 f"its stream {printable(stream[:40])}... has {len(stream.encode())} bytes, more "
                 f"than {self._stream_bytes} (limits.stream_bytes)"
             )
-            ticket.close(Rejection("bad_reference", said, "consume"))
+            ticket.close(Rejection("bad_reference", message, "consume"))
         elif reference is not None:
             self._place(ticket, reference, self._near.get(lane.where.topic, self._places))
         if not self._knows_model(ticket) or not self.routes.is_needed:
             return [self._of_default(ticket)]
         models = self._models_of(ticket)
         others = [Ticket(lane, record, index, stream, reference, inline) for _ in models[1:]]
-        for one, model in zip([ticket, *others], models, strict=True):
-            one.model = model if model != self.routes.default else None
+        for each, model in zip([ticket, *others], models, strict=True):
+            each.model = model if model != self.routes.default else None
             if self.routes.fans_out:
-                one.queue = f"{stream}\0{model}"
+                each.queue = f"{stream}\0{model}"
             if others:
                 # The ledger accounts for each model's answers separately.
-                one.index = place_of(index, model)
-                one.store = ticket.store
-                if ticket.failure is not None and one is not ticket:
-                    one.close(ticket.failure)
+                each.index = place_of(index, model)
+                each.store = ticket.store
+                if ticket.failure is not None and each is not ticket:
+                    each.close(ticket.failure)
         return [ticket, *others]
 
     def _is_long(self, stream: str) -> bool:

@@ -43,7 +43,7 @@ class _Step:
 
     @property
     def releases(self) -> Sequence[Release]:
-        return [one.release for one in self.leaving]
+        return [delivery.release for delivery in self.leaving]
 
 
 # A function that sends a step's records, and reports them to the lane when they are delivered.
@@ -116,10 +116,10 @@ class Publish:
     async def _one_by_one(
         self, lane: Lane, room: Callable[[], Room], idle_s: float | None, leave: _Leave
     ) -> None:
-        while (found := await self._next(lane, room, idle_s)) is not None:
-            if found or _is_due(lane):
+        while (releases := await self._next(lane, room, idle_s)) is not None:
+            if releases or _is_due(lane):
                 with lane.leaving():
-                    await leave(self._step(lane, found))
+                    await leave(self._step(lane, releases))
 
     async def _side_by_side(
         self,
@@ -140,14 +140,14 @@ class Publish:
         under_way: deque[_UnderWay] = deque()
         try:
             async with results.lane() as ours, asyncio.TaskGroup() as tasks:
-                while (found := await self._next(lane, room_now, idle_s)) is not None:
+                while (releases := await self._next(lane, room_now, idle_s)) is not None:
                     while under_way and under_way[0].task.done():
                         under_way.popleft()
-                    if not found and (under_way or not _is_due(lane)):
+                    if not releases and (under_way or not _is_due(lane)):
                         continue
                     with ExitStack() as leaving:
                         leaving.enter_context(lane.leaving())
-                        step = self._step(lane, found)
+                        step = self._step(lane, releases)
                         await _written(ours.add(step.releases))
                         before = under_way[-1].task if under_way else None
                         task = tasks.create_task(self._leave_after(before, step, ours, leave))
@@ -162,11 +162,11 @@ class Publish:
     async def _leave_after(
         self, before: asyncio.Task[None] | None, step: _Step, results: LaneResults, leave: _Leave
     ) -> None:
-        found = await _written(results.complete(step.releases))
+        written = await _written(results.complete(step.releases))
         if before is not None:
             # If that step failed, this task is cancelled before the wait returns.
             await asyncio.wait([before])
-        self._encode.add_results(step.leaving, found)
+        self._encode.add_results(step.leaving, written)
         await leave(step)
         results.delivered(step.releases)
 
@@ -185,7 +185,7 @@ class Publish:
         # The transaction carries the position after these releases, so the lane must account for
         # them before they are delivered. If the transaction fails, the lane is closed and its
         # account is dropped.
-        lane.advance(releases, [one.stop for one in step.refused])
+        lane.advance(releases, [refusal.stop for refusal in step.refused])
         position = lane.account.progress
         await transact(outgoing, position)
         lane.account.committed = position
@@ -194,12 +194,12 @@ class Publish:
             lane.confirm(releases)
         self._end(lane, step)
 
-    def _step(self, lane: Lane, found: Sequence[Release]) -> _Step:
+    def _step(self, lane: Lane, releases: Sequence[Release]) -> _Step:
         """Encode these releases. This comes before results are written, because a refused release
         must not leave a result behind.
         """
         released_s = self._clock.now()
-        return _Step(*self._encode.releases(lane, found), released_s)
+        return _Step(*self._encode.releases(lane, releases), released_s)
 
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.leaving:
@@ -207,9 +207,9 @@ class Publish:
         # A partition or stream stops only now, when the answers before the refused releases are
         # delivered. So it later goes on exactly at the first refused release. The first of these
         # stops may close the lane.
-        for one in step.refused:
+        for refusal in step.refused:
             if lane.alive:
-                lane.stop(one.stop, one.releases)
+                lane.stop(refusal.stop, refusal.releases)
 
     async def _next(
         self, lane: Lane, room: Callable[[], Room], idle_s: float | None
@@ -251,8 +251,8 @@ async def _room_is_left(under_way: deque[_UnderWay], whole: Room, *, needs_all: 
     under way.
     """
     while under_way:
-        rows = sum(one.rows for one in under_way)
-        nbytes = sum(one.nbytes for one in under_way)
+        rows = sum(step.rows for step in under_way)
+        nbytes = sum(step.nbytes for step in under_way)
         if not needs_all and 2 * rows < whole.rows and 2 * nbytes < whole.nbytes:
             return
         await asyncio.wait([under_way[0].task])

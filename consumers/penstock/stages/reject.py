@@ -113,8 +113,8 @@ class Reject:
         """The letters about the failed rows of one release of the ticket, in the order of their
         first rows.
         """
-        for one, ranges in _shared(failed, self._most_ranges):
-            yield self._letter(ticket, one, tuple(ranges) or _rest(ticket))
+        for failure, ranges in _shared(failed, self._most_ranges):
+            yield self._letter(ticket, failure, tuple(ranges) or _rest(ticket))
 
     @property
     def _most_ranges(self) -> int:
@@ -234,8 +234,8 @@ def _in_words(ticket: Ticket, failed: Failed) -> str:
         place += f", member {_plain(failed.member[:_SHOWN])}"
     if failed.row is not None:
         place += f", row {failed.row}"
-    said = _plain(printable(failed.why.message))
-    return f"stream {ticket.stream[:_SHOWN]!r} at {place}: {failed.why.code}: {said}"
+    message = _plain(printable(failed.why.message))
+    return f"stream {ticket.stream[:_SHOWN]!r} at {place}: {failed.why.code}: {message}"
 
 
 def _plain(text: str) -> str:
@@ -264,18 +264,18 @@ def _shared(failed: Sequence[Failed], most_ranges: int) -> list[tuple[Failed, li
     """
     letters: list[tuple[Failed, list[RowRange]]] = []
     places: dict[tuple[str | None, Rejection], int] = {}
-    for one in failed:
-        if one.row is None:
-            letters.append((one, []))
+    for failure in failed:
+        if failure.row is None:
+            letters.append((failure, []))
             continue
-        stop = one.row + one.rows
-        place = places.get((one.member, one.why))
-        first, ranges = letters[place] if place is not None else (one, [])
-        is_next = bool(ranges) and ranges[-1][1] == one.row
+        stop = failure.row + failure.rows
+        place = places.get((failure.member, failure.why))
+        first, ranges = letters[place] if place is not None else (failure, [])
+        is_next = bool(ranges) and ranges[-1][1] == failure.row
         if place is None or (len(ranges) == most_ranges and not is_next):
-            places[one.member, one.why] = len(letters)
-            letters.append((one, [(one.row, stop)]))
+            places[failure.member, failure.why] = len(letters)
+            letters.append((failure, [(failure.row, stop)]))
             continue
-        ranges.append((ranges.pop()[0] if is_next else one.row, stop))
-        letters[place] = first._replace(rows=first.rows + one.rows), ranges
+        ranges.append((ranges.pop()[0] if is_next else failure.row, stop))
+        letters[place] = first._replace(rows=first.rows + failure.rows), ranges
     return letters

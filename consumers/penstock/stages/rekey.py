@@ -236,24 +236,24 @@ class Rekeyer:
     def _outgoing(self, passed: Iterable[tuple[Record, Sequence[KeyedMessage]]]) -> list[Outgoing]:
         out: dict[int, Outgoing] = {}
         for record, messages in passed:
-            for one in messages:
-                partition = self._terms.partition_of(one.key)
+            for message in messages:
+                partition = self._terms.partition_of(message.key)
                 if partition not in out:
                     headers: list[Headers] = []
                     made = Outgoing(self._terms.topic, partition, [], [], headers, [])
                     # Not `made` itself: a circle would keep its records until the collector comes.
                     made.instead = partial(self._cut, headers)
                     out[partition] = made
-                self._write(out[partition], one, record)
+                self._write(out[partition], message, record)
         return list(out.values())
 
-    def _write(self, out: Outgoing, one: KeyedMessage, record: Record) -> None:
+    def _write(self, out: Outgoing, message: KeyedMessage, record: Record) -> None:
         assert out.headers is not None
         assert out.times_ms is not None
         source = f"{record.where}/{record.offset}"
         ours = SOURCE, source.encode()
         # A record without a value would delete the stream's records from a compacted topic.
-        written = KeyedMessage(one.key, one.value or b"", [*one.headers, ours])
+        written = KeyedMessage(message.key, message.value or b"", [*message.headers, ours])
         if (nbytes := written.nbytes) > self._terms.record_bytes:
             log.error(
                 "%s has %d bytes, more than %s takes: it is passed on cut, so it will be answered "
@@ -262,7 +262,7 @@ class Rekeyer:
                 extra=of_place(record.where, record.offset),
             )
             self._telemetry.count("cut")
-            written = written._replace(value=(one.value or b"")[:CUT_BYTES])
+            written = written._replace(value=(message.value or b"")[:CUT_BYTES])
             if written.nbytes > self._terms.record_bytes:
                 written = written._replace(headers=[ours])
         out.keys.append(written.key)
@@ -270,12 +270,14 @@ class Rekeyer:
         out.headers.append(list(written.headers))
         out.times_ms.append(max(record.timestamp_ms, 0))
 
-    def _cut(self, headers: list[Headers], index: int, value: bytes, said: str) -> Sequence[bytes]:
+    def _cut(
+        self, headers: list[Headers], index: int, value: bytes, reason: str
+    ) -> Sequence[bytes]:
         """The value that is passed on in place of one which the topic refused."""
         source = dict(headers[index])[SOURCE].decode()
         log.error(
             "%s refused %s, so it is passed on cut, and will be answered by an error: %s",
-            *(self._terms.topic, source, said),
+            *(self._terms.topic, source, reason),
         )
         self._telemetry.count("cut")
         return [value[:CUT_BYTES]]
@@ -285,8 +287,8 @@ class Rekeyer:
             self._telemetry.count("passed" if messages else "ignored")
             if len(messages) > 1:
                 self._telemetry.count("split")
-            for one in messages:
-                if self._latest.is_late(one.key, record.timestamp_ms):
+            for message in messages:
+                if self._latest.is_late(message.key, record.timestamp_ms):
                     self._telemetry.count("late")
 
     def _backlog(self) -> int:

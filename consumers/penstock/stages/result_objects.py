@@ -141,16 +141,16 @@ class ObjectResults:
     async def complete(self, result: ResultObject) -> Result:
         write = await self._writes.begin()
         try:
-            found = await result.complete()
+            stored = await result.complete()
         except BaseException as error:
             self._writes.broke(write, error)
             raise
-        if found.bytes <= COMPARED_BYTES:
+        if stored.bytes <= COMPARED_BYTES:
             self._writes.answered(write)
         else:
             self._writes.dropped(write, is_answered=True)
-        self._telemetry.result_written(found.bytes)
-        return found
+        self._telemetry.result_written(stored.bytes)
+        return stored
 
 
 class CompletionTurn:
@@ -207,7 +207,11 @@ class LaneResults:
         result, the value is the result, or the reason why it failed; otherwise None. Raises as
         `add` does.
         """
-        ended = [one.ticket for one in releases if one.finished and has_result(one.ticket)]
+        ended = [
+            release.ticket
+            for release in releases
+            if release.finished and has_result(release.ticket)
+        ]
         turns = [self._turn(ticket) for ticket in ended]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -221,8 +225,8 @@ class LaneResults:
             for turn in turns:
                 if turn is not None:
                     turn.end()
-        found = {ticket: task.result() for ticket, task in zip(ended, ending, strict=True)}
-        return [found.get(release.ticket) for release in releases]
+        results = {ticket: task.result() for ticket, task in zip(ended, ending, strict=True)}
+        return [results.get(release.ticket) for release in releases]
 
     def delivered(self, releases: Sequence[Release]) -> None:
         for release in releases:

@@ -74,14 +74,14 @@ class Samples:
             self._in_view = frozenset(streams)
             for name in self._kept.keys() - self._in_view:
                 del self._kept[name], self._taken_s[name]
-        found = itertools.chain.from_iterable(self._kept.values())
-        return sorted(found, key=lambda one: one.number, reverse=True)
+        samples = itertools.chain.from_iterable(self._kept.values())
+        return sorted(samples, key=lambda sample: sample.number, reverse=True)
 
     def picture(self, number: int) -> EncodedPicture | None:
         """The picture of a sample. None: the sample has no picture, or is no longer kept."""
         every = itertools.chain.from_iterable(self._kept.values())
-        found = next((one.picture for one in every if one.number == number), None)
-        return found if found is None or isinstance(found, EncodedPicture) else png(found)
+        picture = next((sample.picture for sample in every if sample.number == number), None)
+        return picture if picture is None or isinstance(picture, EncodedPicture) else png(picture)
 
     def wants(self, stream: str, now_s: float) -> bool:
         if now_s >= self._until_s:

@@ -122,16 +122,16 @@ class ShadowTopic:
         """Make a summary of the interval, unless the last summary is not yet acknowledged."""
         if self._summary is not None or self.interval.is_empty:
             return
-        found, now_ms = self.interval, self._clock.wall_ms()
+        comparison, now_ms = self.interval, self._clock.wall_ms()
         self._number += 1
         for named in NAMED:
-            self._summary = self._encoded(found, now_ms, named)
+            self._summary = self._encoded(comparison, now_ms, named)
             if self._sink.fits(self._terms.topic, None, len(self._summary)):
                 break
         self.interval, self._since_ms = Comparison(), now_ms
 
-    def _encoded(self, found: Comparison, now_ms: int, named: int) -> bytes:
-        terms, total = self._terms, found.tally.total
+    def _encoded(self, comparison: Comparison, now_ms: int, named: int) -> bytes:
+        terms, total = self._terms, comparison.tally.total
         return encode_shadow(
             Summary(
                 id=f"{self._worker}/{self._number}",
@@ -143,12 +143,12 @@ class ShadowTopic:
                 pointers=terms.pointers,
                 rows=total.rows,
                 agreed=total.agreed,
-                streams=_shortened(found.tally.streams, named),
-                dropped=found.dropped,
-                unanswered=found.unanswered,
-                unsent=found.unsent,
-                live_took=dict(found.live_took.counts),
-                shadow_took=dict(found.shadow_took.counts),
+                streams=_shortened(comparison.tally.streams, named),
+                dropped=comparison.dropped,
+                unanswered=comparison.unanswered,
+                unsent=comparison.unsent,
+                live_took=dict(comparison.live_took.counts),
+                shadow_took=dict(comparison.shadow_took.counts),
             )
         )
 
@@ -193,7 +193,7 @@ class ShadowTopic:
                 sent += 1
         if self._summary is not None:
             out.setdefault(0, Outgoing(topic, 0, [], [])).add(None, [self._summary], None)
-        for report in [await self._sink.send(one) for one in out.values()]:
+        for report in [await self._sink.send(outgoing) for outgoing in out.values()]:
             await report
         return sent
 
@@ -207,7 +207,7 @@ def _shortened(streams: dict[str, AgreementShare], named: int) -> dict[str, tupl
     """The `named` streams with the most rows, each under its own name, and all other streams under
     one name.
     """
-    kept = sorted(streams.items(), key=lambda one: -one[1].rows)
+    kept = sorted(streams.items(), key=lambda entry: -entry[1].rows)
     short = dict(kept[:named])
     for _, share in kept[named:]:
         short[OTHERS] = short.get(OTHERS, NOTHING).plus(*share)

@@ -174,7 +174,9 @@ class HedgedObjects:
     ) -> None:
         self._objects = objects
         self._clock = clock
-        self._stores = {name: _Store(one, partial(tell, name)) for name, one in hedgings.items()}
+        self._stores = {
+            name: _Store(hedging, partial(tell, name)) for name, hedging in hedgings.items()
+        }
 
     async def open(self, location: Location) -> ObjectBody:
         store = self._stores.get(location.store)

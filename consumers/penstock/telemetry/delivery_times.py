@@ -62,9 +62,9 @@ class DeliveryTimes:
                 self._telemetry.latency_example(latency_s, trace_id)
         # A model with fixed limits has no pace.
         if self._paces:
-            for release, latency_s, one in zip(finished, latencies_s, spent, strict=True):
+            for release, latency_s, times in zip(finished, latencies_s, spent, strict=True):
                 if (pace := self._paces.get(release.ticket.model)) is not None:
-                    pace.elsewhere(latency_s - one.wait - one.call)
+                    pace.elsewhere(latency_s - times.wait - times.call)
 
 
 def _way(release: Release, spent: TimeSpent, latency_s: float) -> Way:

@@ -78,7 +78,9 @@ class ModelTelemetry:
         self._models = models
         self._whole = models.whole
         self._name = name
-        self._requests = {one: models.requests.labels(name, one) for one in MODEL_OUTCOMES}
+        self._requests = {
+            outcome: models.requests.labels(name, outcome) for outcome in MODEL_OUTCOMES
+        }
         self._calls = models.calls.labels(name)
         self._rows = models.rows.labels(name)
         self._breaker = models.breaker.labels(name)

@@ -52,12 +52,12 @@ def quantiles_ms(counts: Counts, *shares: float) -> list[float | None]:
     exceed; None if there are no objects. `shares` must ascend.
     """
     total, seen = sum(counts.values()), 0
-    found: list[float | None] = []
+    quantiles: list[float | None] = []
     for bucket in sorted(counts):
         seen += counts[bucket]
-        while len(found) < len(shares) and seen >= total * shares[len(found)]:
-            found.append(round(expm1((bucket + 0.5) / _STEPS), 1))
-    return found or [None] * len(shares)
+        while len(quantiles) < len(shares) and seen >= total * shares[len(quantiles)]:
+            quantiles.append(round(expm1((bucket + 0.5) / _STEPS), 1))
+    return quantiles or [None] * len(shares)
 
 
 class Recent:
@@ -111,11 +111,11 @@ class Recent:
     def minute(self, now_s: float) -> Counts:
         """The latencies of the last minute."""
         since = window_of(now_s) - MINUTE
-        found = dict(self.counts) if self.window > since else {}
+        window_counts = dict(self.counts) if self.window > since else {}
         for window, counts in self._closed:
             if window > since:
-                add(found, counts)
-        return found
+                add(window_counts, counts)
+        return window_counts
 
     @property
     def now_p99_ms(self) -> float | None:
@@ -132,9 +132,9 @@ class Recent:
         only this share of that window's figures is counted.
         """
         now = now_s / WINDOW_S
-        found = {self._before[0]: self._before[1:], self.window: (self.objects, self.rows)}
-        objects, rows = found.get(int(now), (0, 0))
-        objects_before, rows_before = found.get(int(now) - 1, (0, 0))
+        windows = {self._before[0]: self._before[1:], self.window: (self.objects, self.rows)}
+        objects, rows = windows.get(int(now), (0, 0))
+        objects_before, rows_before = windows.get(int(now) - 1, (0, 0))
         share, over_s = 1.0 - now % 1.0, min(WINDOW_S, max(1.0, now_s - self._began_s))
         return (objects + objects_before * share) / over_s, (rows + rows_before * share) / over_s
 
@@ -145,10 +145,10 @@ class Recent:
         last = window_of(now_s)
         first = max(last - HISTORY + 1, window_of(self._began_s))
         closed = (self._p99s_ms[window % HISTORY] for window in range(first, self.window))
-        found = [None if isnan(p99) else p99 for p99 in closed]
+        quantiles = [None if isnan(p99) else p99 for p99 in closed]
         if self.window >= first:
-            found += quantiles_ms(self.counts, 0.99)
-        return found + [None] * (last + 1 - max(first, self.window + 1))
+            quantiles += quantiles_ms(self.counts, 0.99)
+        return quantiles + [None] * (last + 1 - max(first, self.window + 1))
 
 
 class RecentHistory:
@@ -173,17 +173,17 @@ class RecentHistory:
         """
         self._windows += 1
         self._worker.append(worker)
-        for one in streams:
-            ages = self._ages.pop(one["stream"], None) or deque(maxlen=HISTORY)
-            ages.append((self._windows, one["age_s"]))
-            self._ages[one["stream"]] = ages
+        for stream in streams:
+            ages = self._ages.pop(stream["stream"], None) or deque(maxlen=HISTORY)
+            ages.append((self._windows, stream["age_s"]))
+            self._ages[stream["stream"]] = ages
         while len(self._ages) > self._most_streams:
             del self._ages[next(iter(self._ages))]
 
     @property
     def of_worker(self) -> dict[str, Any]:
         """The figures of the worker, in the form that the status shows."""
-        columns = {name: [one[name] for one in self._worker] for name in NAMES}
+        columns = {name: [figures[name] for figures in self._worker] for name in NAMES}
         return {"every_s": int(WINDOW_S), **columns}
 
     def ages_of(self, stream: str) -> list[float | None]:

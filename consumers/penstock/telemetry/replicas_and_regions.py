@@ -114,19 +114,19 @@ class RegionTelemetry(Collector):
         )
 
     def bytes_by_region(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for store, total in self._bytes_by_store.totals.items():
             region = self._region_of.get(store, ELSEWHERE)
-            found[region] = found.get(region, 0) + int(total)
-        return found
+            totals[region] = totals.get(region, 0) + int(total)
+        return totals
 
     def local_share(self) -> float:
         """The share of the read bytes that came from the worker's own region; 1 if nothing was read
         yet.
         """
-        found = self.bytes_by_region()
-        total = sum(found.values())
-        return found.get(self.name, 0) / total if total else 1.0
+        totals = self.bytes_by_region()
+        total = sum(totals.values())
+        return totals.get(self.name, 0) / total if total else 1.0
 
     def seen(self, region: str, lag: int | None, *, is_helped: bool) -> None:
         """Show the state of another region. `lag`: how many records the region's group has not

@@ -203,18 +203,18 @@ class Streams:
         """
         if now_s >= self._ends_s:
             self.turn(now_s)
-        found = self._streams.get(stream)
-        if found is None or found.window != self._window:
-            found = self._begun(stream, found, now_s)
-        found.where = where
-        found.rows += rows
+        figures = self._streams.get(stream)
+        if figures is None or figures.window != self._window:
+            figures = self._begun(stream, figures, now_s)
+        figures.where = where
+        figures.rows += rows
         self.whole.rows += rows
         if latency_s is None:
             return
         bucket = bucket_of(latency_s)
-        counts = found.counts
-        found.came(now_s - latency_s, now_s)
-        found.objects += 1
+        counts = figures.counts
+        figures.came(now_s - latency_s, now_s)
+        figures.objects += 1
         counts[bucket] = counts.get(bucket, 0) + 1
         self._buckets.append(bucket)
 
@@ -222,11 +222,11 @@ class Streams:
         self, stream: str, where: Where, code: str, message: str, rows: int, now_s: float
     ) -> None:
         self.turn(now_s)
-        found = self._streams.get(stream) or self._begun(stream, None, now_s)
-        found.where = where
-        found.rejected += rows
-        found.rejected_window = self._window
-        found.last_code, found.last_message = code, message
+        figures = self._streams.get(stream) or self._begun(stream, None, now_s)
+        figures.where = where
+        figures.rejected += rows
+        figures.rejected_window = self._window
+        figures.last_code, figures.last_message = code, message
         self._rejected += rows
 
     def turn(self, now_s: float) -> None:
@@ -248,19 +248,19 @@ class Streams:
                 return
             self._forget_first()
 
-    def _begun(self, stream: str, found: StreamFigures | None, now_s: float) -> StreamFigures:
+    def _begun(self, stream: str, figures: StreamFigures | None, now_s: float) -> StreamFigures:
         """The figures of a stream that is new, or had no delivery in this window yet."""
-        if found is not None:
-            found.turn(self._window)
+        if figures is not None:
+            figures.turn(self._window)
             self._streams.move_to_end(stream)
-            return found
+            return figures
         self._name_chars += len(stream)
         while self._streams and (
             len(self._streams) >= self._most or self._name_chars > MOST_NAME_CHARS
         ):
             self._forget_first()
-        found = self._streams[stream] = StreamFigures(now_s)
-        return found
+        figures = self._streams[stream] = StreamFigures(now_s)
+        return figures
 
     def _forget_first(self) -> None:
         name, _ = self._streams.popitem(last=False)
@@ -295,13 +295,13 @@ class Streams:
         shown = [self._shown(name, owed.get(name, NOTHING_OWED), now_s) for name in worst]
         streams = [
             {
-                **_figures(one), **_rejections(one.figures), **_heard(one, now_s),
-                **_place(one.figures.where), "stopped": one.name in stopped,
-                "is_silent": one.name in silent, "spark": one.figures.p99s_ms(now_s),
+                **_figures(row), **_rejections(row.figures), **_heard(row, now_s),
+                **_place(row.figures.where), "stopped": row.name in stopped,
+                "is_silent": row.name in silent, "spark": row.figures.p99s_ms(now_s),
             }
-            for one in shown
+            for row in shown
         ]  # fmt: skip
-        named = sorted(silent.items(), key=lambda one: one[1][1])[:SILENT_NAMED]
+        named = sorted(silent.items(), key=lambda entry: entry[1][1])[:SILENT_NAMED]
         silence = {
             "streams": [
                 {"stream": name, "heard_s": heard_s, "every_s": every_s}
@@ -313,7 +313,7 @@ class Streams:
         known = len(self._streams) + sum(name not in self._streams for name in {*owed, *stopped})
         if known == len(worst):
             return Told(streams, known, None, silence)
-        rest = [one for name, one in owed.items() if name not in worst]
+        rest = [owed_stream for name, owed_stream in owed.items() if name not in worst]
         others = self._others(shown, rest, stopped - set(worst), now_s)
         return Told(streams, known, others, silence)
 
@@ -325,11 +325,11 @@ class Streams:
         """
         silent: dict[str, tuple[float, float]] = {}
         regular = 0
-        for name, found in self._streams.items():
-            if (every_s := found.every_s) is not None and found.where in read:
+        for name, stream in self._streams.items():
+            if (every_s := stream.every_s) is not None and stream.where in read:
                 regular += 1
-                if found.is_silent(now_s) and name not in owed:
-                    silent[name] = round(now_s - found.heard_s, 1), round(every_s, 3)
+                if stream.is_silent(now_s) and name not in owed:
+                    silent[name] = round(now_s - stream.heard_s, 1), round(every_s, 3)
         return silent, regular
 
     def _worst(self, owed: Mapping[str, Owed], stopped: Set[str]) -> list[str]:
@@ -339,24 +339,28 @@ class Streams:
         comes first.
         """
         since, streams = self._window - MINUTE, self._streams
-        ages_s = {name: int(one.age_s) for name, one in owed.items() if one.age_s >= 1.0}
+        ages_s = {
+            name: int(owed_stream.age_s)
+            for name, owed_stream in owed.items()
+            if owed_stream.age_s >= 1.0
+        }
         ranks = [
             (
                 name in stopped,
                 ages_s.get(name, 0),
-                found.rejected_window > since,
-                found.p99_ms if found.window > since else 0.0,
+                stream.rejected_window > since,
+                stream.p99_ms if stream.window > since else 0.0,
                 name,
             )
-            for name, found in streams.items()
+            for name, stream in streams.items()
         ]
         quiet = {*owed, *stopped}.difference(streams)
         ranks += [(name in stopped, ages_s.get(name, 0), False, 0.0, name) for name in quiet]
         return [name for *_, name in nlargest(SHOWN, ranks)]
 
     def _shown(self, name: str, owed: Owed, now_s: float) -> "_Shown":
-        found = self._streams.get(name) or StreamFigures(now_s, owed.where)
-        return _Shown(name, found, found.minute(now_s), found.rates(now_s), owed)
+        figures = self._streams.get(name) or StreamFigures(now_s, owed.where)
+        return _Shown(name, figures, figures.minute(now_s), figures.rates(now_s), owed)
 
     def _others(
         self, shown: list["_Shown"], owed: list[Owed], stopped: Set[str], now_s: float
@@ -364,13 +368,15 @@ class Streams:
         """The figures of the whole minus those of the streams that are shown."""
         counts = self.whole.minute(now_s)
         objects, rows = self.whole.rates(now_s)
-        for one in shown:
-            add(counts, one.minute, sign=-1)
-            objects, rows = objects - one.rates[0], rows - one.rates[1]
-        ages_s = (one.age_s for one in owed)
-        together = Owed(sum(one.objects for one in owed), max(ages_s, default=0.0), None)
+        for row in shown:
+            add(counts, row.minute, sign=-1)
+            objects, rows = objects - row.rates[0], rows - row.rates[1]
+        ages_s = (owed_stream.age_s for owed_stream in owed)
+        together = Owed(
+            sum(owed_stream.objects for owed_stream in owed), max(ages_s, default=0.0), None
+        )
         rest = StreamFigures(now_s)
-        rest.rejected = self._rejected - sum(one.figures.rejected for one in shown)
+        rest.rejected = self._rejected - sum(row.figures.rejected for row in shown)
         rates = (max(0.0, objects), max(0.0, rows))
         return {
             **_figures(_Shown(OTHERS, rest, counts, rates, together)),
@@ -392,26 +398,26 @@ class _Shown(NamedTuple):
     owed: Owed
 
 
-def _figures(one: _Shown) -> dict[str, Any]:
-    p50_ms, p99_ms = quantiles_ms(one.minute, 0.5, 0.99)
+def _figures(row: _Shown) -> dict[str, Any]:
+    p50_ms, p99_ms = quantiles_ms(row.minute, 0.5, 0.99)
     return {
-        "stream": one.name,
-        "objects_per_s": round(one.rates[0], 2),
-        "rows_per_s": round(one.rates[1], 1),
+        "stream": row.name,
+        "objects_per_s": round(row.rates[0], 2),
+        "rows_per_s": round(row.rates[1], 1),
         "p50_ms": p50_ms,
         "p99_ms": p99_ms,
-        "now_p99_ms": one.figures.now_p99_ms,
-        "age_s": round(one.owed.age_s, 1),
-        "owed": one.owed.objects,
+        "now_p99_ms": row.figures.now_p99_ms,
+        "age_s": round(row.owed.age_s, 1),
+        "owed": row.owed.objects,
     }
 
 
-def _heard(one: _Shown, now_s: float) -> dict[str, float | None]:
+def _heard(row: _Shown, now_s: float) -> dict[str, float | None]:
     """`heard_s`: since its last record. What it owes was heard after what was answered."""
-    silent_s = max(0.0, now_s - one.figures.heard_s)
-    every_s = one.figures.every_s
+    silent_s = max(0.0, now_s - row.figures.heard_s)
+    every_s = row.figures.every_s
     return {
-        "heard_s": round(min(silent_s, one.owed.age_s) if one.owed.objects else silent_s, 1),
+        "heard_s": round(min(silent_s, row.owed.age_s) if row.owed.objects else silent_s, 1),
         "every_s": None if every_s is None else round(every_s, 3),
     }
 

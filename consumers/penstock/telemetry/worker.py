@@ -147,24 +147,24 @@ class StatusGauges:
         )
 
     def show_problems(self, problems: Iterable[Mapping[str, Any]]) -> None:
-        found = (tuple(one[label] or "" for label in PROBLEM) for one in problems)
-        self._problems.set(dict.fromkeys(found, 1.0))
+        causes = (tuple(problem[label] or "" for label in PROBLEM) for problem in problems)
+        self._problems.set(dict.fromkeys(causes, 1.0))
 
     def show_stores(self, stores: Iterable[Mapping[str, Any]]) -> None:
         shown = list(stores)
-        self._reads.set({(one["name"],): one["in_flight"] for one in shown})
-        self._read_limit.set({(one["name"],): one["limit"] for one in shown})
+        self._reads.set({(store["name"],): store["in_flight"] for store in shown})
+        self._read_limit.set({(store["name"],): store["limit"] for store in shown})
 
     def show_costs(self, spent_s: Mapping[str, float]) -> None:
         self._model_seconds.set(spent_s)
 
-    def show(self, flow: Mapping[str, Any], owed: int, told: Told) -> None:
+    def show(self, flow: Mapping[str, Any], owed: int, figures: Told) -> None:
         self._owed.set(owed)
         for key, level in self._of_flow.items():
             level.set(flow[key])
         self._busy.set({(part,): share for part, share in flow["busy"].items()})
         self._bound_by.set({(by,): float(by == flow["bound_by"]) for by in BOUNDS})
-        rows = [*told.streams, *([told.others] if told.others is not None else [])]
+        rows = [*figures.streams, *([figures.others] if figures.others is not None else [])]
         self._stream_p99.set(
             {(row["stream"],): row["p99_ms"] / 1000 for row in rows if row["p99_ms"] is not None}
         )

@@ -112,7 +112,7 @@ def batch_span(
         start_ns,
         end_ns,
         attributes,
-        [SpanIdentity(one.trace_id, one.span_id) for one in sampled],
+        [SpanIdentity(sample.trace_id, sample.span_id) for sample in sampled],
         None if error is None else str(error)[:MOST_MESSAGE_CHARS],
     )
 
@@ -120,7 +120,7 @@ def batch_span(
 def _attributes(release: Release, trace: Trace, names: TraceNames) -> dict[str, Any]:
     ticket = release.ticket
     (topic, partition), offset = ticket.owner.where, ticket.record.offset
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "messaging.system": "kafka",
         "messaging.operation.type": "process",
         "messaging.operation.name": "process",
@@ -135,9 +135,9 @@ def _attributes(release: Release, trace: Trace, names: TraceNames) -> dict[str, 
         "penstock.sampled_for": trace.why,
     }
     if ticket.reference is not None:
-        found["penstock.object"] = f"{ticket.reference.bucket}/{ticket.reference.key}"
-        found["penstock.object_bytes"] = ticket.read_bytes
-    return found
+        attributes["penstock.object"] = f"{ticket.reference.bucket}/{ticket.reference.key}"
+        attributes["penstock.object_bytes"] = ticket.read_bytes
+    return attributes
 
 
 def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[str, float, float]]:
@@ -157,7 +157,7 @@ def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[
         ]
     stamps.append(("publish", released_s, now_s))
     # If a time is 0, it was never set, because the object did not reach that step.
-    return (one for one in stamps if one[1] > 0 and one[2] - one[1] >= LEAST_STEP_S)
+    return (stamp for stamp in stamps if stamp[1] > 0 and stamp[2] - stamp[1] >= LEAST_STEP_S)
 
 
 # The SDK and most receivers keep at most this many links of a span.
@@ -223,11 +223,13 @@ class Tracer:
     @contextmanager
     def _sampled_call(self, model: str, blocks: Sequence[Block]) -> Iterator[None]:
         tickets = dict.fromkeys(block.ticket for block in blocks)
-        sampled = [one.trace for one in tickets if one.trace is not None and one.trace.why]
+        sampled = [
+            ticket.trace for ticket in tickets if ticket.trace is not None and ticket.trace.why
+        ]
         identity = SpanIdentity(sampled[0].trace_id, self._draw(64))
         for trace in sampled:
             trace.batch = identity
-        told = outgoing_traceparent.set(written(Caller(*identity, is_sampled=True)))
+        token = outgoing_traceparent.set(written(Caller(*identity, is_sampled=True)))
         began_s, error = self._clock.now(), None
         try:
             yield
@@ -235,7 +237,7 @@ class Tracer:
             error = failure
             raise
         finally:
-            outgoing_traceparent.reset(told)
+            outgoing_traceparent.reset(token)
             span = batch_span(
                 identity,
                 sampled[:MOST_LINKS],

@@ -38,18 +38,18 @@ async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed | None
     with stop_signal(cfg) as stop:
         cfg = _harmless(cfg)
         async with open_reader(cfg.kafka, cfg.kafka.isolation) as reader:
-            found = await heads(reader, most)
-        busy = [head for head in found if head.records]
+            ahead = await heads(reader, most)
+        busy = [head for head in ahead if head.records]
         if busy:
-            await _answer(cfg, found, show, stop)
-        return Rehearsed(sum(len(head.records) for head in busy), len(busy), len(found) - len(busy))
+            await _answer(cfg, ahead, show, stop)
+        return Rehearsed(sum(len(head.records) for head in busy), len(busy), len(ahead) - len(busy))
     return None
 
 
-async def _answer(cfg: config.Config, found: list[Head], show: Show, stop: StopSignal) -> None:
+async def _answer(cfg: config.Config, ahead: list[Head], show: Show, stop: StopSignal) -> None:
     ended = asyncio.Event()
     variant = Variant(
-        source=lambda _: HeadSource(found, ended.set),
+        source=lambda _: HeadSource(ahead, ended.set),
         sink=lambda sink: _Shown(sink, show),
         results=lambda cfg: None if cfg.output.objects is None else MemoryResults(),
     )

@@ -85,8 +85,8 @@ async def open_worker(
     objects = open_objects(cfg, watcher=telemetry.replicas)
     model, results = open_model(cfg, telemetry.replicas), variant.results(cfg)
     models = {
-        name: open_model(one, telemetry.replicas)
-        for name, one in cfg.with_each_live_model().items()
+        name: open_model(model_cfg, telemetry.replicas)
+        for name, model_cfg in cfg.with_each_live_model().items()
     }
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
     limits = cfg.limits
@@ -136,8 +136,8 @@ async def open_worker(
             move_to_large_pages()
             yield Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
     finally:
-        for one in (model, *models.values()):
-            await one.aclose()
+        for each in (model, *models.values()):
+            await each.aclose()
         if guest is not None:
             await _close_guest(guest)
         await decoders.aclose()
@@ -167,11 +167,11 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
     """The shadow's clients. They have their own connections, even to a server that live models use
     too. They connect when they are first used, so that no start waits for the shadow.
     """
-    found = shadow_of(cfg)
-    if found is None:
+    shadowing = shadow_of(cfg)
+    if shadowing is None:
         return None
     sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
-    return Guest(open_model(found[1]), sink)
+    return Guest(open_model(shadowing[1]), sink)
 
 
 async def _close_guest(guest: Guest) -> None:
@@ -205,7 +205,7 @@ async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> Non
     if not wiring.settings.models:
         await until_answered("model server", wiring.main.calls.check, clock, start_s)
         return
-    asks = {f"model server of {one.name}": one.calls.check for one in wiring.tracks.values()}
+    asks = {f"model server of {track.name}": track.calls.check for track in wiring.tracks.values()}
     await until_one_answered(asks, clock, start_s)
 
 

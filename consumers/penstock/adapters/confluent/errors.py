@@ -61,22 +61,22 @@ def translated(what: str) -> Iterator[None]:
 
 
 def of_ours(what: str, error: KafkaError) -> PenstockError:
-    said = f"{error.name()}: {error.str()}"
+    message = f"{error.name()}: {error.str()}"
     if (code := _lasting(error)) is not None:
         return refusal(code)
     if _is_of_broker(error, RIGHTS):
-        return usage(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}")
+        return usage(f"Kafka refused {what}: {message}. {CHECK_RIGHTS}")
     if is_fatal(error):
         return Fatal(
-            f"Kafka failed {what}: {said}\nNothing is lost: start the worker again, it goes on at "
-            "the last commit.",
+            f"Kafka failed {what}: {message}\nNothing is lost: start the worker again, it goes on "
+            "at the last commit.",
             exit_code=EXIT_UNREACHABLE,
         )
     if error.code() in _LASTING:
-        return Fatal(f"Kafka failed {what}: {said}")
+        return Fatal(f"Kafka failed {what}: {message}")
     if error.code() in _NOBODY_ANSWERED:
-        return no_answer(what, said)
-    return by_code(what, error.code(), said) if _is_of_broker(error) else not_now(what, said)
+        return no_answer(what, message)
+    return by_code(what, error.code(), message) if _is_of_broker(error) else not_now(what, message)
 
 
 def _is_of_broker(error: KafkaError, unit: RefusedUnit | None = None) -> bool:

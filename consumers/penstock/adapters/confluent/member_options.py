@@ -175,8 +175,8 @@ class Subscription:
             known = consumer.list_topics(timeout=ANSWER_S).topics
         except KafkaException:
             return False  # the broker is unreachable, and the next read reports it
-        found = sorted(set(filter(self._matches, known)) - INTERNAL)
-        if not found or found == self.topics:
+        topics = sorted(set(filter(self._matches, known)) - INTERNAL)
+        if not topics or topics == self.topics:
             return False
-        self.topics = found
+        self.topics = topics
         return True

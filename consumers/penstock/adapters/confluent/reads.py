@@ -50,11 +50,11 @@ class AssignedPartitions:
         self._next = count(1)
 
     def begin(self, partitions: Iterable[Where]) -> None:
-        self._assignments |= {one: next(self._next) for one in partitions}
+        self._assignments |= {part: next(self._next) for part in partitions}
 
     def end(self, partitions: Iterable[Where]) -> None:
-        for one in partitions:
-            self._assignments.pop(one, None)
+        for part in partitions:
+            self._assignments.pop(part, None)
 
     def all(self) -> set[Where]:
         return set(self._assignments)
@@ -64,11 +64,11 @@ class AssignedPartitions:
         Later, `still` tells which of these assignments still hold.
         """
         held = self._assignments
-        return {one: held[one] for one in partitions if one in held}
+        return {part: held[part] for part in partitions if part in held}
 
     def still(self, held: Mapping[Where, int]) -> set[Where]:
         """The partitions whose assignment is still the one in `held`."""
-        return {one for one, number in held.items() if self._assignments.get(one) == number}
+        return {part for part, number in held.items() if self._assignments.get(part) == number}
 
 
 # A partition is paused when this many of its records, or this many bytes, wait. The number of
@@ -229,7 +229,7 @@ class Reads:
     def _begin(self, wanted: set[Where], wait_ms: int) -> None:
         crowded = self.inbox.crowded(wanted) | self.stopped
         pause = crowded - self._paused
-        resume = {one for one in self._paused - crowded if not self.inbox.has_any(one)}
+        resume = {part for part in self._paused - crowded if not self.inbox.has_any(part)}
         self._paused = (self._paused | pause) - resume
         work = partial(self._read, pause, resume, wait_ms / 1000)
         self._reading = self._handle.call(work, apart=True)
@@ -309,8 +309,8 @@ class Reads:
         """
         self.forget(starts)
         self.ours.begin(starts)
-        self.inbox.begin({one: start for one, start in starts.items() if start != UNDECIDED})
-        undecided = {one for one, start in starts.items() if start == UNDECIDED}
+        self.inbox.begin({part: start for part, start in starts.items() if start != UNDECIDED})
+        undecided = {part for part, start in starts.items() if start == UNDECIDED}
         self._paused |= undecided
         self.stopped |= undecided
         return undecided
@@ -319,9 +319,9 @@ class Reads:
         """Forget these partitions, because they were revoked."""
         self._paused.difference_update(partitions)
         self.stopped.difference_update(partitions)
-        for one in partitions:
-            self._sought.pop(one, None)
-            self.lost.pop(one, None)
+        for part in partitions:
+            self._sought.pop(part, None)
+            self.lost.pop(part, None)
         self.ours.end(partitions)
         self.inbox.forget(partitions)
 
@@ -334,11 +334,11 @@ class Reads:
             return
         with translated("a seek"):
             await self._handle.call(partial(self._seek, starts, held), apart=True)
-        for one in self.ours.still(held):
-            self.lost.pop(one, None)
-            self.inbox.begin({one: starts[one]})
-            if self._sought.get(one) is starts[one]:
-                del self._sought[one]
+        for part in self.ours.still(held):
+            self.lost.pop(part, None)
+            self.inbox.begin({part: starts[part]})
+            if self._sought.get(part) is starts[part]:
+                del self._sought[part]
 
     def _seek(self, starts: Mapping[Where, Commit], held: Mapping[Where, int]) -> None:
         """Called on the thread. librdkafka refuses a seek in a partition that it does not fetch,
@@ -349,8 +349,8 @@ class Reads:
         consumer = self._handle.consumer
         all_held = set(map(where_of, consumer.assignment()))
         wanted = self.ours.still(held) & all_held
-        anew = [TopicPartition(*one, starts[one].next_offset) for one in wanted]
-        self._sought |= {one: starts[one] for one in wanted}
+        anew = [TopicPartition(*part, starts[part].next_offset) for part in wanted]
+        self._sought |= {part: starts[part] for part in wanted}
         try:
             for each in anew:
                 consumer.seek(each)
@@ -363,9 +363,9 @@ class Reads:
                 return
             # The records that are not in the inbox yet will come a second time. The inbox takes
             # each record only once.
-            sought = {one: start.next_offset for one, start in dict(self._sought).items()}
+            sought = {part: start.next_offset for part, start in dict(self._sought).items()}
             offsets = self.inbox.read_up_to() | sought
-            consumer.assign([TopicPartition(*one, offsets.get(one, 0)) for one in all_held])
+            consumer.assign([TopicPartition(*part, offsets.get(part, 0)) for part in all_held])
             consumer.pause(places(self._paused & all_held))
 
 

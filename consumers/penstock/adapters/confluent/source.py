@@ -102,7 +102,7 @@ class BrokerCalls:
         held = self._ours.held(commits)
         while ours := self._ours.still(held):
             try:
-                await self._commits.each({one: commits[one] for one in ours}, self._commit_part)
+                await self._commits.each({part: commits[part] for part in ours}, self._commit_part)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
                     raise
@@ -122,8 +122,8 @@ class BrokerCalls:
         """
         what = "a question about the committed offsets"
         async with answered_within(what, self._limit_s):
-            found = await self._group.committed(partitions)
-        starts = {where: commit for where, commit in found.items() if commit is not None}
+            commits = await self._group.committed(partitions)
+        starts = {where: commit for where, commit in commits.items() if commit is not None}
         fresh = [where for where in partitions if where not in starts]
         begins = await self._offsets(fresh, EARLIEST, self._limit_s) if fresh else {}
         return starts | {where: Commit(offset) for where, offset in begins.items()}
@@ -172,9 +172,9 @@ class BrokerCalls:
         wanted = [TopicPartition(*where, which) for where in partitions]
         with translated(ENDS):
             work = partial(self._handle.consumer.offsets_for_times, wanted, timeout=s)
-            found = await self._ask(ENDS, work, s)
-            _check_each(found)
-        return {where_of(one): one.offset for one in found}
+            ends = await self._ask(ENDS, work, s)
+            _check_each(ends)
+        return {where_of(end): end.offset for end in ends}
 
     async def _ask(self, what: str, work: Callable[[], T], limit_s: float) -> T:
         async with answered_within(what, limit_s):
@@ -288,8 +288,8 @@ class ConfluentSource:
         if former := self._calls.noticed_again():
             await self._places.leave_former(former, self._rebalance)
             return ()
-        if found := self._reads.inbox.take(wanted, MAX_RECORDS):
-            return found
+        if records := self._reads.inbox.take(wanted, MAX_RECORDS):
+            return records
         await self._reads.some(wanted, wait_ms)
         if not self._rebalances.is_changing:
             await self._take_errors()

@@ -130,24 +130,24 @@ class AnswerReader:
         head = _USUAL.match(data)
         if head is None or head.end() > HEAD_BYTES:
             return None
-        found: dict[bytes, bytes] = {}
+        fields: dict[bytes, bytes] = {}
         for line in head[0].split(b"\r\n")[1:-2]:
             name, _, value = line.partition(b":")
             name = name.lower()
             if name in self.fields:
-                if name in found:
+                if name in fields:
                     return None
-                found[name] = value.strip(b" \t")
+                fields[name] = value.strip(b" \t")
             elif name in _OF_CONNECTION and value.strip(b" \t").lower() != b"keep-alive":
                 return None
         body = data[head.end() :]
-        length = found.get(b"content-length")
-        if length != b"%d" % len(body) or b"transfer-encoding" in found:
+        length = fields.get(b"content-length")
+        if length != b"%d" % len(body) or b"transfer-encoding" in fields:
             return None
         if len(body) > self.most_bytes:
             return None
         self.keeps = True
-        return Answer(OK, found, body)
+        return Answer(OK, fields, body)
 
     def end(self) -> Answer | None:
         """Call this when the connection ends. If the answer has no length, the end of the

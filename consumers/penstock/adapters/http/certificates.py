@@ -42,14 +42,14 @@ def authorities(cafile: str, key: str) -> bytes:
     return Path(cafile).read_bytes()
 
 
-def untrusted(said: str, key: str) -> Fatal | None:
-    """The `Fatal` to raise if `said`, a library's error text, is about a certificate; else None.
+def untrusted(reason: str, key: str) -> Fatal | None:
+    """The `Fatal` to raise if `reason`, a library's error text, is about a certificate; else None.
     `key`: the setting that the error names.
     """
-    found = _UNTRUSTED.search(said)
-    if found is None:
+    match = _UNTRUSTED.search(reason)
+    if match is None:
         return None
     return usage(
-        f"the server's certificate is not trusted ({found[1] or found[0].strip()}); set {key} to a "
+        f"the server's certificate is not trusted ({match[1] or match[0].strip()}); set {key} to a "
         "file with the authority that signed it, or correct the name in the address"
     )

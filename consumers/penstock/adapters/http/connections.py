@@ -341,11 +341,11 @@ class Host:
         since it was asked.
         """
         rest = deque[Connection]()
-        for one in self._idle:
-            if one.heard_s <= dead.asked_s:
-                one.close()
+        for connection in self._idle:
+            if connection.heard_s <= dead.asked_s:
+                connection.close()
             else:
-                rest.append(one)
+                rest.append(connection)
         self._idle = rest
 
     def close(self) -> None:
@@ -381,11 +381,11 @@ class _Addresses:
         """None: there is nothing to choose. Raises `OSError` if the name cannot be resolved."""
         loop = asyncio.get_running_loop()
         if self._is_name and loop.time() - self._asked_s >= ADDRESSES_S:
-            found = await loop.getaddrinfo(self._name, self._port, type=socket.SOCK_STREAM)
+            entries = await loop.getaddrinfo(self._name, self._port, type=socket.SOCK_STREAM)
             self._asked_s = now_s = loop.time()
-            self._away_s = {one: end for one, end in self._away_s.items() if end > now_s}
-            every = dict.fromkeys(str(where[0]) for *_, where in found)
-            self._known = [one for one in every if one not in self._away_s]
+            self._away_s = {address: end for address, end in self._away_s.items() if end > now_s}
+            every = dict.fromkeys(str(where[0]) for *_, where in entries)
+            self._known = [address for address in every if address not in self._away_s]
         if len(self._known) < 2:
             return None
         return min(self._known, key=self.used.__getitem__)
@@ -397,4 +397,4 @@ class _Addresses:
 
     def failed(self, address: str) -> None:
         self._away_s[address] = asyncio.get_running_loop().time() + AGE_S
-        self._known = [one for one in self._known if one != address]
+        self._known = [known for known in self._known if known != address]

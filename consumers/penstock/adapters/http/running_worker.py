@@ -119,11 +119,11 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
     async with _session(http) as session:
         code, document = await _asked(session, f"{url}/api/status")
     if code == UNAUTHORIZED:
-        said = (
+        message = (
             f"{url} wants another token than http.token: set it to the worker's. (Or the clocks of "
             "the two machines differ by more than five minutes.)"
         )
-        raise usage(said)
+        raise usage(message)
     return document if isinstance(document.get("problems"), list) else None
 
 
@@ -137,7 +137,7 @@ async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> R
     except Fatal as error:
         return str(error)
     some = asyncio.Semaphore(AT_A_TIME)
-    found: list[ReportedWay] = []
+    ways: list[ReportedWay] = []
     codes: list[int] = []
     async with _session(http) as session, asyncio.TaskGroup() as tasks:
 
@@ -145,22 +145,24 @@ async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> R
             async with some:
                 code, document = await _asked(session, f"{url}/api/way", query)
             try:
-                found.append(msgspec.convert(document, ReportedWay))
+                ways.append(msgspec.convert(document, ReportedWay))
             except msgspec.ValidationError:
                 codes.append(code)
                 return
-            for one in running:
-                one.cancel()
+            for task in running:
+                task.cancel()
 
         running = [tasks.create_task(ask(url)) for url in dict.fromkeys(urls)]
-    return found[0] if found else _why_not(codes)
+    return ways[0] if ways else _why_not(codes)
 
 
 async def _peers(http: config.Http) -> list[str]:
     """The URLs of the peers whose names can be resolved. Raises `Fatal` for a wrong entry."""
-    named = [address_of(one, http.port or PORT) for one in http.peers or ()]
-    found = await asyncio.gather(*map(numbers_of, named), return_exceptions=True)
-    numbers = [each for one in found if not isinstance(one, BaseException) for each in one]
+    named = [address_of(peer, http.port or PORT) for peer in http.peers or ()]
+    answers = await asyncio.gather(*map(numbers_of, named), return_exceptions=True)
+    numbers = [
+        each for answer in answers if not isinstance(answer, BaseException) for each in answer
+    ]
     return [f"http://{each}" for each in numbers[:MOST_PEERS]]
 
 
@@ -222,9 +224,9 @@ class Address(NamedTuple):
 def address_of(text: str, port: int) -> Address:
     """Reads an entry of `http.peers`. If the entry has no port, `port` is used."""
     try:
-        found = urlsplit(f"//{text}")
-        if found.hostname and not (found.path or found.query or found.username):
-            return Address(found.hostname, found.port or port)
+        parts = urlsplit(f"//{text}")
+        if parts.hostname and not (parts.path or parts.query or parts.username):
+            return Address(parts.hostname, parts.port or port)
     except ValueError:
         pass
     raise usage(
@@ -237,7 +239,7 @@ async def numbers_of(named: Address) -> list[Address]:
     none.
     """
     async with asyncio.timeout(RESOLVE_S):
-        found = await asyncio.get_running_loop().getaddrinfo(
+        entries = await asyncio.get_running_loop().getaddrinfo(
             named.host, named.port, type=socket.SOCK_STREAM
         )
-    return [Address(str(where[0]), named.port) for *_, where in found]
+    return [Address(str(where[0]), named.port) for *_, where in entries]

@@ -99,7 +99,7 @@ async def heads(reader: Reader, most: int) -> list[Head]:
     """For each partition of the input topics: the next `most` records that the group would read. If
     the records are large, there are fewer, but at least one.
     """
-    found: list[Head] = []
+    newest: list[Head] = []
     there = {topic: await reader.spans(topic) for topic in await reader.inputs()}
     share = MOST_BYTES // max(1, sum(map(len, there.values())))
     for topic, spans in there.items():
@@ -108,14 +108,14 @@ async def heads(reader: Reader, most: int) -> list[Head]:
             number: _start(committed.get(number), span) for number, span in sorted(spans.items())
         }
         left = {number: (starts[number].next_offset, end) for number, (_, end) in spans.items()}
-        first = len(found)
+        first = len(newest)
         topic_id = await reader.topic_id(topic)
-        found += [
+        newest += [
             Head(Where(topic, number), start, [], topic_id) for number, start in starts.items()
         ]
-        of_topic = {head.where.partition: head for head in found[first:]}
+        of_topic = {head.where.partition: head for head in newest[first:]}
         await _fill(reader, topic, of_topic, left, most, share)
-    return found
+    return newest
 
 
 def _start(committed: Commit | None, span: tuple[int, int]) -> Commit:
@@ -147,9 +147,9 @@ async def _fill(
         async with aclosing(reader.runs(topic, windows, lambda _: None)) as runs:
             async for number, records in runs:
                 where, _, kept, _ = heads[number]
-                for one in records:
+                for record in records:
                     if len(kept) < most and room[number] > 0:
-                        kept.append(_record(where, one))
+                        kept.append(_record(where, record))
                         room[number] -= len(kept[-1].value or b"")
         left |= {number: (end, left[number][1]) for number, (_, end) in windows.items()}
 

@@ -58,7 +58,9 @@ class KafkaRegions(RegionalSource):
         self._own_kafka, self._client_id = cfg.kafka, f"{HELPER}-{cfg.region}"
         self._drain_ms = cfg.delivery.drain_ms
         self._standing = GroupStanding(cfg.kafka, HELPER)
-        region_of = {topic: name for name, one in self._kafka.items() for topic in one.inputs}
+        region_of = {
+            topic: name for name, settings in self._kafka.items() for topic in settings.inputs
+        }
         self._decided = cfg.delivery.guarantee == "exactly_once"
         own = KafkaSource(
             cfg.kafka,
@@ -124,13 +126,13 @@ class SingleOwnerSource(KafkaSource):
         )
 
     async def group_positions(self, wanted: Collection[Where]) -> Mapping[Where, Commit | None]:
-        found = dict(await super().group_positions(wanted))
-        fresh = [where for where, commit in found.items() if commit is None]
+        by_part = dict(await super().group_positions(wanted))
+        fresh = [where for where, commit in by_part.items() if commit is None]
         if fresh:
             former = await positions(client_of(self._consumer), self._before, fresh)
             # Only the offset is taken over. The metadata would tell which rows of a record the
             # workers have answered already; the workers will answer these rows again.
-            found |= {
+            by_part |= {
                 where: commit and Commit(commit.next_offset) for where, commit in former.items()
             }
-        return found
+        return by_part

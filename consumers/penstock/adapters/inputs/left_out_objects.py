@@ -33,8 +33,8 @@ class Shard(NamedTuple):
         return int.from_bytes(digest) % self.parts == self.number
 
 
-async def of_shard(found: AsyncIterator[Reference], shard: Shard) -> AsyncGenerator[Reference]:
-    async for reference in found:
+async def of_shard(references: AsyncIterator[Reference], shard: Shard) -> AsyncGenerator[Reference]:
+    async for reference in references:
         if shard.has(reference):
             yield reference
 
@@ -53,25 +53,25 @@ class ExistingResults:
         self._places = places
 
     async def left_out(
-        self, found: AsyncIterator[Reference], skipped: Callable[[], object]
+        self, references: AsyncIterator[Reference], skipped: Callable[[], object]
     ) -> AsyncGenerator[Reference]:
         """Yields the references without a result, in order. For each reference with a result,
         `skipped` is called.
         """
         some: list[Reference] = []
-        async for reference in found:
+        async for reference in references:
             some.append(reference)
             if len(some) == LOOKS:
-                for one in await self._without_result(some, skipped):
-                    yield one
+                for fresh in await self._without_result(some, skipped):
+                    yield fresh
                 some = []
-        for one in await self._without_result(some, skipped):
-            yield one
+        for fresh in await self._without_result(some, skipped):
+            yield fresh
 
     async def _without_result(
         self, references: Sequence[Reference], skipped: Callable[[], object]
     ) -> list[Reference]:
-        answers = await side_by_side(self._has_result(one) for one in references)
+        answers = await side_by_side(self._has_result(each) for each in references)
         left = []
         for reference, has_result in zip(references, answers, strict=True):
             if has_result:

@@ -54,8 +54,8 @@ async def references(
         try:
             store, bucket, key = split_url(url)
         except SchemaError as error:
-            said = f"{error}; all objects of a bucket are 's3://bucket/**'"
-            raise usage(said) from None
+            message = f"{error}; all objects of a bucket are 's3://bucket/**'"
+            raise usage(message) from None
         if not _MAGIC & set(key):
             yield Reference(bucket=bucket, key=key, store=store)
             continue
@@ -66,11 +66,11 @@ async def references(
                 yield Reference(bucket=bucket, key=key, store=store)
                 continue
             async for listed in objects.list(bucket, key, place):
-                found = listed.location.key
-                if not _names(key, found):
+                name = listed.location.key
+                if not _names(key, name):
                     continue
                 matched = True
-                yield Reference(bucket=bucket, key=found, store=store, size=listed.size)
+                yield Reference(bucket=bucket, key=name, store=store, size=listed.size)
         except Poison as error:  # no such bucket, or no right to list it: the user must correct it
             raise usage(str(error)) from None
         if not matched:
@@ -130,11 +130,11 @@ class UrlSource(Groupless):
     """
 
     def __init__(
-        self, found: AsyncIterator[Reference], on_end: Callable[[], None], now_ms: int = 0
+        self, listed: AsyncIterator[Reference], on_end: Callable[[], None], now_ms: int = 0
     ) -> None:
         """`now_ms`: the timestamp of all records."""
         self._now_ms = now_ms
-        self._found = found
+        self._found = listed
         self._on_end = on_end
         self._next_offset = 0
         self._committed = 0

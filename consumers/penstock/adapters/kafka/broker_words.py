@@ -38,8 +38,8 @@ async def broker_words(kafka: config.Kafka, names: Sequence[str]) -> BrokerWords
             answer = await client.send(node, DescribeConfigsRequest([resource], False))
         except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
             return BrokerWords(known, settings)
-        for told in answer.to_object()["resources"]:
-            for entry in () if told["error_code"] else told["config_entries"]:
+        for words in answer.to_object()["resources"]:
+            for entry in () if words["error_code"] else words["config_entries"]:
                 if entry["config_names"] in names and entry["config_value"] is not None:
                     settings[entry["config_names"]] = entry["config_value"]
         return BrokerWords(known, settings)

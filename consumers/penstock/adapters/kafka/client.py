@@ -105,10 +105,10 @@ class translated:  # noqa: N801 (used like a function)
             raise _of_ours(self._what, reason(error)) from error
 
 
-def check_code(code: int, said: str | None = None) -> None:
+def check_code(code: int, words: str | None = None) -> None:
     """Raises aiokafka's error for a broker's code that is not 0."""
     if code:
-        raise kafka_errors.for_code(code)(said or f"error {code}")
+        raise kafka_errors.for_code(code)(words or f"error {code}")
 
 
 def reason(error: Exception) -> Exception:
@@ -121,9 +121,11 @@ def reason(error: Exception) -> Exception:
         return reason(error.__cause__)
     later = {kind.__name__: kind for kind in kafka_errors.kafka_errors.values()}
     for name in _NAMED.findall(str(error)):
-        found = getattr(kafka_errors, name, later.get(name))
-        if isinstance(found, type) and found is not kafka_errors.KafkaError:
-            return found(str(error)) if issubclass(found, kafka_errors.KafkaError) else error
+        error_kind = getattr(kafka_errors, name, later.get(name))
+        if isinstance(error_kind, type) and error_kind is not kafka_errors.KafkaError:
+            return (
+                error_kind(str(error)) if issubclass(error_kind, kafka_errors.KafkaError) else error
+            )
     return error
 
 
@@ -147,33 +149,35 @@ def _of_ours(what: str, error: Exception) -> PenstockError:
     return Fatal(f"Kafka failed {what}: {error!r}")
 
 
-def by_code(what: str, code: int, said: str) -> PenstockError:
-    """Our error for a broker's code, unless the code is about rights or about membership. `said`:
+def by_code(what: str, code: int, words: str) -> PenstockError:
+    """Our error for a broker's code, unless the code is about rights or about membership. `words`:
     the error in the client's words.
     """
     unit = about(code)
     if unit is BROKER:
-        return not_now(what, said)
-    named = said if code not in CODES or CODES[code].name in said else f"{CODES[code].name}: {said}"
+        return not_now(what, words)
+    named = (
+        words if code not in CODES or CODES[code].name in words else f"{CODES[code].name}: {words}"
+    )
     if code in MENDS or unit in (RECORD, TOPIC):
         return usage(f"Kafka refused {what}: {named}.\n{MENDS.get(code, SEE_TOPIC)}")
     return Fatal(f"Kafka failed {what}: {named}")
 
 
-def no_answer(what: str, said: str) -> Unreachable:
+def no_answer(what: str, words: str) -> Unreachable:
     return Unreachable(
-        f"Kafka did not answer {what}: {said}. Is the broker of kafka.bootstrap_servers running?"
+        f"Kafka did not answer {what}: {words}. Is the broker of kafka.bootstrap_servers running?"
     )
 
 
-def not_now(what: str, said: str) -> Transient:
-    return Transient(f"Kafka could not do {what} now: {said}")
+def not_now(what: str, words: str) -> Transient:
+    return Transient(f"Kafka could not do {what} now: {words}")
 
 
 def _refused(what: str, error: BaseException) -> Fatal:
     untrusting = untrusted(str(error), "kafka.ssl_cafile")
-    said = f"Kafka refused {what}: {error!r}. {_remedy(error)}"
-    return untrusting or usage(said)
+    message = f"Kafka refused {what}: {error!r}. {_remedy(error)}"
+    return untrusting or usage(message)
 
 
 def _remedy(error: BaseException) -> str:
@@ -283,7 +287,7 @@ async def _greet(host: str, port: int, arguments: dict[str, Any]) -> None:
     the end, so a socket would otherwise outlive its connection, and perhaps the event loop.
     """
     closing: list[AIOKafkaConnection] = []
-    arguments = arguments | {"on_close": lambda one, _: closing.append(one)}
+    arguments = arguments | {"on_close": lambda client, _: closing.append(client)}
     del arguments["bootstrap_servers"]
     connection = AuthenticatedConnection(host, port, **arguments)
     try:

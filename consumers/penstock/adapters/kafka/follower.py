@@ -44,8 +44,8 @@ class Follower:
         some.
         """
         async with within("a read of topics", wait_ms / 1000 + self._timeout_s):
-            found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=MAX_RECORDS)
-        return [Bite(part.topic, part.partition, records) for part, records in found.items()]
+            batches = await self._consumer.getmany(timeout_ms=wait_ms, max_records=MAX_RECORDS)
+        return [Bite(part.topic, part.partition, records) for part, records in batches.items()]
 
     async def ends(self) -> Mapping[TopicPartition, int]:
         """For each partition: the offset after the record that is its last one now."""

@@ -115,12 +115,12 @@ class KeyedWriter:
 
 
 def _left_out(
-    records: Sequence[Out], then: list[Out], index: int, _: bytes, said: str
+    records: Sequence[Out], then: list[Out], index: int, _: bytes, reason: str
 ) -> Sequence[bytes] | None:
     instead = records[index][-1]
     if instead is None:
         return None
-    then += instead(said)
+    then += instead(reason)
     return ()
 
 

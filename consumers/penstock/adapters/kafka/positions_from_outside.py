@@ -54,7 +54,9 @@ class Groups:
         """
         if not commits:
             return
-        offsets = {TopicPartition(*part): OffsetAndMetadata(*one) for part, one in commits.items()}
+        offsets = {
+            TopicPartition(*part): OffsetAndMetadata(*commit) for part, commit in commits.items()
+        }
         what = f"the beginning of group {group}"
         async with opened(member_of_none(self._settings, group), self._settings, what) as consumer:
             consumer.assign(list(offsets))
@@ -97,12 +99,14 @@ class KeptPositions:
         """The position in each partition. Partitions without a position are left out."""
         async with within(f"a question about group {self._group}", self._timeout_s):
             commits = await positions(client_of(self._consumer), self._group, self._parts)
-        return {part.partition: one for part, one in commits.items() if one is not None}
+        return {part.partition: commit for part, commit in commits.items() if commit is not None}
 
     async def write(self, commits: Mapping[int, Commit]) -> None:
         """Write all of these positions with one request."""
         topic = self._parts[0].topic
-        offsets = {TopicPartition(topic, n): OffsetAndMetadata(*one) for n, one in commits.items()}
+        offsets = {
+            TopicPartition(topic, n): OffsetAndMetadata(*commit) for n, commit in commits.items()
+        }
         async with within(f"the position in group {self._group}", self._timeout_s):
             try:
                 await self._consumer.commit(offsets)
@@ -190,7 +194,7 @@ async def obeyed_words(
                     texts = await words(client_of(consumer), group, left)
                     for where, word in list(left.items()):
                         known = decode_words(texts.get(where, ""))
-                        if any(one.is_done and one[:4] == word[:4] for one in known):
+                        if any(other.is_done and other[:4] == word[:4] for other in known):
                             del left[where]
                             done.append(where)
                     await asyncio.sleep(LOOK_S if left else 0.0)

@@ -70,7 +70,7 @@ class ReadingProgress:
         self._on_read = on_read
 
     def expect(self, *spans: Spans) -> None:
-        self.total += sum(offsets(one.values()) for one in spans)
+        self.total += sum(offsets(span.values()) for span in spans)
 
     def passed(self, number: int) -> None:
         self._done += number
@@ -112,9 +112,9 @@ class Reader:
         """
         parts = [Where(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
-            while (found := await self._committed(parts)) is None:  # noqa: ASYNC110
+            while (commits := await self._committed(parts)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(COORDINATOR_S)
-        return {part.partition: commit for part, commit in found.items() if commit is not None}
+        return {part.partition: commit for part, commit in commits.items() if commit is not None}
 
     async def _committed(self, parts: Sequence[Where]) -> Mapping[Where, Commit | None] | None:
         try:
@@ -135,8 +135,11 @@ class Reader:
     async def spans(self, topic: str) -> Spans:
         """The offsets that a topic holds now."""
         async with within(f"a question about topic {topic}", self._timeout_s):
-            (found,) = await self._admin.describe_topics([topic])
-            parts = [TopicPartition(topic, one["partition"]) for one in found["partitions"]]
+            (description,) = await self._admin.describe_topics([topic])
+            parts = [
+                TopicPartition(topic, partition["partition"])
+                for partition in description["partitions"]
+            ]
             if not parts:
                 raise no_topic(topic, self._settings)
             async with self._consumer() as consumer:
@@ -166,8 +169,8 @@ class Reader:
         times = {TopicPartition(topic, number): max(0, at_ms) for number in partitions}
         what = f"a question about topic {topic}"
         async with within(what, self._timeout_s), self._consumer() as consumer:
-            found = await consumer.offsets_for_times(times)
-        return {part.partition: each.offset for part, each in found.items() if each is not None}
+            by_part = await consumer.offsets_for_times(times)
+        return {part.partition: each.offset for part, each in by_part.items() if each is not None}
 
     async def read(
         self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]
@@ -202,14 +205,14 @@ class Reader:
                 consumer.seek(part, begin)
             while at:
                 async with within(f"a read of {topic}", READ_S):
-                    found = await consumer.getmany(
+                    batches = await consumer.getmany(
                         *at, timeout_ms=SILENCE_MS, max_records=MAX_RECORDS
                     )
-                for part, records in found.items():
+                for part, records in batches.items():
                     end = spans[part.partition][1]
                     yield part.partition, [record for record in records if record.offset < end]
                 async with within(f"a question about the position in {topic}", self._timeout_s):
-                    at = await self._advance(consumer, at, spans, bool(found), passed)
+                    at = await self._advance(consumer, at, spans, bool(batches), passed)
 
     async def records(self, topic: str, spans: Spans) -> AsyncGenerator[Any]:
         """Yields every record; the records of one partition come in offset order."""
@@ -223,7 +226,7 @@ class Reader:
         consumer: Any,
         at: dict[TopicPartition, int],
         spans: Spans,
-        found: bool,
+        has_found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
         """`at`: the positions before the read. Returns the positions after the read. Both leave out
@@ -232,7 +235,7 @@ class Reader:
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}
         new = sum(min(after[part], ends[part]) - before for part, before in at.items())
-        if not found and not new:
+        if not has_found and not new:
             topic = next(iter(at)).topic
             raise Unreachable(f"Kafka stopped sending {topic} before its end. Is the broker up?")
         passed(new)
@@ -278,10 +281,10 @@ class Prober:
             if self._consumer.assignment() != {part}:
                 self._consumer.assign([part])
             self._consumer.seek(part, offset)
-            found = await self._consumer.getmany(
+            batches = await self._consumer.getmany(
                 part, timeout_ms=PROBE_SILENCE_MS, max_records=MAX_RECORDS
             )
-        records: Sequence[Any] = found.get(part, ())
+        records: Sequence[Any] = batches.get(part, ())
         return records
 
 

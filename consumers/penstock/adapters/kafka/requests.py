@@ -123,7 +123,10 @@ class DecidedOffsets(
         form that aiokafka's older versions have.
         """
         return [
-            (name, [(number, at, said, code) for number, at, _, said, code, _ in partitions])
+            (
+                name,
+                [(number, at, metadata, code) for number, at, _, metadata, code, _ in partitions],
+            )
             for name, partitions, _ in answer.topics
         ]
 
@@ -196,8 +199,8 @@ class Produce(_OneVersion, key=0, version=9, asks=_PRODUCE_ASKS, answers=_PRODUC
         """
         for name, partitions, _ in answer.topics:
             for number, code, *rest, errors, words, _ in partitions:
-                told = [(index, message) for index, message, _ in errors or ()]
-                yield name, number, code, [*rest, told, words]
+                refusals = [(index, message) for index, message, _ in errors or ()]
+                yield name, number, code, [*rest, refusals, words]
 
 
 class AddingProduce(Produce, key=0, version=12, asks=_PRODUCE_ASKS, answers=_PRODUCE_ANSWERS):
@@ -237,7 +240,11 @@ class MembersOffsets(_OneVersion, key=28, version=3, asks=_OFFSETS_ASKS, answers
         epoch.
         """
         offsets: list[Any] = [
-            (name, [(number, at, NO_EPOCH, said, {}) for number, at, said in partitions], {})
+            (
+                name,
+                [(number, at, NO_EPOCH, metadata, {}) for number, at, metadata in partitions],
+                {},
+            )
             for name, partitions in topics.items()
         ]
         super().__init__(*producer, *member, offsets, {})

@@ -181,13 +181,13 @@ def joined(parts: Sequence[Outgoing]) -> Outgoing:
     if any(part.instead is not None for part in parts):
         ends = list(accumulate(len(part.values) for part in parts))
 
-        def instead(index: int, value: bytes, said: str) -> Sequence[bytes] | None:
+        def instead(index: int, value: bytes, reason: str) -> Sequence[bytes] | None:
             at = bisect_right(ends, index)
             replace = parts[at].instead
             return (
                 None
                 if replace is None
-                else replace(index - (ends[at - 1] if at else 0), value, said)
+                else replace(index - (ends[at - 1] if at else 0), value, reason)
             )
 
         whole.instead = instead

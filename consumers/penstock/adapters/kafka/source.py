@@ -225,12 +225,12 @@ class KafkaSource(SourceQuestions):
         """
         try:
             with translated("a read of the input topic"), for_ourselves():
-                found: dict[Any, Any] = await self._consumer.getmany(
+                batches: dict[Any, Any] = await self._consumer.getmany(
                     *wanted or (TopicPartition(self._settings.input_topic, NO_PARTITION),),
                     timeout_ms=wait_ms,
                     max_records=MAX_RECORDS,
                 )
-                return found
+                return batches
             return {}
         except Transient as error:
             self._check()

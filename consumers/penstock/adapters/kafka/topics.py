@@ -47,12 +47,12 @@ def no_topic(topic: str, settings: config.Kafka) -> Fatal:
 async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
     """How many partitions the topic has; 0 if it does not exist. Raises aiokafka's errors."""
     answer = await _send(client, MetadataRequest([topic]))
-    for found in answer.to_object()["topics"]:
-        if found["topic"] == topic:
-            if found["error_code"] == kafka_errors.UnknownTopicOrPartitionError.errno:
+    for description in answer.to_object()["topics"]:
+        if description["topic"] == topic:
+            if description["error_code"] == kafka_errors.UnknownTopicOrPartitionError.errno:
                 return 0
-            check_code(found["error_code"], topic)
-            return len(found["partitions"])
+            check_code(description["error_code"], topic)
+            return len(description["partitions"])
     raise kafka_errors.StaleMetadata(f"the broker's answer leaves out {topic}")
 
 
@@ -101,8 +101,8 @@ async def retention_s(client: AIOKafkaClient, topic: str) -> float | None:
 
 
 async def _number(client: AIOKafkaClient, topic: str, name: str) -> int | None:
-    found = (await topic_settings(client, topic, [name])).get(name)
-    return None if found is None else int(found)
+    value = (await topic_settings(client, topic, [name])).get(name)
+    return None if value is None else int(value)
 
 
 async def topic_settings(
@@ -116,15 +116,15 @@ async def topic_settings(
         answer = await _send(client, request)
     except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
         return {}
-    told: dict[str, str] = {}
-    for found in answer.to_object()["resources"]:
-        if found["error_code"] in _NOT_FOR_US:
+    settings: dict[str, str] = {}
+    for resource in answer.to_object()["resources"]:
+        if resource["error_code"] in _NOT_FOR_US:
             return {}
-        check_code(found["error_code"], topic)
-        for entry in found["config_entries"]:
+        check_code(resource["error_code"], topic)
+        for entry in resource["config_entries"]:
             if entry["config_names"] in names:
-                told[entry["config_names"]] = entry["config_value"]
-    return told
+                settings[entry["config_names"]] = entry["config_value"]
+    return settings
 
 
 async def _send(client: AIOKafkaClient, request: Any) -> Any:
@@ -175,7 +175,7 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
 async def brokers_of(kafka: config.Kafka) -> list[tuple[str, int]]:
     """The host and the port that each broker tells its clients."""
     async with _admin(kafka, "a question about the brokers") as admin:
-        return sorted({(one.host, one.port) for one in client_of(admin).cluster.brokers()})
+        return sorted({(broker.host, broker.port) for broker in client_of(admin).cluster.brokers()})
 
 
 async def controller_known(admin: AIOKafkaAdminClient) -> None:
@@ -240,8 +240,8 @@ async def most_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, in
     larger.
     """
     async with _admin(kafka, "a question about the settings of topics") as admin:
-        found = {topic: await max_batch_bytes(client_of(admin), topic) for topic in topics}
-    return {topic: most or BATCH_BYTES for topic, most in found.items()}
+        sizes = {topic: await max_batch_bytes(client_of(admin), topic) for topic in topics}
+    return {topic: most or BATCH_BYTES for topic, most in sizes.items()}
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> str:

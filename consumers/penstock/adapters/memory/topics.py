@@ -99,23 +99,23 @@ class PartitionReader:
         self.arrived.set()
 
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
-        if not (found := self._take(partitions)):
+        if not (records := self._take(partitions)):
             self.arrived.clear()
             try:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self.arrived.wait()
             except TimeoutError:
                 return ()
-            found = self._take(partitions)
-        return found
+            records = self._take(partitions)
+        return records
 
     def _take(self, partitions: Collection[Where]) -> list[Record]:
-        found: list[Record] = []
+        records: list[Record] = []
         for where in partitions:
             if where in self.positions:
                 fresh, self.positions[where] = self._read(where, self.positions[where])
-                found += fresh
-        return found
+                records += fresh
+        return records
 
 
 def behind(records: Sequence[Record], position: int) -> int:

@@ -120,8 +120,8 @@ def address_of(settings: config.Model) -> URL:
     except ValueError:
         # The error does not show the URL: only a URL that can be parsed can have its secrets
         # masked.
-        said = "model.url cannot be read: check host and port, as in http://host:8080"
-        raise usage(said) from None
+        message = "model.url cannot be read: check host and port, as in http://host:8080"
+        raise usage(message) from None
     if base.scheme not in ("http", "https") or not base.host:
         raise usage(
             f"model.url = {config.shown_url(settings.url)!r} is not an address; "

@@ -171,14 +171,14 @@ class ChatModel(HttpModel):
             raise of_server(self._refusal(reply, 0))
 
     def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
-        said = complaint(reply.body)
-        message = f"{self._shown_url} answered {reply.status}: {said}"
+        reason = complaint(reply.body)
+        message = f"{self._shown_url} answered {reply.status}: {reason}"
         key = _setting_in(reply.body) or (
-            "model.answer_schema" if _OF_SCHEMA.search(said) else None
+            "model.answer_schema" if _OF_SCHEMA.search(reason) else None
         )
         if reply.status == _BAD_REQUEST and key is not None:
             return usage(f"{message}; mend {key}")
-        if _OF_ROW.search(said):
+        if _OF_ROW.search(reason):
             return Rejected("model_rejected", message)
         too_big = too_large(self._shown_url, sent_bytes)
         # A 500 may be about this row for good, so the row is not asked for again without end.
@@ -189,12 +189,12 @@ class ChatModel(HttpModel):
             completion = _COMPLETION.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
             if _is_error(raw):  # OpenRouter tells so of what failed after the answer had begun
-                said = (
+                message = (
                     f"the server answered an error: {self._http.access.masked_text(complaint(raw))}"
                 )
-                raise Doubtful("model_rejected", said) from None
-            said = f"the answer is no chat completion ({error}): {excerpt(raw)}"
-            raise Rejected("model_rejected", said) from None
+                raise Doubtful("model_rejected", message) from None
+            message = f"the answer is no chat completion ({error}): {excerpt(raw)}"
+            raise Rejected("model_rejected", message) from None
         if not completion.choices:
             raise Poison("model_mismatch", "the model was given a row and answered no choices")
         tokens = _tokens(completion.usage)
@@ -207,8 +207,8 @@ class ChatModel(HttpModel):
         """The prediction, and why there is none."""
         message = choice.message
         if choice.finish_reason in _BROKEN_OFF:
-            said = f"the server broke off the answer ({choice.why})"
-            raise Doubtful("model_rejected", said)
+            text = f"the server broke off the answer ({choice.why})"
+            raise Doubtful("model_rejected", text)
         if message.refusal:
             return b"", f"the model refuses: {clean(message.refusal)}"
         if choice.finish_reason == "content_filter":
@@ -238,9 +238,9 @@ def _tokens(usage: msgspec.Raw) -> Tokens | None:
     return Tokens(used.prompt_tokens, used.completion_tokens)
 
 
-def _fitting(said: str, schema: AnswerSchema) -> tuple[bytes, str | None]:
+def _fitting(answer: str, schema: AnswerSchema) -> tuple[bytes, str | None]:
     """The text as compact JSON with its digits, if it fits the schema."""
-    text = said.encode()
+    text = answer.encode()
     try:
         value = orjson.loads(text)
         if text.count(b"[") + text.count(b"{") > MOST_DEPTH:

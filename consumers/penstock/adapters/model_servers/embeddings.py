@@ -74,9 +74,11 @@ class EmbeddingsModel(HttpModel):
             return Answers([], {})
         elements = [element for payload in payloads for element in _elements(payload)]
         refused = {
-            row: "the row is no text" for row, one in enumerate(elements) if type(one) is not str
+            row: "the row is no text"
+            for row, element in enumerate(elements)
+            if type(element) is not str
         }
-        texts = [one for one in elements if type(one) is str]
+        texts = [element for element in elements if type(element) is str]
         answers = await self._ask(texts) if texts else Answers([], {})
         return spread(answers, len(elements), refused)
 
@@ -90,9 +92,9 @@ class EmbeddingsModel(HttpModel):
         return read_answer(_vectors, reply, len(texts), request)
 
     def _refusal(self, reply: Reply, texts: list[str], sent_bytes: int) -> PenstockError:
-        said = complaint(reply.body)
-        message = f"{self._shown_url} answered {reply.status}: {said}"
-        too_many = _TOO_MANY.search(said)
+        reason = complaint(reply.body)
+        message = f"{self._shown_url} answered {reply.status}: {reason}"
+        too_many = _TOO_MANY.search(reason)
         if too_many and len(texts) > 1 and 400 <= reply.status < 500:
             limit = int(too_many[1]) if too_many[1] else len(texts) // 2
             self.most_rows = max(1, min(limit, len(texts) - 1))
@@ -118,8 +120,8 @@ class EmbeddingsModel(HttpModel):
 def _elements(payload: Payload) -> list[Any]:
     if isinstance(payload, BytesRows):
         return [_text(payload.row(index)) for index in range(payload.rows)]
-    found: list[Any] = orjson.loads(b"[%b]" % bytes(cast("JsonRows", payload).body))
-    return found
+    texts: list[Any] = orjson.loads(b"[%b]" % bytes(cast("JsonRows", payload).body))
+    return texts
 
 
 def _text(row: memoryview) -> str | None:
@@ -143,20 +145,20 @@ def _vectors(raw: bytes, rows: int) -> Answers:
     try:
         data = orjson.loads(raw)["data"]
         texts = _VECTORS.decode(raw).data
-        found = {text.index: (one, text) for one, text in zip(data, texts, strict=True)}
+        by_row = {text.index: (entry, text) for entry, text in zip(data, texts, strict=True)}
     except (ValueError, KeyError, TypeError) as error:
         raise Rejected(
             "model_rejected", f"the answer is no list of embeddings ({error!r}): {excerpt(raw)}"
         ) from None
-    if len(data) != rows or found.keys() != set(range(rows)):
+    if len(data) != rows or by_row.keys() != set(range(rows)):
         raise Poison(
             "model_mismatch",
-            f"the model was given {rows} texts and answered {len(data)} vectors, of {len(found)} "
+            f"the model was given {rows} texts and answered {len(data)} vectors, of {len(by_row)} "
             "of them",
         )
     values, errors = [], {}
     for row in range(rows):
-        vector, text = found[row][0]["embedding"], found[row][1].embedding
+        vector, text = by_row[row][0]["embedding"], by_row[row][1].embedding
         if not vector or (isinstance(vector, list) and None in vector):
             errors[row] = "the model answered no vector, or one with NaN"
         values.append(b"null" if row in errors else b'{"embedding":%b}' % compact(bytes(text)))

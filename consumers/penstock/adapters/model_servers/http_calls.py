@@ -276,19 +276,19 @@ def _inflated(packed: bytes, form: int, most_bytes: int) -> tuple[bytes, bool]:
     pieces: list[bytes] = []
     left_bytes, is_whole = most_bytes + 1, False
     while packed and left_bytes > 0:
-        one = zlib.decompressobj(form)
-        pieces.append(one.decompress(packed, left_bytes))
+        unpacker = zlib.decompressobj(form)
+        pieces.append(unpacker.decompress(packed, left_bytes))
         left_bytes -= len(pieces[-1])
-        packed, is_whole = one.unused_data, one.eof
+        packed, is_whole = unpacker.unused_data, unpacker.eof
     return b"".join(pieces), is_whole
 
 
 def _as_utf8(body: bytes, kind: bytes) -> bytes:
-    said = _CHARSET.search(kind)
-    if said is None or said[1].lower() in _UTF8 or kind.lower().startswith(_BINARY):
+    match = _CHARSET.search(kind)
+    if match is None or match[1].lower() in _UTF8 or kind.lower().startswith(_BINARY):
         return body
     try:
-        charset = codecs.lookup(said[1].decode()).name
+        charset = codecs.lookup(match[1].decode()).name
         # `codecs.decode` would also unpack what says that its charset is bz2.
         return body if charset in _NAMES_OF_HOSTS else body.decode(charset).encode()
     except (LookupError, ValueError):

@@ -98,9 +98,9 @@ class JsonModel(HttpModel):
             raise of_server(self._refusal(reply, 0))
 
     def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
-        said = f"{self._shown_url} answered {reply.status}: {complaint(reply.body)}"
+        message = f"{self._shown_url} answered {reply.status}: {complaint(reply.body)}"
         too_big = too_large(self._shown_url, sent_bytes)
-        return by_status(reply.status, reply.headers, said, too_large=too_big, may_be_model=True)
+        return by_status(reply.status, reply.headers, message, too_large=too_big, may_be_model=True)
 
 
 class Preset(NamedTuple):
@@ -181,7 +181,7 @@ def _by_template(template: str) -> Callable[[Sequence[Payload]], Body]:
     head, tail = begin.encode(), end.encode()
 
     def encode(payloads: Sequence[Payload]) -> Body:
-        elements = b",".join([one.body for one in cast("Sequence[JsonRows]", payloads)])
+        elements = b",".join([payload.body for payload in cast("Sequence[JsonRows]", payloads)])
         return Body(head + elements + tail, _JSON)
 
     return encode

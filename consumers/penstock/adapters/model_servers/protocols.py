@@ -63,7 +63,7 @@ def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
     each = each_endpoint(cfg)
     if len(each) == 1:
         return _open_one(cfg)
-    endpoints = [Endpoint(address, _open_one(one)) for address, one in each.items()]
+    endpoints = [Endpoint(address, _open_one(model_cfg)) for address, model_cfg in each.items()]
     hedging = Hedging() if cfg.model.hedge else None
     return ReplicatedModel(endpoints, cfg.model.failover_ms / 1000, watcher, hedging)
 
@@ -154,8 +154,8 @@ async def fitted_to_server(cfg: config.Config) -> config.Config:
     our requests are batches already, only a warning is logged.
     """
     models = [
-        replace(one, max_in_flight=await _calls_for(each.model))
-        for one, each in zip(cfg.models, cfg.with_each_model().values(), strict=True)
+        replace(model, max_in_flight=await _calls_for(each.model))
+        for model, each in zip(cfg.models, cfg.with_each_model().values(), strict=True)
     ]
     model = replace(cfg.model, max_in_flight=await _calls_for(cfg.model))
     return replace(cfg, model=model, models=models)
@@ -206,7 +206,7 @@ async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> Rea
     }
     model = known[settings.protocol](settings)
     made = [model.request([payload]) for payload in payloads]
-    return ReadyMade(str(model.url), made[0].headers, [one.body for one in made])
+    return ReadyMade(str(model.url), made[0].headers, [request.body for request in made])
 
 
 async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payload]) -> ReadyMade:
@@ -217,8 +217,8 @@ async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payloa
     await wire.infer(filled[0], "first", known.outputs)
     # All ids have the same length, because one header serves all bodies, and this header tells how
     # long the JSON part of a body is.
-    made = [wire.request(one, f"{place:06}", known.outputs) for place, one in enumerate(filled)]
-    return ReadyMade(str(wire.url), made[0].headers, [one.body for one in made])
+    made = [wire.request(part, f"{place:06}", known.outputs) for place, part in enumerate(filled)]
+    return ReadyMade(str(wire.url), made[0].headers, [request.body for request in made])
 
 
 def request_of(settings: config.Model) -> str:

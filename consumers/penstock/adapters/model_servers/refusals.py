@@ -54,48 +54,48 @@ _COMPLAINTS: Final = ("error", "detail", "message", "error_message")
 def by_status(
     status: int,
     headers: Mapping[str, str],
-    said: str,
+    reason: str,
     *,
     too_large: Poison,
     by_model: bool = False,
     may_be_model: bool = False,
 ) -> PenstockError:
-    """`said`: the whole error text for a person. `too_large`: the error to return for a 413.
+    """`reason`: the whole error text for a person. `too_large`: the error to return for a 413.
     `by_model`: True if the model itself refused, not the server in front of it. In this case even a
     5xx is about the rows. `may_be_model`: True if 500 can mean that the model raised.
     """
     wish_s = retry_after_s(headers)
     if by_model and status >= _RAISED:
-        return Rejected("model_rejected", said)
+        return Rejected("model_rejected", reason)
     if status in _BUSY:
-        return Overloaded(said, retry_after_s=wish_s)
+        return Overloaded(reason, retry_after_s=wish_s)
     if status in _DENIED:
-        return denied(said)
+        return denied(reason)
     if status < 400 and "Location" in headers:
         return usage(
-            f"{said}: it redirects to {headers['Location']}, and redirects are not followed; set "
+            f"{reason}: it redirects to {headers['Location']}, and redirects are not followed; set "
             "model.url (or model.path) so that this is the address that is asked"
         )
     if status in _WRONG_ADDRESS or status < 400:
-        return not_there(said)
+        return not_there(reason)
     if status == TOO_LARGE:
         return too_large
     if status in _OF_ROWS:
-        return Rejected("model_rejected", said)
+        return Rejected("model_rejected", reason)
     if may_be_model and status == _RAISED:
-        return Doubtful("model_rejected", said)
-    return Transient(said, retry_after_s=wish_s)
+        return Doubtful("model_rejected", reason)
+    return Transient(reason, retry_after_s=wish_s)
 
 
-def not_there(said: str) -> Fatal:
+def not_there(reason: str) -> Fatal:
     return usage(
-        f"{said}; check model.url, model.name (in [[models]] served_as, if its server calls it "
+        f"{reason}; check model.url, model.name (in [[models]] served_as, if its server calls it "
         "otherwise) and model.version, and that the model is loaded"
     )
 
 
-def denied(said: str) -> Fatal:
-    return usage(f"{said}; set model.token or model.token_file")
+def denied(reason: str) -> Fatal:
+    return usage(f"{reason}; set model.token or model.token_file")
 
 
 def too_large(url: str, sent_bytes: int) -> Poison:
@@ -123,10 +123,10 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 def _moment(date: str) -> datetime | None:
     """Reads each of HTTP's forms of a date (RFC 9110, 5.6.7); all of them mean UTC."""
     try:
-        found = parsedate_to_datetime(date)
+        time = parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError):
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def complaint(raw: bytes) -> str:
@@ -140,10 +140,10 @@ def complaint(raw: bytes) -> str:
         return excerpt(raw)
     fields = document if isinstance(document, dict) else {}
     for name in _COMPLAINTS:
-        said = fields.get(name)
-        said = said.get("message") if isinstance(said, dict) else said
-        if isinstance(said, str) and said:
-            return clean(said)
+        reason = fields.get(name)
+        reason = reason.get("message") if isinstance(reason, dict) else reason
+        if isinstance(reason, str) and reason:
+            return clean(reason)
     return excerpt(raw)
 
 
@@ -162,4 +162,4 @@ def clean(text: str) -> str:
     """The text, shortened and on one line, with a blank for every character that cannot be
     printed.
     """
-    return "".join(one if one.isprintable() else " " for one in text[:EXCERPT_CHARS])
+    return "".join(char if char.isprintable() else " " for char in text[:EXCERPT_CHARS])

@@ -85,7 +85,7 @@ class ReplicatedModel:
     @property
     def most_rows(self) -> int | None:
         """The smallest limit of all servers, because rows gathered for one may go to another."""
-        limits = [one.model.most_rows for one in self._endpoints]
+        limits = [endpoint.model.most_rows for endpoint in self._endpoints]
         return min((most for most in limits if most is not None), default=None)
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
@@ -107,8 +107,8 @@ class ReplicatedModel:
         return False
 
     async def aclose(self) -> None:
-        for one in self._endpoints:
-            await one.model.aclose()
+        for endpoint in self._endpoints:
+            await endpoint.model.aclose()
 
     async def _ask(self, payloads: Sequence[Payload]) -> Answers:
         try:

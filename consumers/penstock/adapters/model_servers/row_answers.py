@@ -105,10 +105,10 @@ def _is_array_of_one(document: Any) -> bool:
 def _values(values: Any, raw: bytes, rows: int) -> list[Any]:
     if isinstance(values, list) and len(values) == rows:
         return values
-    found = len(values) if isinstance(values, list) else f"no array but {excerpt(raw)}"
+    count = len(values) if isinstance(values, list) else f"no array but {excerpt(raw)}"
     raise Poison(
         "model_mismatch",
-        f"the model was given {rows} rows and answered {found}; it must answer one per row",
+        f"the model was given {rows} rows and answered {count}; it must answer one per row",
     )
 
 
@@ -158,8 +158,8 @@ def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answe
     except (ValueError, RecursionError):
         has_nan = is_long and (b"NaN" in raw or b"Infinity" in raw)
         why = f"{complaint}; NaN or Infinity is in it" if has_nan else complaint
-        said = f"the model's answer is not JSON ({why}): {excerpt(raw)}"
-        raise Rejected("model_rejected", said) from None
+        message = f"the model's answer is not JSON ({why}): {excerpt(raw)}"
+        raise Rejected("model_rejected", message) from None
     errors = {row: error for row, (_, error) in enumerate(pairs) if error is not None}
     return Answers([text for text, _ in pairs], errors)
 
@@ -265,10 +265,10 @@ def read_answer(
     """
     try:
         if len(reply.body) > MOST_VALUES and _most_values(reply.body) > MOST_VALUES:
-            said = (
+            message = (
                 f"the model's answer has more than {MOST_VALUES} values; answer less for each row"
             )
-            raise Poison("result_too_large", said)
+            raise Poison("result_too_large", message)
         return read(reply.body, rows)
     except Poison as error:
         error.sent = request.shown(rows)

@@ -118,15 +118,15 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
         log.debug("the model server does not tell how it batches: %r", error)
         return None
     queue = model.job_queue_status
-    found = ServerBatching(
+    batching = ServerBatching(
         batch_size=model.batch_size,
         max_batch_delay_ms=model.max_batch_delay,
         workers=len(model.workers),
         queue_size=queue.remaining_capacity + queue.pending_requests if queue else None,
         response_timeout_s=model.response_timeout,
     )
-    log.debug("%s: %s", config.shown_url(str(url)), found)
-    return found
+    log.debug("%s: %s", config.shown_url(str(url)), batching)
+    return batching
 
 
 def _description_url(settings: config.Model, base: URL) -> URL:
@@ -226,17 +226,17 @@ def refusal(
 ) -> PenstockError:
     """The error that an answer other than 200 means; `sent_bytes`: the size of the request."""
     kind, message = _said(raw)
-    said = f"{url} answered {status} {kind}: {message}".replace(" : ", ": ")
+    text = f"{url} answered {status} {kind}: {message}".replace(" : ", ": ")
     if message.startswith("Worker died"):
-        return WorkerDied(said, retry_after_s=retry_after_s(headers))
+        return WorkerDied(text, retry_after_s=retry_after_s(headers))
     if kind == "InvalidKeyException":
-        return denied(said)
+        return denied(text)
     # If the handler raised, TorchServe answers with this `type`, even if the status is 507, which
     # TorchServe also sends for a lack of memory. A 507 without this `type` comes from a proxy and
     # is about the proxy.
     is_by_handler = kind == "InternalServerException"
     too_big = too_large(url, sent_bytes)
-    return by_status(status, headers, said, too_large=too_big, by_model=is_by_handler)
+    return by_status(status, headers, text, too_large=too_big, by_model=is_by_handler)
 
 
 def _said(raw: bytes) -> tuple[str, str]:

@@ -129,7 +129,7 @@ class OtlpSpans:
             parent=_context(parent, is_remote=span.kind == "consumer") if span.parent_id else None,
             resource=self._resource,
             attributes=span.attributes,
-            links=[Link(_context(one, is_remote=False)) for one in span.links],
+            links=[Link(_context(link, is_remote=False)) for link in span.links],
             kind=_KINDS[span.kind],
             status=status,
             start_time=span.start_ns,

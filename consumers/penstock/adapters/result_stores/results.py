@@ -125,13 +125,13 @@ class FileUpload:
     def _finish(self, file: FileIO) -> str:
         """Flush the data to the disk, then rename, so that a power cut leaves no partial result."""
         os.fsync(file.fileno())
-        found = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())
         file.close()
         self._part.replace(self._path)
         self._live.discard(self._part)
         self._file = None
         self._remove_others()
-        return f'"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"'
+        return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
 
     def _remove_others(self) -> None:
         """Remove the other temporary files of this result, if they did not change while ours was
@@ -154,10 +154,10 @@ class FileUpload:
 
 
 def _translated(path: Path, error: OSError) -> PenstockError:
-    said = f"the result {path}: {error.strerror or error}"
+    message = f"the result {path}: {error.strerror or error}"
     if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError):
-        return usage(f"{said}; let this user write there")
-    return Transient(said)
+        return usage(f"{message}; let this user write there")
+    return Transient(message)
 
 
 def _try_write(path: Path) -> str | None:
@@ -181,8 +181,8 @@ def _write(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def _state(found: os.stat_result) -> _State:
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _state(status: os.stat_result) -> _State:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 # obstore chooses each pause before a retry at random between `FIRST_WAIT` and `LONGEST_WAIT`. The

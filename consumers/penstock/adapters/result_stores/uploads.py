@@ -104,10 +104,10 @@ class ObstoreUpload:
                 done = await self._sending
             stored = Stored(done["version"] or done["e_tag"])
         except (BaseError, OSError) as error:
-            found = await self._found() if NO_SUCH_UPLOAD in str(error) else None
-            if found is None:
+            result = await self._found() if NO_SUCH_UPLOAD in str(error) else None
+            if result is None:
                 raise self._refusal(error) from None
-            stored = found
+            stored = result
         if self._leftovers is not None and self._seen:
             await self._leftovers.remove(self._location, self._seen)
         return stored
@@ -215,15 +215,17 @@ class S3Leftovers:
 
     async def seen(self, location: Location) -> Uploads:
         """The unfinished uploads of this name. Call this before our own upload begins."""
-        found: dict[str, int] = {}
+        parts: dict[str, int] = {}
         with suppress(*CLIENT_ERRORS):
             client: Any = await self._store.client()
             bucket, key = location.bucket, location.key
             listed = await client.list_multipart_uploads(Bucket=bucket, Prefix=key)
-            ids = [one["UploadId"] for one in listed.get("Uploads") or () if one["Key"] == key]
+            ids = [
+                begun["UploadId"] for begun in listed.get("Uploads") or () if begun["Key"] == key
+            ]
             for upload in ids[:AT_A_TIME]:
-                found[upload] = await self._parts(client, location, upload)
-        return found
+                parts[upload] = await self._parts(client, location, upload)
+        return parts
 
     async def remove(self, location: Location, seen: Uploads) -> None:
         """Abort the uploads that have not grown since they were `seen`, because no worker writes
@@ -246,7 +248,7 @@ class S3Leftovers:
             listed = await client.list_multipart_uploads(Bucket=bucket)
         except CLIENT_ERRORS:
             return None
-        return [one["Initiated"] for one in listed.get("Uploads") or ()]
+        return [upload["Initiated"] for upload in listed.get("Uploads") or ()]
 
     async def aclose(self) -> None:
         await self._store.aclose()

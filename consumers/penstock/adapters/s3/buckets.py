@@ -47,9 +47,9 @@ def as_profile_says(settings: config.Access, section: str) -> config.Access:
     try:
         scoped, of = session.get_scoped_config(), session.get_config_variable
         # botocore does not know AWS_REGION, but the command line does.
-        found = os.environ.get("AWS_REGION") or of("region")
-        region = settings.region or found or DEFAULT_REGION
-        said: dict[str, Any] = scoped["s3"] if isinstance(scoped.get("s3"), dict) else {}
+        region_name = os.environ.get("AWS_REGION") or of("region")
+        region = settings.region or region_name or DEFAULT_REGION
+        s3_keys: dict[str, Any] = scoped["s3"] if isinstance(scoped.get("s3"), dict) else {}
         cafile = settings.ssl_cafile or of("ca_bundle")
         endpoint, is_aws = settings.endpoint_url, False
         if endpoint is None and not of("ignore_configured_endpoint_urls"):
@@ -58,8 +58,8 @@ def as_profile_says(settings: config.Access, section: str) -> config.Access:
         if endpoint is None:
             endpoint = _of_aws(
                 region,
-                is_fast=_is_true(said.get("use_accelerate_endpoint")),
-                has_ipv6=_is_true(said.get("use_dualstack_endpoint"))
+                is_fast=_is_true(s3_keys.get("use_accelerate_endpoint")),
+                has_ipv6=_is_true(s3_keys.get("use_dualstack_endpoint"))
                 or bool(of("use_dualstack_endpoint")),
                 is_fips=bool(of("use_fips_endpoint")),
             )
@@ -67,8 +67,8 @@ def as_profile_says(settings: config.Access, section: str) -> config.Access:
     except BotoCoreError as error:
         raise no_credentials(error, section) from None
     addressing = settings.addressing
-    if addressing == "auto" and said.get("addressing_style") in ("path", "virtual"):
-        addressing = said["addressing_style"]
+    if addressing == "auto" and s3_keys.get("addressing_style") in ("path", "virtual"):
+        addressing = s3_keys["addressing_style"]
     elif addressing == "auto" and is_aws:
         addressing = "virtual"
     return replace(

@@ -184,8 +184,8 @@ class CredentialSource:
         self._next_look_s = 0.0
         try:
             session = self._session()
-            found: str | None = session.get_config_variable("region")
-            self.region = settings.region or found or DEFAULT_REGION
+            region: str | None = session.get_config_variable("region")
+            self.region = settings.region or region or DEFAULT_REGION
             if settings.key is not None and settings.secret is not None:
                 self._fixed = Credentials(settings.key, settings.secret, settings.token)
             else:
@@ -216,11 +216,11 @@ class CredentialSource:
             return self._found
         self._asked_s = now_s
         try:
-            found = await asyncio.to_thread(self._look)
+            credentials = await asyncio.to_thread(self._look)
         except BotoCoreError:
             return self._found
-        if found != self._found:
-            self._found = found
+        if credentials != self._found:
+            self._found = credentials
         return self._found
 
     def _look(self) -> Credentials | None:

@@ -106,9 +106,9 @@ def is_empty(error: Exception) -> bool:
     answer 416.
     """
     text = str(error)
-    said = _STATUS.search(text)
+    match = _STATUS.search(text)
     return _EMPTY_RANGE.search(text) is not None or (
-        said is not None and int(said[1]) == NO_SUCH_RANGE
+        match is not None and int(match[1]) == NO_SUCH_RANGE
     )
 
 
@@ -131,8 +131,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
     status.
     """
     text = str(error)
-    said, code = _STATUS.search(text), _CODE.search(text)
-    status = int(said[1]) if said else _status_without_answer(error, text)
+    status_match, code = _STATUS.search(text), _CODE.search(text)
+    status = int(status_match[1]) if status_match else _status_without_answer(error, text)
     if status is None and _REDIRECTED.search(text):
         return redirected(location)
     if status is None and _IMPLAUSIBLE.search(text):
@@ -158,23 +158,27 @@ def _status_without_answer(error: Exception, text: str) -> int | None:
 
 def cloud_translated(error: Exception, location: Location) -> PenstockError:
     text = str(error)
-    found = _CLOUD_CODE.search(text)
-    code = (found[1] or found[2]) if found else ""
-    said = f"{name(location)}: the store answered {code or 'that it is not there'}"
+    match = _CLOUD_CODE.search(text)
+    code = (match[1] or match[2]) if match else ""
+    message = f"{name(location)}: the store answered {code or 'that it is not there'}"
     section = section_of(location)
     if code in _NO_BUCKET:
         gone = "it is gone, or never was; create it, or correct the reference or"
-        return NoBucket("not_found", f"{said}: {gone} {section}")
+        return NoBucket("not_found", f"{message}: {gone} {section}")
     if code in _ARCHIVED:
-        return Poison("forbidden", f"{said}: it is archived; rehydrate it first")
+        return Poison("forbidden", f"{message}: it is archived; rehydrate it first")
     if code in _EXPIRED:
-        return LockedOut(f"{said}; set this machine's clock, or give fresh credentials")
+        return LockedOut(f"{message}; set this machine's clock, or give fresh credentials")
     if location.version_id is not None and (
         isinstance(error, FileNotFoundError) or code in _BAD_PIN
     ):
-        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+        return Poison(
+            "changed", f"{message}: the pinned version is gone; reference the present one"
+        )
     if code in _GONE or _NO_SUCH_BYTES.search(text):
-        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+        return Poison(
+            "changed", f"{message}: the pinned version is gone; reference the present one"
+        )
     if _CLOUD_STATUS.search(text) is None and _IDENTITY.search(text):
         return Transient(
             f"{name(location)}: no token ({text.partition(chr(10))[0]}); check the "

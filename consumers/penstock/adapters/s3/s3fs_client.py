@@ -94,12 +94,12 @@ def sent(answer: dict[str, Any]) -> tuple[int, int]:
     """The half-open range of bytes that the answer announces; without a 206 the range begins at
     byte 0.
     """
-    found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
+    match = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
     length = answer.get("ContentLength")
-    if status_of(answer) != 206 or found is None:
+    if status_of(answer) != 206 or match is None:
         return 0, length or 0
-    start = int(found[1])
-    return start, int(found[2]) + 1 if length is None else start + length
+    start = int(match[1])
+    return start, int(match[2]) + 1 if length is None else start + length
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
@@ -272,8 +272,8 @@ class S3fsObjects:
             async for page in pages.paginate(Bucket=bucket, Prefix=glob.prefix):
                 for entry in page.get("Contents", ()):
                     if glob.matches(entry["Key"]):
-                        found = Location(bucket, entry["Key"], None, entry["ETag"], store)
-                        yield Listed(found, entry["Size"])
+                        place = Location(bucket, entry["Key"], None, entry["ETag"], store)
+                        yield Listed(place, entry["Size"])
         except CLIENT_ERRORS as error:
             raise translated(error, location) from None
 

@@ -130,8 +130,10 @@ def with_clouds(cfg: config.Config) -> config.Config:
     with the credentials that the cloud's own tools would find. References of a topic never use
     these credentials.
     """
-    found = {place_of(name, store).scheme for name, store in cfg.stores.items()}
-    clouds = {scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in found}
+    schemes = {place_of(name, store).scheme for name, store in cfg.stores.items()}
+    clouds = {
+        scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in schemes
+    }
     return msgspec.structs.replace(cfg, stores=clouds | cfg.stores)
 
 
@@ -156,8 +158,8 @@ class Stores:
             objects = self._client(store)
             if self.counts_all or store in self.replicas:
                 copies = [store, *self.replicas.get(store, ())]
-                found = [Copy(copy, self._client(copy)) for copy in copies]
-                objects = ReplicatedObjects(found, self.watcher)
+                choices = [Copy(copy, self._client(copy)) for copy in copies]
+                objects = ReplicatedObjects(choices, self.watcher)
             self._read[store] = objects
         return objects
 

@@ -154,8 +154,8 @@ class _Exact:
                     if glob.matches(entry["path"]):
                         etag = entry["e_tag"]
                         pin = None if etag is None else quoted(etag)
-                        found = Location(bucket, entry["path"], None, pin, store)
-                        yield Listed(found, entry["size"])
+                        place = Location(bucket, entry["path"], None, pin, store)
+                        yield Listed(place, entry["size"])
         except (BaseError, OSError) as error:
             raise cloud_translated(error, location) from None
 
@@ -226,7 +226,7 @@ def hosts_of(settings: config.Store, scheme: str) -> list[str]:
     if not settings.key_file:
         tokens += _INSTANCE
         named = filter(None, map(os.environ.get, _ELSEWHERE))
-        tokens += [one if "://" in one else f"http://{one}" for one in named]
+        tokens += [address if "://" in address else f"http://{address}" for address in named]
     return [own, *tokens]
 
 
@@ -235,7 +235,7 @@ def _named_in(file: Path) -> list[str]:
     reports bad files.
     """
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=_KeyFile)
+        keys = msgspec.json.decode(file.read_bytes(), type=_KeyFile)
     except (OSError, msgspec.MsgspecError):
         return []
-    return [found.token_uri] if found.token_uri else []
+    return [keys.token_uri] if keys.token_uri else []

@@ -96,8 +96,8 @@ class FsspecObjects:
         if folder and is_odd(folder):
             return
         root = self._root(location)
-        found = self._walk(root, f"{folder}/" if folder else "", glob)
-        while page := await self.call(location, lambda: list(islice(found, LISTED_AT_ONCE))):
+        names = self._walk(root, f"{folder}/" if folder else "", glob)
+        while page := await self.call(location, lambda: list(islice(names, LISTED_AT_ONCE))):
             for key, info in page:
                 yield Listed(Location(bucket, key, None, _etag(info), store), info["size"])
 
@@ -124,8 +124,8 @@ class FsspecObjects:
 
         def look() -> dict[str, Any]:
             self._files.invalidate_cache()
-            found: dict[str, Any] = self._files.info(path)
-            return found
+            info: dict[str, Any] = self._files.info(path)
+            return info
 
         info = await self.call(location, look)
         if info.get("type") != "file":
@@ -232,8 +232,8 @@ def _etag(info: dict[str, Any]) -> str | None:
             # In some libraries the time has one type in a listing and another type for a single
             # file.
             written = moment.timestamp() if isinstance(moment, datetime) else moment
-            said = f"{written}/{info['size']}"
-            return quoted(hashlib.sha256(said.encode()).hexdigest()[:32])
+            version = f"{written}/{info['size']}"
+            return quoted(hashlib.sha256(version.encode()).hexdigest()[:32])
     return None
 
 
@@ -242,13 +242,13 @@ def translated(error: Exception, location: Location) -> PenstockError:
     mean the same in all libraries.
     """
     reason = str(error) or type(error).__name__
-    said = f"{name(location)}: {reason}"
+    message = f"{name(location)}: {reason}"
     if isinstance(error, PenstockError):
         return error
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
-        return Poison("not_found", f"{said}; write the file before publishing its reference")
+        return Poison("not_found", f"{message}; write the file before publishing its reference")
     if isinstance(error, PermissionError):
-        return Poison("forbidden", f"{said}; check {section_of(location)}.options")
+        return Poison("forbidden", f"{message}; check {section_of(location)}.options")
     if isinstance(error, OSError | TimeoutError | EOFError):
         return no_answer(location, reason)
-    return Transient(f"{said} ({type(error).__name__})")
+    return Transient(f"{message} ({type(error).__name__})")

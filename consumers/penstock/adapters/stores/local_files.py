@@ -67,9 +67,9 @@ class FolderObjects:
         start = glob.prefix[: glob.prefix.rfind("/") + 1]
         if start and is_odd(start.removesuffix("/")):
             return
-        found = _walk(self._folder / bucket, start, glob)
+        paths = _walk(self._folder / bucket, start, glob)
         try:
-            while page := await asyncio.to_thread(lambda: list(islice(found, LISTED_AT_ONCE))):
+            while page := await asyncio.to_thread(lambda: list(islice(paths, LISTED_AT_ONCE))):
                 for listed in page:
                     yield listed._replace(location=listed.location._replace(store=store))
         except OSError as error:
@@ -87,9 +87,9 @@ class FolderBody:
     version_id = None
 
     def __init__(self, location: Location, file: BinaryIO) -> None:
-        found = os.fstat(file.fileno())
-        self.size = found.st_size
-        self.etag = _etag(found)
+        status = os.fstat(file.fileno())
+        self.size = status.st_size
+        self.etag = _etag(status)
         self._location = location
         self._file = file
 
@@ -172,8 +172,8 @@ def open_regular(
     return os.fdopen(number, "rb")
 
 
-def _etag(found: os.stat_result) -> str:
-    return f'"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"'
+def _etag(status: os.stat_result) -> str:
+    return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
 
 
 def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
@@ -196,17 +196,17 @@ def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
                 yield from _walk(bucket, key, glob)
         elif glob.matches(key) and entries[entry_name].is_file():
             with suppress(FileNotFoundError):
-                found = entries[entry_name].stat()
-                yield Listed(Location(bucket.name, key, etag=_etag(found)), found.st_size)
+                status = entries[entry_name].stat()
+                yield Listed(Location(bucket.name, key, etag=_etag(status)), status.st_size)
 
 
 def translated(error: OSError, location: Location) -> PenstockError:
-    said = f"{name(location)}: {error.strerror}"
+    message = f"{name(location)}: {error.strerror}"
     if error.errno in _NO_SUCH_FILE:
-        return Poison("not_found", f"{said}; write the file before publishing its reference")
+        return Poison("not_found", f"{message}; write the file before publishing its reference")
     if error.errno in _NO_PERMISSION:
-        return Poison("forbidden", f"{said}; let this user read the file")
-    return Transient(said)
+        return Poison("forbidden", f"{message}; let this user read the file")
+    return Transient(message)
 
 
 LOCAL: Final = "file://"
@@ -232,16 +232,16 @@ async def local_files(path: str) -> list[str]:
     try:
         return await asyncio.to_thread(_files, path)
     except OSError as error:
-        said = f"{path}: {error.strerror}; correct the path, or let this user read its folders"
-        raise usage(said) from None
+        message = f"{path}: {error.strerror}; correct the path, or let this user read its folders"
+        raise usage(message) from None
 
 
 def _files(path: str) -> list[str]:
     if not has_magic(path) or Path(path).exists():  # a file may be called `[1].csv`
         _refuse_non_file(path)
         return [_absolute(Path(path))]
-    found = (Path(one) for one in glob(path, recursive=True))  # noqa: PTH207 (any path, `**`)
-    return sorted(_absolute(one) for one in found if one.is_file())
+    paths = (Path(text) for text in glob(path, recursive=True))  # noqa: PTH207 (any path, `**`)
+    return sorted(_absolute(path) for path in paths if path.is_file())
 
 
 def _absolute(path: Path) -> str:
@@ -293,10 +293,10 @@ class LocalObjects:
                 path = await self._copied()
             body = await opened(location, partial(open_regular, path, location))
         except (FileNotFoundError, ValueError):  # no file's name has a NUL
-            said = (
+            message = (
                 f"there is no file {location.key}; correct the path (an object is s3://bucket/key)"
             )
-            raise Poison("not_found", said) from None
+            raise Poison("not_found", message) from None
         except OSError as error:
             raise translated(error, location) from None
         return await pinned(body, location)
@@ -310,8 +310,8 @@ class LocalObjects:
             return await asyncio.shield(self._stdin.copied)
         except OSError as error:
             mend = "make room in $TMPDIR" if error.errno in _FULL else "pipe the object into it"
-            said = f"standard input cannot be copied ({error.strerror}); {mend}"
-            raise Poison("not_found", said) from None
+            message = f"standard input cannot be copied ({error.strerror}); {mend}"
+            raise Poison("not_found", message) from None
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if location.bucket != LOCAL:

@@ -61,22 +61,22 @@ def refusal(
     """Returns the error that a refusal means. `code`: S3's error code, empty if the answer has
     none.
     """
-    said = f"{name(location)}: the store answered {f'{status} {code}'.strip()}"
+    message = f"{name(location)}: the store answered {f'{status} {code}'.strip()}"
     section = section_of(location)
     if code in _LOCKED_OUT:
         return LockedOut(
-            f"{said}; set this machine's clock, or give fresh credentials",
+            f"{message}; set this machine's clock, or give fresh credentials",
             retry_after_s=retry_after_s,
         )
     if status in _FULL_STATUS:
-        return Overloaded(said, retry_after_s=retry_after_s)
+        return Overloaded(message, retry_after_s=retry_after_s)
     if status in _PASSING_STATUS or status >= 500 or code in _PASSING:
-        return Transient(said, retry_after_s=retry_after_s)
+        return Transient(message, retry_after_s=retry_after_s)
     if status in REDIRECTS:
-        return redirected(location, said)
+        return redirected(location, message)
     if code in _WRONG_REGION:
         return Elsewhere(
-            "forbidden", f"{said}: another region; set {section}.region to the bucket's"
+            "forbidden", f"{message}: another region; set {section}.region to the bucket's"
         )
     pinned = location.version_id is not None
     if (
@@ -84,26 +84,28 @@ def refusal(
         or code == "NoSuchVersion"
         or (pinned and status in (400, 405))
     ):
-        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+        return Poison(
+            "changed", f"{message}: the pinned version is gone; reference the present one"
+        )
     if code == "NoSuchBucket":
         return NoBucket(
             "not_found",
-            f"{said}: the bucket is gone, or never was; create it (aws s3 mb "
+            f"{message}: the bucket is gone, or never was; create it (aws s3 mb "
             f"s3://{location.bucket}), or correct the reference or {section}.endpoint_url",
         )
     if code == "InvalidRequest":
         return Poison(
             "forbidden",
-            f"{said}: if the object is encrypted with a key of its own (SSE-C), the worker cannot "
-            "read it; let AWS hold the key (SSE-S3, SSE-KMS)",
+            f"{message}: if the object is encrypted with a key of its own (SSE-C), the worker "
+            "cannot read it; let AWS hold the key (SSE-S3, SSE-KMS)",
         )
     if code == "InvalidObjectState":
-        return Poison("forbidden", f"{said}: it is archived; restore it first")
+        return Poison("forbidden", f"{message}: it is archived; restore it first")
     if status in (401, 403):
         keys = f"{section}.key and {section}.secret"
-        return Poison("forbidden", f"{said}; check {keys} and their rights")
+        return Poison("forbidden", f"{message}; check {keys} and their rights")
     if status in (404, 410) or (code and status in _NAMELESS_STATUS):
-        return Poison("not_found", f"{said}; upload it first, or correct the reference")
+        return Poison("not_found", f"{message}; upload it first, or correct the reference")
     return implausible_answer(location, f"{status} {code}".strip())
 
 
@@ -115,15 +117,16 @@ class Elsewhere(Poison):
     """The store does not have the bucket, but says where it is."""
 
 
-def redirected(location: Location, said: str | None = None) -> Elsewhere:
+def redirected(location: Location, words: str | None = None) -> Elsewhere:
     """The error for a redirect that is not followed, because it leads to another host, or from
     https to http.
     """
     section = section_of(location)
     return Elsewhere(
         "forbidden",
-        f"{said or name(location)}: the store leads to another address, which is not followed; set "
-        f"{section}.region to the bucket's, or {section}.endpoint_url to the store's own address",
+        f"{words or name(location)}: the store leads to another address, which is not followed; "
+        f"set {section}.region to the bucket's, or {section}.endpoint_url to the store's own "
+        "address",
     )
 
 

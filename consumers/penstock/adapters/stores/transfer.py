@@ -38,11 +38,11 @@ FIRST_PAUSE_S: Final = 0.05
 PAUSE_GROWTH: Final = 4
 
 
-def pin_of(said: str | None) -> str | None:
+def pin_of(etag: str | None) -> str | None:
     """Returns the version id or the entity tag, or None if it identifies no version. Stores with
     suspended versioning call every version `null`.
     """
-    return None if said in (None, "", "null") else said
+    return None if etag in (None, "", "null") else etag
 
 
 def wants_etag(location: Location) -> bool:

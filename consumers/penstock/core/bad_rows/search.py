@@ -323,9 +323,9 @@ def border_of_sizes(blocks: Sequence[Block]) -> int:
     sizes = [sum(block.rows for block in of_one) for _, of_one in objects]
     borders = accumulate(sizes)
     best, steepest = 0, GROWS
-    for border, (one, following) in zip(borders, pairwise(sizes), strict=False):
-        if following >= steepest * one:
-            best, steepest = border, following / one
+    for border, (size, following) in zip(borders, pairwise(sizes), strict=False):
+        if following >= steepest * size:
+            best, steepest = border, following / size
     return best
 
 
@@ -334,9 +334,9 @@ def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
     there is only one object.
     """
     best = before = 0
-    for one, following in pairwise(blocks):
-        before += one.rows
-        if one.ticket is not following.ticket and abs(2 * before - whole) < abs(2 * best - whole):
+    for block, following in pairwise(blocks):
+        before += block.rows
+        if block.ticket is not following.ticket and abs(2 * before - whole) < abs(2 * best - whole):
             best = before
     return best
 

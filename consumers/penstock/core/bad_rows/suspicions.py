@@ -87,8 +87,8 @@ class Suspicions:
         """The blocks of objects that are suspects now."""
         if not self._found:
             return []
-        found = ((block, self._found.get(block.ticket)) for block in blocks)
-        return [block for block, of in found if of is not None and of.is_suspect]
+        suspicions = ((block, self._found.get(block.ticket)) for block in blocks)
+        return [block for block, of in suspicions if of is not None and of.is_suspect]
 
     def refused(self, blocks: Iterable[Block]) -> None:
         """One of these rows is bad, so their objects become suspects."""
@@ -102,8 +102,8 @@ class Suspicions:
         if not self._found:
             return
         for block in blocks:
-            if (found := self._found.get(block.ticket)) is not None:
-                found.is_suspect = False
+            if (suspicion := self._found.get(block.ticket)) is not None:
+                suspicion.is_suspect = False
                 if (trial := self.trial_of(block)) is not None:
                     trial.lift()
 
@@ -138,7 +138,7 @@ class Suspicions:
         """
         if not self._found:
             return None
-        found = self._found.get(block.ticket)
-        if found is None or not found.trials:
+        suspicion = self._found.get(block.ticket)
+        if suspicion is None or not suspicion.trials:
             return None
-        return found.trials.get((block.member, block.shape))
+        return suspicion.trials.get((block.member, block.shape))

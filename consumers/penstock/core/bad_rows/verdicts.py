@@ -169,27 +169,27 @@ class Outcome(NamedTuple):
         if isinstance(error, Poison):
             return Rejection(error.code, str(error), "predict")
         if self.kind is Kind.OVERSIZE:
-            said = f"the model server hangs up on this row, and answers others: {error}"
-            return Rejection("too_large", said, "predict")
+            message = f"the model server hangs up on this row, and answers others: {error}"
+            return Rejection("too_large", message, "predict")
         does = f"each of the {attempts} times that"
         if isinstance(error, WorkerDied):
-            said = (
+            message = (
                 f"the model's worker process died {does} this row was sent alone, and had answered "
                 f"just before: {error}"
             )
-            return Rejection("model_rejected", said, "predict")
+            return Rejection("model_rejected", message, "predict")
         if isinstance(error, HungUp):
             others = "others" if self.has_control else "questions without rows"
-            said = (
+            message = (
                 f"the model server hung up {does} this row was sent alone, and answered {others} "
                 f"in between: {error}"
             )
         else:
-            said = (
+            message = (
                 f"the model server left this row without an answer {does} it was sent alone, and "
                 f"answered others just before: {error}"
             )
-        return Rejection("unavailable", said, "predict")
+        return Rejection("unavailable", message, "predict")
 
 
 ANSWERED: Final = Outcome(Kind.ANSWERED)

@@ -52,9 +52,9 @@ class Agreement:
         if a == b:
             return True
         try:
-            one, other = _decode(a), _decode(b)
+            ours, other = _decode(a), _decode(b)
             for pointer in self._pointers:
-                if not self._same(resolve(one, pointer), resolve(other, pointer)):
+                if not self._same(resolve(ours, pointer), resolve(other, pointer)):
                     return False
         except (msgspec.DecodeError, LookupError, RecursionError, OverflowError):
             return False
@@ -66,8 +66,8 @@ class Agreement:
             return []
         return [
             index
-            for index, (one, other) in enumerate(zip(a, b, strict=True))
-            if one != other and not self.same(one, other)
+            for index, (value, other) in enumerate(zip(a, b, strict=True))
+            if value != other and not self.same(value, other)
         ]
 
     def _same(self, a: Any, b: Any) -> bool:
@@ -162,7 +162,7 @@ class Tally:
         interval, so that a stream with few rows does not come first by chance.
         """
         wrong = [(name, share) for name, share in self.streams.items() if share.agreed < share.rows]
-        return sorted(wrong, key=lambda one: (one[1].interval()[1], one[0]))[:most]
+        return sorted(wrong, key=lambda pair: (pair[1].interval()[1], pair[0]))[:most]
 
 
 class ComparedTimes:

@@ -67,19 +67,19 @@ class Pairs(Generic[Item]):
         """The row's counterpart, if it has come. None: the counterpart may still come, or the row
         was counted as `repeated` or `unseen`.
         """
-        one = self._streams.get(stream)
-        if one is None:
-            one = self._streams[stream] = _Stream((deque(), deque()))
-        own, other = one.sides[side], one.sides[1 - side]
-        if place <= one.done or (own and place <= own[-1].place):
+        pairing = self._streams.get(stream)
+        if pairing is None:
+            pairing = self._streams[stream] = _Stream((deque(), deque()))
+        own, other = pairing.sides[side], pairing.sides[1 - side]
+        if place <= pairing.done or (own and place <= own[-1].place):
             self.repeated += 1
             return None
-        if place <= one.lost:
+        if place <= pairing.lost:
             self.unseen += 1
             return None
         # This side has passed the places of these rows, so they have no counterpart.
         while other and other[0].place < place:
-            one.done = other[0].place
+            pairing.done = other[0].place
             self._alone(other, 1 - side)
         if not other or other[0].place != place:
             own.append(_Waiting(place, item, nbytes))
@@ -92,13 +92,13 @@ class Pairs(Generic[Item]):
         # waiting rows, and they have no counterpart.
         while own:
             self._alone(own, side)
-        one.done = place
+        pairing.done = place
         return self._pop(other, 1 - side).item
 
     def end(self) -> None:
         """No more rows come, so the rows that wait have no counterpart."""
-        for one in self._streams.values():
-            for side, waiting in enumerate(one.sides):
+        for stream in self._streams.values():
+            for side, waiting in enumerate(stream.sides):
                 while waiting:
                     self._alone(waiting, side)
         self._streams.clear()
@@ -114,8 +114,8 @@ class Pairs(Generic[Item]):
         return first
 
     def _let_go(self, side: int) -> None:
-        for one in self._streams.values():
-            waiting = one.sides[side]
+        for stream in self._streams.values():
+            waiting = stream.sides[side]
             while waiting:
-                one.lost = self._pop(waiting, side).place
+                stream.lost = self._pop(waiting, side).place
                 self.unseen += 1

@@ -110,30 +110,30 @@ def load_of(document: Document) -> Load:
 
 
 def times_of(document: Document) -> CallTimes | None:
-    found = value_at(document, "calls", "times")
-    return None if found is None else CallTimes(**found)
+    times = value_at(document, "calls", "times")
+    return None if times is None else CallTimes(**times)
 
 
 def advise(document: Document, present: Present) -> Advised:
-    load, times, found = load_of(document), times_of(document), Advised()
-    found.unknown += _unknown(document, load, times)
+    load, times, advised = load_of(document), times_of(document), Advised()
+    advised.unknown += _unknown(document, load, times)
     if times is None or load.rows_per_s <= 0:
-        return found
+        return advised
     room_s = None if load.bound_s is None else load.bound_s - load.elsewhere_s
     most = _most_rows(times, room_s)
     # Where it is known what a row takes, a call may have fewer rows than any had.
     least = times.rows_least if times.row_s is None else 1
     if room_s is not None and times.at(least) > CALL_SHARE * room_s:
-        found.advice.append(_out_of_reach(load, times, least))
+        advised.advice.append(_out_of_reach(load, times, least))
         most = None
     if room_s is not None and most is not None:
-        found.advice += _size(load, times, present, room_s, most)
-    found.carries += _carries(load, times, most)
-    found.advice += _calls(load, times, present, _reached(load, times, room_s, most))
-    found.advice += _hardware(load, found.carries)
-    found.advice += _waste(load, times, present, _reached(load, times, room_s, most))
-    found.advice += _costly(load)
-    return found
+        advised.advice += _size(load, times, present, room_s, most)
+    advised.carries += _carries(load, times, most)
+    advised.advice += _calls(load, times, present, _reached(load, times, room_s, most))
+    advised.advice += _hardware(load, advised.carries)
+    advised.advice += _waste(load, times, present, _reached(load, times, room_s, most))
+    advised.advice += _costly(load)
+    return advised
 
 
 def _unknown(document: Document, load: Load, times: CallTimes | None) -> Iterator[str]:
@@ -203,26 +203,26 @@ def _size(
     room_s: float,
     most: tuple[float, float, float],
 ) -> Iterator[Advice]:
-    rows, low, high = (floor(one + 1e-3) for one in most)
+    rows, low, high = (floor(mean + 1e-3) for mean in most)
     is_end = rows >= floor(BEYOND * times.rows_most)
-    said = f"calls of up to {rows} rows ({low} to {high}) take half of the {_ms(room_s)} left"
+    message = f"calls of up to {rows} rows ({low} to {high}) take half of the {_ms(room_s)} left"
     if is_end:
-        said = f"calls of {rows} rows still fit; larger ones were not seen"
+        message = f"calls of {rows} rows still fit; larger ones were not seen"
     if present.max_rows < rows * (1 - WORTH):
-        said += f"; window.max_rows = {present.max_rows} keeps them smaller"
+        message += f"; window.max_rows = {present.max_rows} keeps them smaller"
     else:
-        said += f"; window.max_rows = {present.max_rows} allows them"
-    yield Advice("size", said, present.max_rows, rows, (low, high))
+        message += f"; window.max_rows = {present.max_rows} allows them"
+    yield Advice("size", message, present.max_rows, rows, (low, high))
     # A row waits at most until as many are there as a call must have, so that the calls suffice.
     wait_s = room_s * (1 - CALL_SHARE)
     need = _least_rows(load, times, load.calls_allowed)
     need_s = None if need is None else need / load.rows_per_s
-    said = f"a row may wait {_ms(wait_s)}"
+    message = f"a row may wait {_ms(wait_s)}"
     if need_s is not None and need_s > wait_s:
-        said += f", but the {ceil(need or 1)} rows that a call needs take {_ms(need_s)} to come"
-    said += f"; window.max_wait_ms = {present.max_wait_s * 1000:g}"
-    said += " is longer" if present.max_wait_s > wait_s * (1 + WORTH) else " is within it"
-    yield Advice("wait", said, present.max_wait_s * 1000, round(wait_s * 1000, 1))
+        message += f", but the {ceil(need or 1)} rows that a call needs take {_ms(need_s)} to come"
+    message += f"; window.max_wait_ms = {present.max_wait_s * 1000:g}"
+    message += " is longer" if present.max_wait_s > wait_s * (1 + WORTH) else " is within it"
+    yield Advice("wait", message, present.max_wait_s * 1000, round(wait_s * 1000, 1))
 
 
 def _least_rows(load: Load, times: CallTimes, calls: int) -> float | None:
@@ -258,14 +258,16 @@ def _calls(
         "learned" if present.most_calls is None else f"model.max_in_flight = {present.most_calls}"
     )
     calls = f"{needed} call{'s' * (needed > 1)} at a time of {floor(rows + 1e-3)} rows"
-    said = f"{calls} would carry this load"
+    message = f"{calls} would carry this load"
     if needed <= load.calls_allowed:
-        said += f"; {load.calls_allowed} are allowed ({learned})"
+        message += f"; {load.calls_allowed} are allowed ({learned})"
     elif load.held_by == "model":
-        said += f", but more than {load.calls_allowed} at a time bring no more: the server is full"
+        message += (
+            f", but more than {load.calls_allowed} at a time bring no more: the server is full"
+        )
     else:
-        said += f", and only {load.calls_allowed} are allowed ({learned})"
-    yield Advice("calls", said, load.calls_allowed, needed)
+        message += f", and only {load.calls_allowed} are allowed ({learned})"
+    yield Advice("calls", message, load.calls_allowed, needed)
 
 
 def _carries(
@@ -279,20 +281,20 @@ def _carries(
 
 
 def _hardware(load: Load, carries: Sequence[Carries]) -> Iterator[Advice]:
-    first, *others = sorted(carries, key=lambda one: one.rows_per_s)
+    first, *others = sorted(carries, key=lambda part: part.rows_per_s)
     times = first.rows_per_s / load.rows_per_s
     streams = f" ({floor(load.streams * times):,} streams)" if load.streams else ""
-    said = f"{first.part} ends first, at {first.rows_per_s:,.0f} rows a second{streams}"
-    doubled = min([2 * first.rows_per_s, *(one.rows_per_s for one in others)])
+    message = f"{first.part} ends first, at {first.rows_per_s:,.0f} rows a second{streams}"
+    doubled = min([2 * first.rows_per_s, *(other.rows_per_s for other in others)])
     more = "a second model server" if first.part == "the model" else "a second worker"
     if first.part != "the model":
         # All parts but the model are the worker's own, and there would be twice as many of each.
-        model = [one.rows_per_s for one in carries if one.part == "the model"]
+        model = [carry.rows_per_s for carry in carries if carry.part == "the model"]
         doubled = min([2 * first.rows_per_s, *model])
-    said += f"; {more} would bring {doubled:,.0f}"
+    message += f"; {more} would bring {doubled:,.0f}"
     if first.part != "the model" and load.partitions < 2:
-        said += ", if the topic had more than one partition"
-    yield Advice("hardware", said, round(first.rows_per_s), round(doubled))
+        message += ", if the topic had more than one partition"
+    yield Advice("hardware", message, round(first.rows_per_s), round(doubled))
     if first.part != "the model":
         workers = max(1, ceil(load.rows_per_s / first.rows_per_s))
         if workers > 1:
@@ -308,22 +310,22 @@ def _waste(
     if times.row_s is None:
         return
     now = times.base_s / times.at(times.rows_mean)
-    said = f"{percent(now)} of the model's time is the fixed cost of calls"
-    said += f" (of {times.rows_mean:.0f} rows)"
+    message = f"{percent(now)} of the model's time is the fixed cost of calls"
+    message += f" (of {times.rows_mean:.0f} rows)"
     if reached is None:
-        yield Advice("waste", said, round(now, 3))
+        yield Advice("waste", message, round(now, 3))
         return
     rows = max(reached, times.rows_mean)
     better = times.base_s / times.at(rows)
     saved = 1 - times.at(rows) / rows / (times.at(times.rows_mean) / times.rows_mean)
     if saved < WORTH:
-        said += f"; the {reached:.0f} rows that fit and come in time would save little"
+        message += f"; the {reached:.0f} rows that fit and come in time would save little"
     else:
-        said += f"; with the {rows:.0f} that come in time it would be {percent(better)}"
-        said += f", {percent(saved)} of the model's time less"
+        message += f"; with the {rows:.0f} that come in time it would be {percent(better)}"
+        message += f", {percent(saved)} of the model's time less"
         if present.cost_per_hour is not None:
-            said += f" ({present.cost_per_hour * saved:.2f} an hour)"
-    yield Advice("waste", said, round(now, 3), round(better, 3))
+            message += f" ({present.cost_per_hour * saved:.2f} an hour)"
+    yield Advice("waste", message, round(now, 3), round(better, 3))
 
 
 def _costly(load: Load) -> Iterator[Advice]:

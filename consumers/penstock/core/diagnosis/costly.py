@@ -64,10 +64,10 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
 def _late(document: Document, stream: str, bound_ms: float) -> tuple[int, bool]:
     """How many of the other streams are late, and whether this one is."""
     late = [
-        one["stream"]
-        for one in document.get("streams") or ()
-        if not one.get("stopped")
-        and ((one["age_s"] or 0.0) >= LATE_S or (one.get("now_p99_ms") or 0.0) > bound_ms)
+        row["stream"]
+        for row in document.get("streams") or ()
+        if not row.get("stopped")
+        and ((row["age_s"] or 0.0) >= LATE_S or (row.get("now_p99_ms") or 0.0) > bound_ms)
     ]
     return len(late) - (stream in late), stream in late
 

@@ -77,20 +77,24 @@ def diagnose(document: Document) -> list[Problem]:
 def symptoms(document: Document) -> list[Problem]:
     """All that the rules find, before consequences are left out."""
     if "processes" in document:
-        return [one for member in document["processes"] for one in _of_member(member, document)]
-    return [one for rule in RULES for one in rule(document)]
+        return [
+            problem for member in document["processes"] for problem in _of_member(member, document)
+        ]
+    return [problem for rule in RULES for problem in rule(document)]
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
     """The problems, the worst one first. Problems that are equally bad are in the order of
     `KINDS`.
     """
-    return sorted(problems, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
+    return sorted(problems, key=lambda problem: (problem.level != BAD, KINDS.index(problem.kind)))
 
 
-def without_consequences(found: Sequence[Problem]) -> list[Problem]:
+def without_consequences(problems: Sequence[Problem]) -> list[Problem]:
     """The problems without those that follow from another one."""
-    kinds = {one.kind for one in found if not (one.service or "").startswith("shadow")}
+    kinds = {
+        problem.kind for problem in problems if not (problem.service or "").startswith("shadow")
+    }
     hidden = set[str]()
     if kinds & {"away", "unanswered_rows", "breaker", "clock"}:
         hidden |= {*OF_FLOW, "silent"}
@@ -98,11 +102,12 @@ def without_consequences(found: Sequence[Problem]) -> list[Problem]:
         hidden.add("breaker")
     if kinds & {*OF_FLOW} - {"silent", "late", "over_bound"}:
         hidden.add("silent")
-    stopped = {one.stream for one in found if one.kind == "stopped"}
+    stopped = {problem.stream for problem in problems if problem.kind == "stopped"}
     return [
-        one
-        for one in found
-        if one.kind not in hidden and not (one.kind == "refused" and one.stream in stopped)
+        problem
+        for problem in problems
+        if problem.kind not in hidden
+        and not (problem.kind == "refused" and problem.stream in stopped)
     ]
 
 
@@ -116,26 +121,26 @@ def with_diagnosis(document: Document, problems: Sequence[Problem]) -> dict[str,
     others = document["streams_others"]
     return {
         **document,
-        "problems": [one._asdict() for one in problems],
+        "problems": [problem._asdict() for problem in problems],
         "flow": {**document["flow"], "bound_by": bound_by(problems)},
-        "streams": [with_state(one) for one in document["streams"]],
+        "streams": [with_state(stream) for stream in document["streams"]],
         "streams_others": None if others is None else with_state(others),
     }
 
 
 def bound_by(problems: Sequence[Problem]) -> str | None:
     """Of what there must be more: one of `LIMITS`. None: nothing limits the worker."""
-    for one in problems:
-        if one.kind in LIMITS:
-            return one.kind
-        if one.kind == "costly":
+    for problem in problems:
+        if problem.kind in LIMITS:
+            return problem.kind
+        if problem.kind == "costly":
             return "model"
-        if one.kind in ("starved", "buffer"):
+        if problem.kind in ("starved", "buffer"):
             return "worker"
-        if one.kind == "breaker" or (one.service or "").startswith("model"):
+        if problem.kind == "breaker" or (problem.service or "").startswith("model"):
             return "model"
-        if one.kind == "away" and not (one.service or "").startswith("shadow"):
-            return "kafka" if (one.service or "").startswith("Kafka") else "store"
+        if problem.kind == "away" and not (problem.service or "").startswith("shadow"):
+            return "kafka" if (problem.service or "").startswith("Kafka") else "store"
     return None
 
 
@@ -144,16 +149,20 @@ def _of_member(member: Document, document: Document) -> list[Problem]:
     if not member["up"]:
         do = "It is started again by itself; its log says why it ended."
         return [Problem(BAD, "process", f"{name}: {one_line(str(member['error']))}", do)]
-    own = [Problem(**one) for one in member.get("problems", ())]
+    own = [Problem(**problem) for problem in member.get("problems", ())]
     if len(document["processes"]) == 1:
         return own
     # A member without a partition is no problem beside other members: it waits in reserve.
-    return [one._replace(what=f"{name}: {one.what}") for one in own if one.kind != "no_partition"]
+    return [
+        problem._replace(what=f"{name}: {problem.what}")
+        for problem in own
+        if problem.kind != "no_partition"
+    ]
 
 
 def _stopped(document: Document) -> Iterator[Problem]:
     assignments: Sequence[Mapping[str, Any]] = document.get("assignments") or ()
-    stops = [(one, stop) for one in assignments for stop in one["stopped"]]
+    stops = [(place, stop) for place in assignments for stop in place["stopped"]]
     for assignment, stop in stops[:MOST_NAMED]:
         stream, typed = named(stop["stream"]), quote(stop["stream"])
         row = "" if stop["row"] is None else f", row {stop['row']}"
@@ -182,7 +191,7 @@ def _behind(document: Document, assignment: Document, stop: Document) -> str | N
 
 
 def _some(names: Sequence[str]) -> str:
-    listed = ", ".join(named(one) for one in names[:MOST_NAMED])
+    listed = ", ".join(named(name) for name in names[:MOST_NAMED])
     more = len(names) - MOST_NAMED
     count = "1 other stream" if len(names) == 1 else f"{len(names)} other streams"
     return f"{count}: {listed}" + (f" and {more} more" if more > 0 else "")
@@ -212,7 +221,7 @@ def _away(document: Document) -> Iterator[Problem]:
 
 
 def _waiting(document: Document) -> str | None:
-    owed = sum(one["owed"] for one in document.get("assignments") or ())
+    owed = sum(assignment["owed"] for assignment in document.get("assignments") or ())
     if not owed:
         return None
     backlog_s = document.get("backlog_s") or 0.0
@@ -269,8 +278,8 @@ def _clock(document: Document) -> Iterator[Problem]:
 def _refused(document: Document) -> Iterator[Problem]:
     recent = news(document)
     if len(recent) > MOST_NAMED:
-        letters = sum(one.letters for one in recent)
-        names = len({one.newest["stream"] for one in recent})
+        letters = sum(item.letters for item in recent)
+        names = len({item.newest["stream"] for item in recent})
         newest = recent[0].newest
         yield Problem(
             BAD,
@@ -284,13 +293,13 @@ def _refused(document: Document) -> Iterator[Problem]:
     yield from map(_of_stream, recent)
 
 
-def _of_stream(one: News) -> Problem:
-    stream, code = one.newest["stream"], one.newest["code"]
-    what = "objects" if one.newest["row"] is None else "rows"
+def _of_stream(item: News) -> Problem:
+    stream, code = item.newest["stream"], item.newest["code"]
+    what = "objects" if item.newest["row"] is None else "rows"
     return Problem(
         BAD,
         "refused",
-        f"{named(stream)}: its {what} are refused, {code}: {one_line(one.newest['message'])}",
+        f"{named(stream)}: its {what} are refused, {code}: {one_line(item.newest['message'])}",
         f"Mend the cause, then: penstock dlq redrive --code {code} --stream {quote(stream)}",
         stream,
     )
@@ -309,23 +318,23 @@ def _flow(document: Document) -> Iterator[Problem]:
 
 def _late(document: Document) -> Problem | None:
     """The stream that is late while nothing limits the worker, and why."""
-    told = {one.newest["stream"] for one in news(document)}
+    streams_told = {item.newest["stream"] for item in news(document)}
     streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
-    late = [one for one in streams if is_late_stream(one, document)]
-    late = [one for one in late if one["stream"] not in told]
+    late = [stream for stream in streams if is_late_stream(stream, document)]
+    late = [stream for stream in late if stream["stream"] not in streams_told]
     known = document.get("streams_known") or len(streams)
     # What most share is not about a stream. A service that is silent is told within this time.
-    oldest_s = max((one["age_s"] or 0.0 for one in late), default=0.0)
+    oldest_s = max((stream["age_s"] or 0.0 for stream in late), default=0.0)
     if not late or (len(late) > known / 2 > 1 and oldest_s < WIDELY_LATE_S):
         return None
-    late.sort(key=lambda one: -(one["age_s"] or 0.0))
+    late.sort(key=lambda stream: -(stream["age_s"] or 0.0))
     first, others = late[0], late[1:]
     held = _held_back(document, first)
     do = "penstock trace ID tells where the time of one of its objects went"
     holds = None
     if held is not None:
-        by = next((one for one in late if one["stream"] == held["stream"]), None)
-        first, others = by or first, [one for one in late if one is not (by or first)]
+        by = next((stream for stream in late if stream["stream"] == held["stream"]), None)
+        first, others = by or first, [stream for stream in late if stream is not (by or first)]
         do = LOOK_AT.get(held["stage"], do)
         holds = (
             f"{held['objects']} answered objects wait behind {one_line(held['by'])}, which is at "
@@ -349,7 +358,7 @@ def _how_late(stream: Document) -> str:
 def _others(document: Document, first: Document, others: Sequence[Document]) -> str:
     known = document.get("streams_known") or len(others) + 1
     topic, number = place = place_of(first)
-    if others and all(place_of(one) == place for one in others):
+    if others and all(place_of(other) == place for other in others):
         return f", and {len(others)} more of {topic}/{number} wait with it"
     if others:
         return f", and {len(others)} more of {known} streams are late"
@@ -360,9 +369,9 @@ def _others(document: Document, first: Document, others: Sequence[Document]) -> 
 
 
 def _held_back(document: Document, stream: Document) -> Document | None:
-    for one in document.get("assignments") or ():
-        if place_of(one) == place_of(stream) and one.get("held_back"):
-            held: Document = one["held_back"]
+    for assignment in document.get("assignments") or ():
+        if place_of(assignment) == place_of(stream) and assignment.get("held_back"):
+            held: Document = assignment["held_back"]
             return held
     return None
 

@@ -115,13 +115,17 @@ def is_skewed(assignments: Sequence[Mapping[str, Any]]) -> bool:
     records than the others? A partition that waits for slow objects has a backlog as well, but does
     not commit more records than the others.
     """
-    hot = max(assignments, key=lambda one: one["lag"] or 0, default=None)
+    hot = max(assignments, key=lambda assignment: assignment["lag"] or 0, default=None)
     if hot is None or len(assignments) < 2:
         return False
     lag = hot["lag"] or 0
-    if not lag or lag <= HOT_SHARE * sum(one["lag"] or 0 for one in assignments):
+    if not lag or lag <= HOT_SHARE * sum(assignment["lag"] or 0 for assignment in assignments):
         return False
-    done = [one.get("committed_per_s") or 0.0 for one in assignments if one is not hot]
+    done = [
+        assignment.get("committed_per_s") or 0.0
+        for assignment in assignments
+        if assignment is not hot
+    ]
     return bool((hot.get("committed_per_s") or 0.0) >= HOT_TIMES * sum(done) / len(done))
 
 
@@ -130,8 +134,8 @@ def are_most_late(document: Document, part_ms: float) -> bool:
     slow camera, in contrast, makes only its own stream late, and the streams that wait behind it.
     `part_ms`: how long the part takes on average. Streams that were stopped do not count.
     """
-    moving = [one for one in document.get("streams") or () if not one.get("stopped")]
-    late = sum(_takes_as_long(one, part_ms) for one in moving)
+    moving = [stream for stream in document.get("streams") or () if not stream.get("stopped")]
+    late = sum(_takes_as_long(stream, part_ms) for stream in moving)
     others = document.get("streams_others")
     if others is not None:
         return late == len(moving) and _takes_as_long(others, part_ms)
@@ -232,7 +236,7 @@ def _store(document: Document) -> _Limit:
     do = "Look at the store's load and the way to it"
     most: Mapping[str, Any] | None = max(
         document.get("stores") or (),
-        key=lambda one: (one["is_slow"], one["in_flight"] / one["limit"]),
+        key=lambda store: (store["is_slow"], store["in_flight"] / store["limit"]),
         default=None,
     )
     if most is not None and most["is_slow"]:
@@ -282,11 +286,14 @@ def _starved(document: Document) -> _Limit:
 
 def _skew(document: Document) -> _Limit:
     assignments = document.get("assignments") or ()
-    work = {place_of(one): (one["lag"] or 0) + one["owed"] for one in assignments}
+    work = {
+        place_of(assignment): (assignment["lag"] or 0) + assignment["owed"]
+        for assignment in assignments
+    }
     topic, number = most = max(work, key=lambda part: work[part])
     share = work[most] / (sum(work.values()) or 1)
-    ours = [one for one in document.get("streams") or () if place_of(one) == most]
-    hot = max(ours, key=lambda one: one["rows_per_s"] or 0.0, default=None)
+    ours = [stream for stream in document.get("streams") or () if place_of(stream) == most]
+    hot = max(ours, key=lambda stream: stream["rows_per_s"] or 0.0, default=None)
     of_hot = "" if hot is None else f", most of it of {named(hot['stream'])}"
     return _Limit(
         "skew",
@@ -302,7 +309,7 @@ def _buffer(document: Document) -> _Limit:
         value_at(document, "budget", "limit_bytes") or 0,
     )
     held: Mapping[str, Any] | None = max(
-        document.get("streams") or (), key=lambda one: one["owed"] or 0, default=None
+        document.get("streams") or (), key=lambda stream: stream["owed"] or 0, default=None
     )
     of = "" if held is None or not held["owed"] else f"; {named(held['stream'])} owes the most"
     return _Limit(

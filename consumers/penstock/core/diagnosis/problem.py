@@ -69,13 +69,13 @@ def named(stream: str) -> str:
 def _cut(text: str, most: int) -> str:
     """At most so many characters, and all of them printable."""
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+        text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return text if len(text) <= most else text[:most] + " ..."
 
 
-def place_of(one: Mapping[str, Any]) -> tuple[str | None, int | None]:
+def place_of(row: Mapping[str, Any]) -> tuple[str | None, int | None]:
     """The partition of a stream or of an assignment, with its topic."""
-    return one["topic"], one["partition"]
+    return row["topic"], row["partition"]
 
 
 def seconds(number: float) -> str:

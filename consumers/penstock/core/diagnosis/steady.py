@@ -36,17 +36,21 @@ class SteadyProblems:
     def __init__(self) -> None:
         self._told: dict[tuple[str, str | None], _Told] = {}
 
-    def tell(self, found: Sequence[Problem], now_s: float) -> list[Problem]:
-        """The problems to tell now, worst first. `found`: the problems that were found just now."""
-        states = [one for one in found if one.kind not in LINES]
-        measured = {(LINES[one.kind], one.service): one for one in found if one.kind in LINES}
-        told = {
+    def tell(self, problems: Sequence[Problem], now_s: float) -> list[Problem]:
+        """The problems to tell now, worst first. `problems`: those that were found just now."""
+        states = [problem for problem in problems if problem.kind not in LINES]
+        measured = {
+            (LINES[problem.kind], problem.service): problem
+            for problem in problems
+            if problem.kind in LINES
+        }
+        lines = {
             line: _next(self._told.get(line), measured.get(line), now_s)
             for line in {**self._told, **measured}
         }
-        held = {line: one for line, one in told.items() if one is not None}
-        kept = without_consequences([*states, *(one.problem for one in held.values())])
-        self._told = {line: one for line, one in held.items() if one.problem in kept}
+        held = {line: held_line for line, held_line in lines.items() if held_line is not None}
+        kept = without_consequences([*states, *(entry.problem for entry in held.values())])
+        self._told = {line: entry for line, entry in held.items() if entry.problem in kept}
         return in_order(kept)
 
 

@@ -38,15 +38,15 @@ class News(NamedTuple):
 
 def news(document: Document) -> list[News]:
     since_ms = document.get("now_ms", 0) - NEWS_MS
-    found: dict[tuple[str, str], News] = {}
+    items: dict[tuple[str, str], News] = {}
     for letter in document.get("letters") or ():
         if letter["at_ms"] >= since_ms:
             kind = letter["stream"], letter["code"]
-            before = found.get(kind)
-            found[kind] = (
+            before = items.get(kind)
+            items[kind] = (
                 News(letter, 1) if before is None else News(before.newest, before.letters + 1)
             )
-    return list(found.values())
+    return list(items.values())
 
 
 def is_late_stream(stream: Mapping[str, Any], document: Document) -> bool:
@@ -63,9 +63,9 @@ def behind_stop(document: Document, assignment: Mapping[str, Any]) -> Sequence[s
         return ()
     stopped = {stop["stream"] for stop in assignment["stopped"]}
     return [
-        one["stream"]
-        for one in document.get("streams") or ()
-        if place_of(one) == place_of(assignment) and one["stream"] not in stopped
+        stream["stream"]
+        for stream in document.get("streams") or ()
+        if place_of(stream) == place_of(assignment) and stream["stream"] not in stopped
     ]
 
 
@@ -73,7 +73,7 @@ def state_of(stream: Mapping[str, Any], document: Document) -> tuple[str, str]:
     """The state of one of the document's streams, or of all others together; and how good that
     is.
     """
-    refused = {one.newest["stream"]: one.newest["code"] for one in news(document)}
+    refused = {item.newest["stream"]: item.newest["code"] for item in news(document)}
     if stream["stopped"]:
         return "stopped", BAD
     if (stop := _stop_before(stream, document)) is not None:
@@ -95,24 +95,24 @@ def state_of(stream: Mapping[str, Any], document: Document) -> tuple[str, str]:
 
 
 def _assignments(stream: Mapping[str, Any], document: Document) -> Iterator[Mapping[str, Any]]:
-    for one in document.get("assignments") or ():
-        if place_of(one) == place_of(stream):
-            yield one
+    for assignment in document.get("assignments") or ():
+        if place_of(assignment) == place_of(stream):
+            yield assignment
 
 
 def _stop_before(stream: Mapping[str, Any], document: Document) -> str | None:
     """The stopped stream behind which this one stands."""
-    for one in _assignments(stream, document):
-        if one.get("is_stopped"):
-            by: str = one["stopped"][0]["stream"]
+    for assignment in _assignments(stream, document):
+        if assignment.get("is_stopped"):
+            by: str = assignment["stopped"][0]["stream"]
             return None if by == stream["stream"] else by
     return None
 
 
 def _held_back_by(stream: Mapping[str, Any], document: Document) -> str | None:
     """The stream of the object for which the answers of this one wait."""
-    for one in _assignments(stream, document):
-        held = one.get("held_back")
+    for assignment in _assignments(stream, document):
+        held = assignment.get("held_back")
         if held and held["stream"] != stream["stream"]:
             by: str = held["stream"]
             return by

@@ -118,15 +118,15 @@ class KeepingUp(Generic[Part]):
         """`ends`: the end offset of each partition; `committed`: the committed offset of each
         partition that the group reads.
         """
-        if self._looks and any(ends[one] > self._looks[-1][1].get(one, 0) for one in ends):
+        if self._looks and any(ends[part] > self._looks[-1][1].get(part, 0) for part in ends):
             self._grew_s = now_s
         self._looks.append((now_s, dict(ends)))
         while len(self._looks) > 1 and self._looks[1][0] <= now_s - self._within_s:
             self._looks.popleft()
         first_s, before = self._looks[0]
         due = before if first_s <= now_s - self._within_s else ends
-        lag = sum(max(0, ends[one] - offset) for one, offset in committed.items() if one in ends)
-        if any(offset < due.get(one, 0) for one, offset in committed.items()):
+        lag = sum(max(0, ends[part] - offset) for part, offset in committed.items() if part in ends)
+        if any(offset < due.get(part, 0) for part, offset in committed.items()):
             return GroupState("behind", lag)
         is_live = self._grew_s is not None and now_s - self._grew_s < LIVE_S
         return GroupState("live" if is_live and committed else "quiet", lag)

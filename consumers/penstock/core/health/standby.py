@@ -30,41 +30,41 @@ class Standby:
 
     def well(self) -> Sequence[int]:
         """The places to ask, in this order; never empty."""
-        return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
+        return [n for n, standing in enumerate(self._standings) if standing.is_well] or self._all
 
     def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
         """The first place that is away and due for another try; it is given to one caller only. If
         the caller already waits for an answer of place `waits_at`, the result is another place.
         """
-        if waits_at is None and not any(one.is_well for one in self._standings):
+        if waits_at is None and not any(standing.is_well for standing in self._standings):
             return None  # all places are asked anyway
-        for number, one in enumerate(self._standings):
-            if number != waits_at and not one.is_well and now_s >= one.look_again_s:
-                one.look_again_s = now_s + self._look_again_s
+        for number, standing in enumerate(self._standings):
+            if number != waits_at and not standing.is_well and now_s >= standing.look_again_s:
+                standing.look_again_s = now_s + self._look_again_s
                 return number
         return None
 
     def is_another_well(self, place: int) -> bool:
-        return any(one.is_well for n, one in enumerate(self._standings) if n != place)
+        return any(standing.is_well for n, standing in enumerate(self._standings) if n != place)
 
     def answered(self, place: int) -> None:
-        one = self._standings[place]
-        if one.is_well:
-            one.budget = min(FLOOR, one.budget + RETRY_SHARE)
+        standing = self._standings[place]
+        if standing.is_well:
+            standing.budget = min(FLOOR, standing.budget + RETRY_SHARE)
         else:
             # Just enough budget for one call: after another failure the place is skipped again.
-            one.is_well, one.budget = True, 1.0
+            standing.is_well, standing.budget = True, 1.0
 
     def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
         """Returns True if this failure is the one from which the place is skipped. `is_away`: the
         replica did not answer at all.
         """
-        one = self._standings[place]
-        one.budget = 0.0 if is_away else one.budget - 1.0
-        if one.budget >= 1.0:
+        standing = self._standings[place]
+        standing.budget = 0.0 if is_away else standing.budget - 1.0
+        if standing.budget >= 1.0:
             return False
-        was_well, one.is_well = one.is_well, False
-        one.look_again_s = now_s + self._look_again_s
+        was_well, standing.is_well = standing.is_well, False
+        standing.look_again_s = now_s + self._look_again_s
         return was_well
 
     @property

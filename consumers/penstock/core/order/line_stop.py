@@ -157,7 +157,8 @@ class LetterAccount:
         account = self._streams.pop(name, None) or self._opened()
         self._streams[name] = account
         passes = bool(self._passing) and any(
-            one.stream == stream and one.first <= offset <= one.last for one in self._passing
+            passing.stream == stream and passing.first <= offset <= passing.last
+            for passing in self._passing
         )
         if failed and not account.failing:
             if not passes and (limit := self._limit_of(account, offset)):

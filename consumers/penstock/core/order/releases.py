@@ -168,7 +168,7 @@ class StreamOrder:
         offset.
         """
         self._holds_back = True
-        queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]
+        queues = [queue for queue, tickets in self._streams.items() if tickets[0].stream == stream]
         return [ticket for queue in queues for ticket in self._streams.pop(queue)]
 
     def release(

@@ -190,10 +190,10 @@ def decode(metadata: str, next_offset: int) -> tuple[PartitionProgress, bool]:
 
 
 def _read_head(text: str, progress: PartitionProgress) -> bool:
-    found = _HEAD.fullmatch(text)
-    if found is None:
+    match = _HEAD.fullmatch(text)
+    if match is None:
         return False
-    index, row, version = int(found[1]), int(found[2]), found[3]
+    index, row, version = int(match[1]), int(match[2]), match[3]
     if index > MAX_NUMBER or row > MAX_NUMBER or (row and not version):
         return False
     base = progress.next_offset
@@ -252,10 +252,10 @@ def _read_bits(text: str, progress: PartitionProgress) -> bool | None:
     """Returns whether all of the text could be read. None: the text contradicts the offset, so none
     of it is used.
     """
-    found = _BITS.fullmatch(text)
-    if found is None or len(found[1]) % 4 == 1:
+    match = _BITS.fullmatch(text)
+    if match is None or len(match[1]) % 4 == 1:
         return False
-    packed = urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4))
+    packed = urlsafe_b64decode(match[1] + "=" * (-len(match[1]) % 4))
     bits = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.int8)
     steps = np.diff(bits, prepend=np.int8(0), append=np.int8(0))
     if bits[0]:
@@ -290,13 +290,13 @@ class Position(NamedTuple):
     @classmethod
     def of(cls, commit: Commit) -> "Position":
         next_offset, metadata = commit
-        found = _STOPS.fullmatch(metadata)
-        if found is None:
+        match = _STOPS.fullmatch(metadata)
+        if match is None:
             progress, is_whole = decode(metadata, next_offset)
             return cls(progress, is_whole=is_whole)
-        text, beyond, limits = found.groups()
+        text, beyond, limits = match.groups()
         progress, is_whole = decode("" if text == PREFIX else text, next_offset)
-        stopped_at = tuple(next_offset + int(one, 16) for one in beyond.split(","))
+        stopped_at = tuple(next_offset + int(digits, 16) for digits in beyond.split(","))
         return cls(progress, stopped_at, limits, is_whole)
 
     @property
@@ -306,7 +306,7 @@ class Position(NamedTuple):
         """
         next_offset, metadata = self.progress.next_offset, encode(self.progress)
         if ahead := sorted(at - next_offset for at in self.stopped_at if at >= next_offset):
-            beyond = ",".join(f"{one:x}" for one in ahead[:STOPS])
+            beyond = ",".join(f"{distance:x}" for distance in ahead[:STOPS])
             metadata = f"{metadata or PREFIX}!{beyond}.{self.limits}"
         return Commit(next_offset, metadata)
 

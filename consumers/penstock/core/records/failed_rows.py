@@ -50,12 +50,12 @@ def published_rows(release: Release) -> int:
 
 def unpublished(ticket: Ticket, failed: Sequence[Failed]) -> list[Failed]:
     """The failures of rows that a former assignment did not publish."""
-    found: list[Failed] = []
-    for one in failed:
-        passed = max(0, ticket.published_rows - (one.row or 0))
-        if passed < one.rows:
-            found.append(one._replace(row=(one.row or 0) + passed, rows=one.rows - passed))
-    return found
+    failures: list[Failed] = []
+    for row in failed:
+        passed = max(0, ticket.published_rows - (row.row or 0))
+        if passed < row.rows:
+            failures.append(row._replace(row=(row.row or 0) + passed, rows=row.rows - passed))
+    return failures
 
 
 def too_large(nbytes: int) -> Rejection:
@@ -118,12 +118,12 @@ class LoggedRejections:
         """
         counted = sorted(
             (Again(kind, count) for kind, count in self._counts.items() if count),
-            key=lambda one: -one.rejected,
+            key=lambda count: -count.rejected,
         )
-        told, left = counted[:MOST_AGAIN], counted[MOST_AGAIN:]
-        if rest := self._rest + sum(one.rejected for one in left):
-            told.append(Again(None, rest))
+        shown, left = counted[:MOST_AGAIN], counted[MOST_AGAIN:]
+        if rest := self._rest + sum(count.rejected for count in left):
+            shown.append(Again(None, rest))
         is_full = len(self._counts) == MOST_PAIRS
         self._counts = {kind: 0 for kind, n in self._counts.items() if n or not is_full}
         self._firsts = self._rest = 0
-        return told
+        return shown

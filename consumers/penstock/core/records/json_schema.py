@@ -80,18 +80,18 @@ class AnswerSchema:
             self._check_reference(reference, depth)
         self._is_whole &= schema.keys() <= (_REFERRING if "$ref" in schema else _JUDGED)
         fields = [schema.get(name, {}) for name in ("properties", "$defs", "definitions")]
-        if not all(isinstance(one, dict) for one in fields):
+        if not all(isinstance(field, dict) for field in fields):
             raise ValueError("properties and $defs are JSON objects")
-        inner = [one for named in fields for one in named.values()]
+        inner = [part for named in fields for part in named.values()]
         choices = [schema.get(name, []) for name in ("anyOf", "oneOf", "allOf", "required", "enum")]
-        if not all(isinstance(one, list) for one in choices):
+        if not all(isinstance(choice, list) for choice in choices):
             raise ValueError("anyOf, oneOf, allOf, required and enum are arrays")
-        if not all(isinstance(one, str) for one in choices[3]):
+        if not all(isinstance(choice, str) for choice in choices[3]):
             raise ValueError("required is an array of names")
-        inner += [one for some in choices[:3] for one in some]
+        inner += [each for some in choices[:3] for each in some]
         inner += [schema[name] for name in ("items", "additionalProperties") if name in schema]
-        for one in inner:
-            self._check(one, depth + 1)
+        for part in inner:
+            self._check(part, depth + 1)
 
     def _check_reference(self, reference: Any, depth: int) -> None:
         seen, schema = list[Any](), self._at(reference)
@@ -105,17 +105,17 @@ class AnswerSchema:
             self._check(self._at(reference), depth + 1)
 
     def _at(self, reference: Any) -> Any:
-        found: Any = self.document
+        target: Any = self.document
         if reference == "#":
-            return found
+            return target
         if not isinstance(reference, str) or not reference.startswith(_LOCAL):
             raise ValueError(f"$ref {reference!r}: only places in this file, as #/$defs/NAME")
         for step in reference.removeprefix(_LOCAL).split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(target, dict) or name not in target:
                 raise ValueError(f"$ref {reference!r} is not in the file")
-            found = found[name]
-        return found
+            target = target[name]
+        return target
 
     def _wrong(self, value: Any, schema: Any, place: str, depth: int) -> str | None:
         self._steps += 1
@@ -130,7 +130,7 @@ class AnswerSchema:
             kinds = kinds if isinstance(kinds, list) else [kinds]
             if not any(_is(value, kind) for kind in kinds):
                 return f"{place} is no {' or '.join(kinds)}"
-        if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
+        if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
             return f"{place} is none of the values of enum"
         if "const" in schema and not _same(value, schema["const"]):
             return f"{place} is not {schema['const']!r:.80}"
@@ -143,13 +143,13 @@ class AnswerSchema:
     def _wrong_choice(
         self, value: Any, schema: Mapping[str, Any], place: str, depth: int
     ) -> str | None:
-        for one in schema.get("allOf", []):
-            if wrong := self._wrong(value, one, place, depth + 1):
+        for part in schema.get("allOf", []):
+            if wrong := self._wrong(value, part, place, depth + 1):
                 return wrong
         for name in ("anyOf", "oneOf"):
             if name in schema:
-                found = [self._wrong(value, one, place, depth + 1) for one in schema[name]]
-                fitting = found.count(None)
+                faults = [self._wrong(value, inner, place, depth + 1) for inner in schema[name]]
+                fitting = faults.count(None)
                 if not fitting or (name == "oneOf" and fitting > 1 and self._is_whole):
                     return f"{place} fits {fitting} of {name}"
         return None
@@ -160,7 +160,7 @@ class AnswerSchema:
         if isinstance(value, list):
             each = schema.get("items", True)
             some = value if each is not True else ()
-            parts = ((one, each, f"{place}[{index}]") for index, one in enumerate(some))
+            parts = ((item, each, f"{place}[{index}]") for index, item in enumerate(some))
         elif isinstance(value, dict):
             for name in schema.get("required", []):
                 if name not in value:
@@ -172,8 +172,8 @@ class AnswerSchema:
             )
         else:
             return None
-        found = (self._wrong(one, inner, where, depth + 1) for one, inner, where in parts)
-        return next((wrong for wrong in found if wrong is not None), None)
+        faults = (self._wrong(item, inner, where, depth + 1) for item, inner, where in parts)
+        return next((wrong for wrong in faults if wrong is not None), None)
 
 
 def _is(value: Any, kind: str) -> bool:

@@ -187,8 +187,8 @@ class Records:
             return value
         origin = block.ticket.reference or block.ticket.inline
         event_time = time_of(origin)
-        said = None if event_time is None else as_json(event_time)
-        return block.kept.into(value, row, said)
+        time_json = None if event_time is None else as_json(event_time)
+        return block.kept.into(value, row, time_json)
 
     def _add_failed(
         self, ticket: Ticket, failed: Failed, last_rows: int | None, out: Encoded

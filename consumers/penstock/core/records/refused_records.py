@@ -60,8 +60,8 @@ def _halves_of_array(value: bytes) -> Sequence[bytes]:
 
 def _error_of_array(value: bytes, why: Rejection) -> Error | None:
     (row,) = _rows(value)
-    found = error_of(bytes(row), why)
-    return found and found._replace(value=b"[%b]" % found.value)
+    error = error_of(bytes(row), why)
+    return error and error._replace(value=b"[%b]" % error.value)
 
 
 def _rows(array: bytes) -> list[msgspec.Raw]:

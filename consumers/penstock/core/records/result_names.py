@@ -66,20 +66,20 @@ class ResultNames:
 
     def __init__(self, template: str, model: str, scope: NameScope) -> None:
         """`model`: the name of the default model."""
-        found = parsed(template)
+        parts = parsed(template)
         if not scope.is_one_object:
-            _check(template, found, scope)
+            _check(template, parts, scope)
         self._model = model
-        self.format, self._suffix = found.format, f".{found.format}"
-        self.scheme, self.bucket, self._key = found.scheme, found.bucket, found.key
-        self._ends_in_key = found.key.endswith("{key}")
-        self._own_folders = found.key.partition("{")[0].count("/")
-        self._names_records = found.names_records(is_one_input=scope.is_one_input)
-        self._names_stores = "store" in found.fields
-        self._names_buckets = "bucket" in found.fields
+        self.format, self._suffix = parts.format, f".{parts.format}"
+        self.scheme, self.bucket, self._key = parts.scheme, parts.bucket, parts.key
+        self._ends_in_key = parts.key.endswith("{key}")
+        self._own_folders = parts.key.partition("{")[0].count("/")
+        self._names_records = parts.names_records(is_one_input=scope.is_one_input)
+        self._names_stores = "store" in parts.fields
+        self._names_buckets = "bucket" in parts.fields
         # Only one field may keep its slashes; otherwise the text between two slashes could belong
         # to either field.
-        self._folded = ("model", "stream") if "key" in found.fields else ("model",)
+        self._folded = ("model", "stream") if "key" in parts.fields else ("model",)
 
     def of(self, ticket: Ticket) -> ResultName:
         values = _values(ticket, ticket.model or self._model)
@@ -164,22 +164,22 @@ class ResultNames:
         return f".rows-{topic}-{partition}-{offset}-{ticket.object_index}"
 
 
-def _check(template: str, found: Template, scope: NameScope) -> None:
+def _check(template: str, parts: Template, scope: NameScope) -> None:
     """Raises `ValueError` if the template gives two objects of this scope one name."""
-    names_records = found.names_records(is_one_input=scope.is_one_input)
-    if not names_records and "key" not in found.fields:
-        if found.names_records(is_one_input=True):
+    names_records = parts.names_records(is_one_input=scope.is_one_input)
+    if not names_records and "key" not in parts.fields:
+        if parts.names_records(is_one_input=True):
             raise ValueError(f"{template!r} gives records of two topics one name; put in {{topic}}")
         raise ValueError(
             f"{template!r} names one object for many: put in {{bucket}} and {{key}}, or "
             "{partition} and {offset}"
         )
-    if scope.are_several_models and "model" not in found.fields:
+    if scope.are_several_models and "model" not in parts.fields:
         raise ValueError(
             f"{template!r} gives answers of two models one name; put in {{model}} as a folder of "
             "its own"
         )
-    if not (names_records or scope.is_one_bucket or "bucket" in found.fields):
+    if not (names_records or scope.is_one_bucket or "bucket" in parts.fields):
         raise ValueError(
             f"{template!r} gives objects of one key in two buckets one name; put in {{bucket}}. A "
             "worker that reads one bucket may name that bucket in objects.allow instead"
@@ -209,7 +209,7 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
 
 def _safe(text: str) -> str:
     """The value as path segments that cannot lead out of their folder."""
-    text = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    text = _UNSAFE.sub(lambda char: f"%{ord(char[0]):02X}", text)
     text = text.encode(errors="replace").decode()
     segments = (
         "%" if not part else part.replace(".", "%2E") if part in (".", "..") else part

@@ -51,14 +51,14 @@ class Piece(NamedTuple):
 def parsed(text: str) -> Template:
     """The parts of a template. Raises `ValueError` for a template that cannot name results."""
     format = _format_of(text)
-    found = _URL.fullmatch(text)
-    if found is None:
+    match = _URL.fullmatch(text)
+    if match is None:
         raise ValueError(
             f"{text!r} is no URL with a bucket and a key; write s3://bucket/{{key}}.{format}, or "
             f"file:///folder/{{key}}.{format} for a folder of this machine"
         )
-    bucket, key = found["bucket"], found["key"].removesuffix(f".{format}")
-    if found["scheme"] == "file" and bucket:
+    bucket, key = match["bucket"], match["key"].removesuffix(f".{format}")
+    if match["scheme"] == "file" and bucket:
         raise ValueError(f"{text!r} names a host; write file:///folder/...")
     # Each folder is checked by itself. Between two fields a slash always separates, but any other
     # text may also be a part of a field's value.
@@ -73,7 +73,7 @@ def parsed(text: str) -> Template:
             f"{text!r} has {{{min(lost)}}} in the bucket's name; put it behind the bucket"
         )
     fields = frozenset(piece.text for folder in folders for piece in folder if piece.is_field)
-    return Template(found["scheme"], bucket, key, format, fields)
+    return Template(match["scheme"], bucket, key, format, fields)
 
 
 def _format_of(text: str) -> str:

@@ -36,8 +36,8 @@ class StreamNames:
         """
         if reference.stream:
             return reference.stream
-        found = self._pattern.search(reference.key) if self._pattern else None
-        if found and (named := found.group("stream")):
+        match = self._pattern.search(reference.key) if self._pattern else None
+        if match and (named := match.group("stream")):
             return named
         if key:
             return key
@@ -207,8 +207,8 @@ class KeyTimes:
 
     def timed(self, reference: Reference) -> Reference:
         """The reference with the time in its key; unchanged if its key has none."""
-        found = self._pattern.search(reference.key) if self._pattern else None
-        if not found or not (text := found.group("time")):
+        match = self._pattern.search(reference.key) if self._pattern else None
+        if not match or not (text := match.group("time")):
             return reference
         try:
             return structs.replace(reference, event_time=same_time(time_in_name(text)))

@@ -159,13 +159,13 @@ def fitted(calls: Sequence[NotedCall], now_s: float) -> "CostFit":
     base_s, row_s = _solved(rows, took_s, weight)
     since_s = np.array([call.since_s for call in calls])
     if (weight @ since_s) < (1.0 - WAITED) * (weight @ took_s):
-        found = _solved(rows, since_s, weight)
+        solution = _solved(rows, since_s, weight)
         off = _error(rows, took_s, weight, base_s, row_s)
         # Answers that come at a steady pace would also be explained by that alone.
         mean_s = float(weight @ since_s) / float(weight.sum())
         steady = _error(rows, since_s, weight, mean_s, np.zeros(shape[1]))
-        if _error(rows, since_s, weight, *found) < CLEARER * min(off, steady):
-            took_s, (base_s, row_s) = since_s, found
+        if _error(rows, since_s, weight, *solution) < CLEARER * min(off, steady):
+            took_s, (base_s, row_s) = since_s, solution
     usual_s = float(np.median(row_s))
     # The time of each call, divided among its streams.
     parts_s = counts * (row_s[column_of[place]] + (base_s / rows.sum(1))[number])
@@ -216,8 +216,10 @@ class _Evidence:
         usual_call_s = base_s + usual_s * counts
         beyond_s, noise_s = took_s - usual_call_s, NOISE * usual_call_s
         tells = np.maximum(0.5 * rows * (row_s - usual_s), noise_s[:, None])
-        told = (is_in * (beyond_s[:, None] >= tells)).sum(0)
-        self.is_dear = (self.times >= DEAR) & (told >= DEAR_CALLS) & (told >= DEAR_SHARE * calls)
+        counted = (is_in * (beyond_s[:, None] >= tells)).sum(0)
+        self.is_dear = (
+            (self.times >= DEAR) & (counted >= DEAR_CALLS) & (counted >= DEAR_SHARE * calls)
+        )
 
 
 def _solved(rows: Floats, took_s: Floats, weight: Floats) -> tuple[float, Floats]:

@@ -31,15 +31,17 @@ class Priorities:
     """`entries`: globs of streams, and what holds for those that match."""
 
     def __init__(self, entries: Sequence[tuple[str, Priority]]) -> None:
-        self._entries = [(re.compile(fnmatch.translate(glob)), one) for glob, one in entries]
+        self._entries = [
+            (re.compile(fnmatch.translate(glob)), priority) for glob, priority in entries
+        ]
         self._known: dict[str, Priority] = {}
         self.is_all_backlog = tuple(entries) == ALL_BACKLOG
 
     def of(self, stream: str) -> Priority:
-        found = self._known.get(stream)
-        if found is None:
+        priority = self._known.get(stream)
+        if priority is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            matching = (one for glob, one in self._entries if glob.match(stream))
-            found = self._known[stream] = next(matching, USUAL)
-        return found
+            matching = (priority for glob, priority in self._entries if glob.match(stream))
+            priority = self._known[stream] = next(matching, USUAL)
+        return priority

@@ -144,13 +144,13 @@ class StreamCosts:
         self._off += UNEVEN_STEP * (abs(took_s / likely_s - 1.0) - self._off)
         each_s = (self.base_s or 0.0) / whole
         parts = [(self._of(stream), count) for stream, count in rows.items()]
-        expected_s = [count * (one.row_s + each_s) for one, count in parts]
+        expected_s = [count * (cost.row_s + each_s) for cost, count in parts]
         whole_s = sum(expected_s)
-        for (one, count), part_s in zip(parts, expected_s, strict=True):
+        for (cost, count), part_s in zip(parts, expected_s, strict=True):
             share = part_s / whole_s if whole_s else count / whole
-            one.spent_s += took_s * share
-            one.most_s = min(FADES * one.most_s, took_s / count)
-            one.most_call_s = min(FADES * one.most_call_s, took_s)
+            cost.spent_s += took_s * share
+            cost.most_s = min(FADES * cost.most_s, took_s / count)
+            cost.most_call_s = min(FADES * cost.most_call_s, took_s)
         if took_s > SLOW_CALL_S:
             self._unproven.update(rows)
         if self._unproven:
@@ -163,18 +163,18 @@ class StreamCosts:
     def _suspect(self) -> None:
         """Compare the streams of slow calls with the others."""
         known = list(islice(reversed(self._known.values()), COMPARED))
-        usual_s = _low_median([one.most_s for one in known])
-        usual_call_s = _low_median([one.most_call_s for one in known])
+        usual_s = _low_median([cost.most_s for cost in known])
+        usual_call_s = _low_median([cost.most_call_s for cost in known])
         suspects = dict(self._suspects)
         for stream in list(self._unproven):
-            one = self._known.get(stream)
-            if one is None or one.most_call_s < SLOW_CALL_S:
+            cost = self._known.get(stream)
+            if cost is None or cost.most_call_s < SLOW_CALL_S:
                 self._unproven.discard(stream)
                 suspects.pop(stream, None)
                 continue
-            times = min(one.most_s / usual_s, one.most_call_s / usual_call_s)
+            times = min(cost.most_s / usual_s, cost.most_call_s / usual_call_s)
             if times >= SUSPECT and stream not in self._dear.apart:
-                suspects.setdefault(stream, round(one.most_s / usual_s))
+                suspects.setdefault(stream, round(cost.most_s / usual_s))
             elif times < SUSPECT / 2:
                 suspects.pop(stream, None)
         if suspects != self._suspects:
@@ -213,11 +213,11 @@ class StreamCosts:
     @property
     def spent_s(self) -> Mapping[str, float]:
         """For each known stream: the model's time that it has taken since it is known."""
-        return {stream: one.spent_s for stream, one in self._known.items()}
+        return {stream: cost.spent_s for stream, cost in self._known.items()}
 
     def spent_by(self, stream: str) -> float:
-        one = self._known.get(stream)
-        return 0.0 if one is None else one.spent_s
+        cost = self._known.get(stream)
+        return 0.0 if cost is None else cost.spent_s
 
     def fit(self, now_s: float) -> None:
         """Bring `base_s`, `lately` and `costly` up to date, if a second has passed."""
@@ -238,14 +238,14 @@ class StreamCosts:
         self._fit(now_s)
 
     def _of(self, stream: str) -> _Known:
-        one = self._known.get(stream)
-        if one is None:
-            one = self._known[stream] = _Known(self._usual_s)
+        cost = self._known.get(stream)
+        if cost is None:
+            cost = self._known[stream] = _Known(self._usual_s)
             if len(self._known) > MOST_STREAMS:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(stream)
-        return one
+        return cost
 
     def _fit(self, now_s: float) -> None:
         fit = fitted(self._calls, now_s)
@@ -275,7 +275,7 @@ class StreamCosts:
             if visits >= (STAYS_APART if stream in former.apart else 1.0):
                 apart.add(stream)
         kept = set(fit.lately) - apart
-        suspects = {one: price for one, price in self._suspects.items() if one in kept}
+        suspects = {name: price for name, price in self._suspects.items() if name in kept}
         is_same = rows == former.rows and apart == former.apart
         if is_same and suspects == self._suspects:
             return

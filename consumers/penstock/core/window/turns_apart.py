@@ -34,7 +34,7 @@ class Turns:
     def took_apart(self, key: Key, usual_rows: float) -> None:
         begin = self._of(key)
         # Those that were not served since count from now as well.
-        self._next = {one: next_ for one, next_ in self._next.items() if next_ > begin}
+        self._next = {stream: next_ for stream, next_ in self._next.items() if next_ > begin}
         self._now, self._next[key] = begin, begin + usual_rows
 
     def _of(self, key: Key) -> float:

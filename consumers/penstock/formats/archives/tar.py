@@ -110,7 +110,7 @@ def parse_pax(body: bytes) -> dict[str, str]:
     """The values of `path` and `size` in pax records. A record is `<length> <key>=<value>\\n`; its
     length includes the digits of the length itself.
     """
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     at = 0
     while at < len(body):
         digits, space, _ = body[at : at + 20].partition(b" ")
@@ -123,13 +123,13 @@ def parse_pax(body: bytes) -> dict[str, str]:
         if value == b"\n":
             pass  # an empty value takes nothing from the header
         elif key == b"path":
-            found["path"] = path_text(value[:-1])
+            fields["path"] = path_text(value[:-1])
         elif key == b"size":
             if not _DECIMAL.fullmatch(value[:-1]):
                 raise Poison("bad_archive", f"a pax header has the size {value[:30]!r}")
-            found["size"] = value[:-1].decode()
+            fields["size"] = value[:-1].decode()
         at += length
-    return found
+    return fields
 
 
 def _check_sum(block: bytes) -> None:

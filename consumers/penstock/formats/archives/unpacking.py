@@ -306,11 +306,11 @@ class PackedParser(Unpacking):
                     self._check()
 
     def _next_frame(self, head: bytes) -> Unpacker:
-        if self._codec is _SKIPPED and (found := packed_by(head)) != SKIPPABLE:
-            if found not in ("zstd", "lz4"):
+        if self._codec is _SKIPPED and (codec := packed_by(head)) != SKIPPABLE:
+            if codec not in ("zstd", "lz4"):
                 raise self._broken(
                     f"{self._codec.name} frames to be skipped are followed by neither of the two"
                 )
-            self._codec = _BY_NAME[found]
+            self._codec = _BY_NAME[codec]
         self._frames += 1
         return self._codec.new()

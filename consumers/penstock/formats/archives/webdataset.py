@@ -79,7 +79,7 @@ class WebDatasetSamples:
         are given.
         """
         self.runs.append(run)
-        held = sum(one.payload.nbytes for one in self.runs if one.payload is not None)
+        held = sum(each.payload.nbytes for each in self.runs if each.payload is not None)
         if held > self._most_bytes:
             yield from self.rest()
 

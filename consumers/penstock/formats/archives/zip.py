@@ -127,26 +127,26 @@ def _archives(
     """The archives that were joined, in their order, each with the bytes up to its end. Only the
     last one is found by its end; so each tells where the one before it ends.
     """
-    found: list[tuple[zipfile.ZipFile, ObjectSource]] = []
+    archives: list[tuple[zipfile.ZipFile, ObjectSource]] = []
     left, begin = most_members, source.size
     # Programs that unpack themselves are no archive, but an archive follows them.
-    while begin and (not found or looks(source.read(0, _HEAD_BYTES))):
+    while begin and (not archives or looks(source.read(0, _HEAD_BYTES))):
         part = _Beginning(source, begin)
         archive = _opened(part, left)
         entries = archive.infolist()
         begin = min((entry.header_offset for entry in entries), default=archive.start_dir)
-        found.insert(0, (archive, part))
+        archives.insert(0, (archive, part))
         left -= max(1, len(entries))
         if left < 0:
             raise _too_many(most_members)
         if not 0 <= begin < part.size:
             raise Poison("bad_archive", "the zip's directory names places outside of the zip")
-    return found
+    return archives
 
 
 def _too_many(most_members: int) -> Poison:
-    said = f"the archive has more than {most_members} members (limits.members)"
-    return ArchiveLimit("too_large", said)
+    message = f"the archive has more than {most_members} members (limits.members)"
+    return ArchiveLimit("too_large", message)
 
 
 def _opened(part: ObjectSource, most_members: int) -> zipfile.ZipFile:

@@ -74,12 +74,12 @@ class Wave(NamedTuple):
 
     def missing(self, source: ObjectSource) -> str | None:
         """What is not there, as a text for people; None: all samples are."""
-        found = source.size - self.begin
-        return _short("samples", self.nbytes, found)
+        size = source.size - self.begin
+        return _short("samples", self.nbytes, size)
 
 
-def _short(what: str, stated: int, found: int) -> str | None:
-    return f"of {stated} bytes of {what} {found} are there" if found < stated else None
+def _short(what: str, stated: int, size: int) -> str | None:
+    return f"of {stated} bytes of {what} {size} are there" if size < stated else None
 
 
 def missing_of_w64(source: ObjectSource) -> str | None:

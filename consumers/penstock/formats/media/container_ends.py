@@ -248,7 +248,7 @@ class _Elements(Container):
                 clusters[at] = _number_of(body, _CLUSTER_TIME) or 0
             elif name == _CUES and length <= _MOST_PROVEN_BYTES:
                 content = self.source.read(start, start + length)
-                points = [point for one, point in _children(content) if one == _CUE_POINT]
+                points = [point for kind, point in _children(content) if kind == _CUE_POINT]
                 cues = [cue for point in points if (cue := _cue(point)) is not None]
             at = start + length
         last = begin
@@ -271,14 +271,16 @@ def _children(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _number_of(data: bytes, name: bytes) -> int | None:
-    found = (content for one, content in _children(data) if one == name)
-    return next((int.from_bytes(content, "big") for content in found), None)
+    contents = (content for kind, content in _children(data) if kind == name)
+    return next((int.from_bytes(content, "big") for content in contents), None)
 
 
 def _cue(point: bytes) -> tuple[int, int] | None:
     """The place of a cluster in its segment, and a time in it."""
     time = _number_of(point, _CUE_TIME)
-    places = [_number_of(track, _CUE_PLACE) for one, track in _children(point) if one == _CUE_TRACK]
+    places = [
+        _number_of(track, _CUE_PLACE) for kind, track in _children(point) if kind == _CUE_TRACK
+    ]
     return (places[0], time) if places and places[0] is not None and time is not None else None
 
 

@@ -82,8 +82,8 @@ def _library_errors(what: str) -> Iterator[None]:
         yield
     # ZeroDivisionError: PyAV divides by the time base of a frame, which may be 0.
     except (av.error.FFmpegError, ValueError, ZeroDivisionError, OverflowError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise Poison("bad_format", f"the {what} cannot be decoded: {said}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise Poison("bad_format", f"the {what} cannot be decoded: {reason}") from error
 
 
 def opened_by_libav(
@@ -180,8 +180,8 @@ def _packets(
     if is_marked or passed < len(holes):
         raise Poison("bad_format", f"the {what} has packets that are damaged or not all there")
     yield from held
-    if (said := missing()) is not None:
-        raise Poison("bad_format", f"the {what} breaks off: {said}")
+    if (reason := missing()) is not None:
+        raise Poison("bad_format", f"the {what} breaks off: {reason}")
     yield None
 
 
@@ -212,8 +212,8 @@ class Gathered:
         row = make()
         nbytes = len(row.row(0)) if isinstance(row, BytesRows) else row.nbytes
         if nbytes > self._options.row_bytes:
-            said = too_long(self._options.row_bytes)
-            raise Poison("too_large", f"{said}; set rows.image_size, or a higher limit")
+            reason = too_long(self._options.row_bytes)
+            raise Poison("too_large", f"{reason}; set rows.image_size, or a higher limit")
         self._rows.append(row)
         self._times.append(time_ms)
         self._nbytes += row.nbytes

@@ -45,10 +45,10 @@ class OggFile:
         self._flags = _FIRST  # of the page before
 
     def read(self, size: int) -> bytes:
-        parts, found = [self._held], len(self._held)
-        while found < size and not self._is_over:
+        parts, held_bytes = [self._held], len(self._held)
+        while held_bytes < size and not self._is_over:
             parts.append(self._page())
-            found += len(parts[-1])
+            held_bytes += len(parts[-1])
         data = b"".join(parts)
         self._held = data[size:]
         return data[:size]

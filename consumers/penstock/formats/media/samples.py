@@ -89,11 +89,11 @@ def scaled(numbers: Numbers) -> Samples:
     if numbers.dtype.kind == "f":
         return numbers.astype(np.float32, copy=False)
     bits = 8 * numbers.dtype.itemsize - 1
-    found = numbers.astype(np.float32)
+    samples = numbers.astype(np.float32)
     if numbers.dtype.kind == "u":
-        found -= np.float32(1 << bits)
-    found *= np.float32(2.0**-bits)
-    return found
+        samples -= np.float32(1 << bits)
+    samples *= np.float32(2.0**-bits)
+    return samples
 
 
 def decoded(
@@ -300,8 +300,8 @@ def _leave_whole(stream: "AudioStream") -> None:
 
 
 def _followed(kind: str) -> Poison:
-    said = f"another {kind} follows the first; store each as an object of its own"
-    return Poison("bad_format", said)
+    message = f"another {kind} follows the first; store each as an object of its own"
+    return Poison("bad_format", message)
 
 
 def _stated(source: ObjectSource, stream: "AudioStream") -> tuple[int | None, int | None]:

@@ -148,8 +148,8 @@ def _row(
 
 def _matrix(frame: "VideoFrame") -> tuple[int, int, int, int]:
     """The part of the display matrix that turns the frame (ISO 14496-12, 8.2.2)."""
-    found: Any = frame.side_data.get("DISPLAYMATRIX")
-    numbers = np.frombuffer(bytes(found), "<i4") if found is not None else _NO_TURN
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    numbers = np.frombuffer(bytes(matrix), "<i4") if matrix is not None else _NO_TURN
     return int(numbers[0]), int(numbers[1]), int(numbers[3]), int(numbers[4])
 
 

@@ -79,8 +79,8 @@ def check_shown(kind: str, data: bytes) -> None:
             raise BadRow(
                 "a BigTIFF with the high byte first is not read; write it with the low byte first"
             )
-        found = tiff_tags(data, _TIFF_SUBFILE, _TIFF_DNG)
-        if found[_TIFF_SUBFILE][0] & 1 or found[_TIFF_DNG][0] or data[8:10] == _CR2:
+        tags = tiff_tags(data, _TIFF_SUBFILE, _TIFF_DNG)
+        if tags[_TIFF_SUBFILE][0] & 1 or tags[_TIFF_DNG][0] or data[8:10] == _CR2:
             raise BadRow(
                 f"the TIFF begins with a small copy of its picture, as {RAW} does; write JPEG or "
                 "PNG, or a TIFF that begins with the picture"
@@ -147,8 +147,8 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 def _tiff(data: bytes) -> tuple[int, int]:
     """The size of the first page."""
-    found = tiff_tags(data, _TIFF_WIDTH, _TIFF_HEIGHT)
-    return found[_TIFF_WIDTH][0], found[_TIFF_HEIGHT][0]
+    tags = tiff_tags(data, _TIFF_WIDTH, _TIFF_HEIGHT)
+    return tags[_TIFF_WIDTH][0], tags[_TIFF_HEIGHT][0]
 
 
 def tiff_tags(data: bytes, *wanted: int) -> dict[int, tuple[int, ...]]:
@@ -161,17 +161,17 @@ def tiff_tags(data: bytes, *wanted: int) -> dict[int, tuple[int, ...]]:
     (at,) = struct.unpack_from(order + place, data, first)
     (entries,) = struct.unpack_from(order + count, data, at)
     begin = at + struct.calcsize(order + count)
-    found: dict[int, tuple[int, ...]] = {}
+    tags: dict[int, tuple[int, ...]] = {}
     for start in range(begin, begin + entry_bytes * entries, entry_bytes):
         tag, kind, numbers = struct.unpack_from(f"{order}HH{place}", data, start)
         # Only the first entry of a tag counts; else a small file could ask for much work.
-        if tag in wanted and tag not in found and kind in _TIFF_NUMBERS:
+        if tag in wanted and tag not in tags and kind in _TIFF_NUMBERS:
             form = f"{order}{numbers}{_TIFF_NUMBERS[kind]}"
             value = start + 4 + struct.calcsize(order + place)
             if struct.calcsize(form) > struct.calcsize(place):
                 (value,) = struct.unpack_from(order + place, data, value)
-            found[tag] = struct.unpack_from(form, data, value) or (0,)
-    return dict.fromkeys(wanted, (0,)) | found
+            tags[tag] = struct.unpack_from(form, data, value) or (0,)
+    return dict.fromkeys(wanted, (0,)) | tags
 
 
 def _heif(data: bytes) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def _properties(data: bytes, name: bytes) -> Iterator[int]:
 def _boxes(data: bytes, name: bytes, at: int, stop: int) -> Iterator[tuple[int, int]]:
     """Where the content of each box of this name begins and stops, of the boxes from `at` on."""
     while at + 8 <= stop:
-        nbytes, found = struct.unpack_from(">I4s", data, at)
+        nbytes, kind = struct.unpack_from(">I4s", data, at)
         begin = at + 8
         if nbytes == 1:
             (nbytes,) = struct.unpack_from(">Q", data, begin)
@@ -207,7 +207,7 @@ def _boxes(data: bytes, name: bytes, at: int, stop: int) -> Iterator[tuple[int, 
         end = at + nbytes if nbytes else stop  # a length of 0: the box reaches to the end
         if end < begin:
             raise IndexError
-        if found == name:
+        if kind == name:
             yield begin, min(end, stop)
         at = end
 

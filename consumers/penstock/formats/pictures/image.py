@@ -62,30 +62,30 @@ def check_container(kind: str, data: bytes) -> None:
         raise BadRow(f"the {kind} is damaged: {damage}")
 
 
-def is_damage(said: str) -> bool:
+def is_damage(reason: str) -> bool:
     """True if libjpeg's warning means that data of the picture is missing or wrong."""
-    extra = _JPEG_EXTRA.search(said)
+    extra = _JPEG_EXTRA.search(reason)
     if extra is not None:
         return int(extra[1]) > _JPEG_PADDING_BYTES
-    return _JPEG_DAMAGE.search(said) is not None
+    return _JPEG_DAMAGE.search(reason) is not None
 
 
 def check_deflated(data: bytes, pixels: int) -> None:
     """Raises `BadRow` if a checksum in a TIFF of deflate's compression is wrong. libtiff does not
     look at the checksums. `pixels`: how many pixels the TIFF has.
     """
-    found = tiff_tags(
+    tags = tiff_tags(
         data,
         *(_TIFF_COMPRESSION, _TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES),
     )
-    if found[_TIFF_COMPRESSION][0] not in _TIFF_DEFLATE:
+    if tags[_TIFF_COMPRESSION][0] not in _TIFF_DEFLATE:
         return
     # No pixel has more than four numbers of four bytes. At the edges, tiles hold more than the
     # picture.
     left_bytes = 64 * pixels + _STEP_BYTES
     pieces = [
-        *zip(found[_TIFF_STRIPS], found[_TIFF_STRIP_BYTES], strict=False),
-        *zip(found[_TIFF_TILES], found[_TIFF_TILE_BYTES], strict=False),
+        *zip(tags[_TIFF_STRIPS], tags[_TIFF_STRIP_BYTES], strict=False),
+        *zip(tags[_TIFF_TILES], tags[_TIFF_TILE_BYTES], strict=False),
     ]
     for at, nbytes in pieces:
         packed = data[at : at + nbytes]
@@ -123,10 +123,10 @@ def _jpeg(data: bytes) -> str | None:
     if data.find(_JPEG_RESTARTS, 0, begin) < 0:
         return None
     for number, marker in enumerate(_JPEG_MARKERS.finditer(data, begin + 2)):
-        found = data[marker.start() + 1] - _JPEG_FIRST_RESTART
-        if not 0 <= found < 8:
+        restart = data[marker.start() + 1] - _JPEG_FIRST_RESTART
+        if not 0 <= restart < 8:
             break
-        if found != number % 8:
+        if restart != number % 8:
             return "a part of its data is missing"
     return None
 
@@ -250,13 +250,13 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int, *, is_draft: bo
     except BadRow:
         raise
     except UnidentifiedImageError:
-        said = "it is of a form that Pillow does not read; write it with 8 bits a channel"
-        raise BadRow(f"the {kind} cannot be decoded: {said}") from None
+        message = "it is of a form that Pillow does not read; write it with 8 bits a channel"
+        raise BadRow(f"the {kind} cannot be decoded: {message}") from None
     # For damaged files Pillow raises OSError, SyntaxError, ValueError, struct.error, KeyError,
     # TypeError, DecompressionBombError and more.
     except Exception as error:
-        said = str(error).partition("\n")[0] or type(error).__name__
-        raise BadRow(f"the {kind} cannot be decoded: {said}") from error
+        message = str(error).partition("\n")[0] or type(error).__name__
+        raise BadRow(f"the {kind} cannot be decoded: {message}") from error
 
 
 def _opened(kind: str, data: bytes) -> "Image.Image":
@@ -305,7 +305,7 @@ def _drafted(image: "Image.Image", least: tuple[int, int]) -> tuple[int, int]:
     if image.getexif().get(_EXIF_TURN, 1) in _ON_THEIR_SIDE:
         least = least[::-1]
     times = min(width // least[0], height // least[1])
-    scale = next((one for one in _SCALES if times >= one), 1)
+    scale = next((factor for factor in _SCALES if times >= factor), 1)
     return -(-width // scale), -(-height // scale)
 
 

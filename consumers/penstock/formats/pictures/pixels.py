@@ -133,8 +133,8 @@ def pixel_options(
     unit, mean, std = _scale(scale)
     if size is None:
         return None
-    found = _SIZE.fullmatch(size)
-    width, height = map(int, found.groups()) if found is not None else (0, 0)
+    match = _SIZE.fullmatch(size)
+    width, height = map(int, match.groups()) if match is not None else (0, 0)
     if not width or not height:
         raise usage(f"rows.image_size = {size!r} is no size; write width x height, as 224x224")
     options = PixelOptions(width, height, layout, unit, mean, std)
@@ -159,8 +159,8 @@ def pixel_options(
 def _scale(scale: str) -> tuple[bool, tuple[float, ...] | None, tuple[float, ...] | None]:
     if scale in ("none", "0-1"):
         return scale == "0-1", None, None
-    found = _MEAN_STD.fullmatch(scale.replace(" ", ""))
-    numbers = tuple(map(float, found.groups())) if found else ()
+    match = _MEAN_STD.fullmatch(scale.replace(" ", ""))
+    numbers = tuple(map(float, match.groups())) if match else ()
     mean, std = numbers[:_CHANNELS], numbers[_CHANNELS:]
     if not std or min(std) <= 0:
         raise usage(
@@ -206,7 +206,7 @@ def png(rgb: Rgb) -> EncodedPicture:
     lines[:, 1:] = rgb.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 1)), (b"IEND", b""))
-    body = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*one) for one in chunks)
+    body = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
     return EncodedPicture("image/png", body)
 
 

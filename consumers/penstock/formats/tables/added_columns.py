@@ -37,17 +37,17 @@ class _Pandas(msgspec.Struct):
 
 def unnamed_index(schema: pa.Schema) -> list[str]:
     """The columns with labels that have no name."""
-    told = _told(schema)
+    pandas = _told(schema)
     # In files of old versions the columns have no `field_name`.
-    names = {column.field_name: column.name for column in told.columns}
+    names = {column.field_name: column.name for column in pandas.columns}
     return [
         name
         for name in schema.names
-        if name in told.index_columns
+        if name in pandas.index_columns
         and (
             names.get(name, name) is None
             or (names.get(name, name) == name and _UNNAMED.fullmatch(name))
-            or (told.creator.library, name) == _FASTPARQUET
+            or (pandas.creator.library, name) == _FASTPARQUET
         )
     ]
 

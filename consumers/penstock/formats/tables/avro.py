@@ -209,8 +209,8 @@ class AvroParser(Parser):
         self._expansion.add(len(data), 0)
         file = io.BytesIO(unpacked)
         for start in range(0, records, _RUN_ROWS):
-            found, damage = self._read(file, min(_RUN_ROWS, records - start))
-            yield from self._runs(found)
+            values, damage = self._read(file, min(_RUN_ROWS, records - start))
+            yield from self._runs(values)
             if damage is not None:
                 raise damage
         if file.tell() != len(unpacked):
@@ -230,19 +230,19 @@ class AvroParser(Parser):
             return [read(file, schema) for _ in range(records)], None
         except Exception:
             file.seek(start)
-        found: list[Any] = []
-        while len(found) < records:
+        values: list[Any] = []
+        while len(values) < records:
             start = file.tell()
             try:
-                found.append(read(file, schema))
+                values.append(read(file, schema))
             except Exception:
                 file.seek(start)
                 try:
-                    found.append(self._read_odd(file))
+                    values.append(self._read_odd(file))
                 except Exception as error:
-                    said = without_addresses(repr(error))
-                    return found, self._damaged(f"has a record that cannot be read: {said}")
-        return found, None
+                    reason = without_addresses(repr(error))
+                    return values, self._damaged(f"has a record that cannot be read: {reason}")
+        return values, None
 
     def _read_odd(self, file: io.BytesIO) -> Any:
         """The next record, which has a value that cannot be. If the value is only kept, it becomes
@@ -310,24 +310,24 @@ class AvroParser(Parser):
     def _numbers(self, record: Any) -> list[float]:
         if isinstance(record, _Odd):
             raise BadRow(record.why)
-        found: list[float] = []
+        numbers: list[float] = []
         # If the schema is not that of a record, the value itself is the row.
         named = [(f'field "{name}"', record[name]) for name in self._given]
         for what, value in named if self._fields else [("the row", record)]:
-            for one in value if isinstance(value, list) else (value,):
-                number = self._options.missing if one is None else one
+            for item in value if isinstance(value, list) else (value,):
+                number = self._options.missing if item is None else item
                 if not isinstance(number, int | float | Decimal):
-                    raise BadRow(f"{what} holds {one!r:.40}, no number")
-                found.append(float(number))
-        if len(found) != (self._width or len(found)):
-            raise BadRow(f"row has {len(found)} numbers, expected {self._width}")
-        if not 0 < len(found) <= self._options.max_columns:
+                    raise BadRow(f"{what} holds {item!r:.40}, no number")
+                numbers.append(float(number))
+        if len(numbers) != (self._width or len(numbers)):
+            raise BadRow(f"row has {len(numbers)} numbers, expected {self._width}")
+        if not 0 < len(numbers) <= self._options.max_columns:
             raise BadRow(
-                f"row has {len(found)} numbers, 1 to {self._options.max_columns} are read "
+                f"row has {len(numbers)} numbers, 1 to {self._options.max_columns} are read "
                 "(limits.columns)"
             )
-        self._width = len(found)
-        return found
+        self._width = len(numbers)
+        return numbers
 
     def _kept(self, records: Sequence[Any]) -> Kept:
         names, time = self._options.keep, self._options.time
@@ -342,8 +342,8 @@ def _columns(record: Any, names: Sequence[str]) -> bytes:
     and the row stays good.
     """
     try:
-        found = {name: record[name] for name in names}
-        return orjson.dumps(found, default=_json_value, option=_AS_JSON)
+        values = {name: record[name] for name in names}
+        return orjson.dumps(values, default=_json_value, option=_AS_JSON)
     except TypeError:  # orjson cannot write some values, such as arrays that are nested 255 deep
         return orjson.dumps(dict.fromkeys(names))
 

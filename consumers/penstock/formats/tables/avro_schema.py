@@ -34,10 +34,10 @@ def definitions(schema: Any) -> dict[str, Any]:
             parts.append(schema["type"])
     else:
         return {}
-    found = {name: one for part in parts for name, one in definitions(part).items()}
+    defined = {name: definition for part in parts for name, definition in definitions(part).items()}
     if isinstance(schema, dict) and schema["type"] in _NAMED:
-        found[schema["name"]] = schema
-    return found
+        defined[schema["name"]] = schema
+    return defined
 
 
 def read_as(schema: Any, known: dict[str, Any], typed: Collection[str]) -> Any:
@@ -126,8 +126,8 @@ def _is_empty(schema: Any, seen: Seen) -> bool:
     """True if values of this type take no bytes."""
     if isinstance(schema, str):
         if schema in seen and seen[schema] is None:
-            said = f"the Avro schema holds itself ({schema}), which is not read"
-            raise Poison("bad_format", said)
+            message = f"the Avro schema holds itself ({schema}), which is not read"
+            raise Poison("bad_format", message)
         return bool(seen.get(schema, schema == "null"))
     if isinstance(schema, list):
         for branch in schema:
@@ -144,9 +144,9 @@ def _is_empty(schema: Any, seen: Seen) -> bool:
     if kind in ("record", "error"):
         seen[schema["name"]] = None
         full = [field for field in schema["fields"] if not _is_empty(field["type"], seen)]
-        found = not full
-        seen[schema["name"]] = found
-        return found
+        is_empty = not full
+        seen[schema["name"]] = is_empty
+        return is_empty
     if kind in ("fixed", "enum"):
         seen[schema["name"]] = kind == "fixed" and not schema["size"]
         return bool(seen[schema["name"]])

@@ -51,8 +51,8 @@ Mask = npt.NDArray[np.bool_]
 
 def unreadable(what: str, error: Exception) -> Poison:
     """The error for data that a library cannot read."""
-    said = str(error).partition("\n")[0]
-    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
+    reason = str(error).partition("\n")[0]
+    return Poison("bad_format", f"{what} cannot be read: {reason}; write it again")
 
 
 class TableReader:
@@ -106,8 +106,8 @@ class TableReader:
         """The rows, which are decoded in steps. A row that would be too large in every form is bad,
         and is not decoded.
         """
-        found = sum(weights_of(batch.column(name)) for name in self.names) + self._names_bytes
-        weights = np.broadcast_to(np.asarray(found, np.int64), batch.num_rows)
+        row_weights = sum(weights_of(batch.column(name)) for name in self.names) + self._names_bytes
+        weights = np.broadcast_to(np.asarray(row_weights, np.int64), batch.num_rows)
         is_heavy = weights > _BYTES_A_DIGIT * self._options.row_bytes
         for start, stop in _stretches(is_heavy):
             if is_heavy[start]:
@@ -119,33 +119,33 @@ class TableReader:
                 yield from self._decoded(batch.slice(start + at, end - at))
 
     def _decoded(self, batch: pa.RecordBatch) -> Iterator[Run]:
-        found = {name: plain(batch.column(name)) for name in self.names}
+        columns = {name: plain(batch.column(name)) for name in self.names}
         try:
-            runs = list(self._runs(found, batch.num_rows))
+            runs = list(self._runs(columns, batch.num_rows))
         except _ODD:
-            runs = list(self._without_odd(found, batch.num_rows))
+            runs = list(self._without_odd(columns, batch.num_rows))
         yield from runs
 
-    def _runs(self, found: dict[str, Any], rows: int) -> Iterator[Run]:
-        columns = [found[name] for name in self._given]
+    def _runs(self, values: dict[str, Any], rows: int) -> Iterator[Run]:
+        columns = [values[name] for name in self._given]
         if self._options.form == "matrix":
             runs = self._matrix(columns, rows)
         elif self._options.form == "json":
             runs = self._json(columns)
         else:
             runs = iter((self._columns(columns),))
-        yield from runs if not self._options.stays else self._with_kept(runs, found)
+        yield from runs if not self._options.stays else self._with_kept(runs, values)
 
-    def _without_odd(self, found: dict[str, Any], rows: int) -> Iterator[Run]:
+    def _without_odd(self, values: dict[str, Any], rows: int) -> Iterator[Run]:
         """The rows of columns in which some value cannot be. Such a value makes its row bad; if it
         is only kept, it becomes null.
         """
         why: dict[int, str] = {}
-        for name, column in found.items():
+        for name, column in values.items():
             if name not in self._given:
                 odd = _odd_rows(name, column, json_text)
                 places = pa.array(np.arange(rows), mask=np.isin(np.arange(rows), list(odd)))
-                found[name] = column.take(places) if odd else column
+                values[name] = column.take(places) if odd else column
             elif self._options.form == "columns":
                 why |= _odd_rows(
                     name, column, lambda part: check_values(part.take(np.arange(len(part))))
@@ -156,17 +156,19 @@ class TableReader:
             if start in why:
                 yield from (bad_row(why[row]) for row in range(start, stop))
             else:
-                part = {name: column.take(np.arange(start, stop)) for name, column in found.items()}
+                part = {
+                    name: column.take(np.arange(start, stop)) for name, column in values.items()
+                }
                 yield from self._runs(part, stop - start)
 
-    def _with_kept(self, runs: Iterator[Run], found: dict[str, Any]) -> Iterator[Run]:
+    def _with_kept(self, runs: Iterator[Run], values: dict[str, Any]) -> Iterator[Run]:
         options = self._options
-        staying = [found[name] for name in options.keep]
+        staying = [values[name] for name in options.keep]
         kept = Kept(
             objects(options.keep, staying) if staying else None,
-            _moments(found[options.time], options) if options.time is not None else None,
+            _moments(values[options.time], options) if options.time is not None else None,
         )
-        rows = range(len(next(iter(found.values()))))
+        rows = range(len(next(iter(values.values()))))
         return with_kept(runs, rows, lambda some: kept.cut(some[0], some[-1] + 1))
 
     def _columns(self, columns: list[Any]) -> Run:
@@ -257,11 +259,11 @@ def _moments(column: Any, options: RowOptions) -> npt.NDArray[np.int64]:
         # A value of another type is no time, whatever it is.
         values = column.to_pylist() if may_be_time else [kind] * len(column)
         return Kept.of(None, moments(values, options)).times  # type: ignore[return-value]
-    found = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+    times = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
     many, few = _TO_MS[kind.unit]
-    inside = (found >= EARLIEST_MS * few // many) & (found < (LATEST_MS + 1) * few // many)
-    inside &= found != NO_TIME
-    return np.where(inside, np.where(inside, found, 0) * many // few, NO_TIME)
+    inside = (times >= EARLIEST_MS * few // many) & (times < (LATEST_MS + 1) * few // many)
+    inside &= times != NO_TIME
+    return np.where(inside, np.where(inside, times, 0) * many // few, NO_TIME)
 
 
 def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
@@ -278,14 +280,14 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
             f'tables have row labels of pandas, "{name}", as a note of their range and not as a '
             "column, so rows do not have them; write them after reset_index() if they are needed"
         )
-    found = chosen(names, options, absent)
+    picked = chosen(names, options, absent)
     added = unnamed_index(schema) if options.columns is None else ()
-    if left_out := [name for name in found if name in added]:
+    if left_out := [name for name in picked if name in added]:
         options.notices.once(
             f"tables have columns with the labels of a pandas frame's rows, as {left_out[0]}; "
             "they have no name, so they are left out (rows.columns can name them)"
         )
-    return [name for name in found if name not in left_out]
+    return [name for name in picked if name not in left_out]
 
 
 def chosen(
@@ -299,15 +301,15 @@ def chosen(
             raise Poison("bad_format", absent(name))
     if options.columns is None:
         return [name for name in names if name not in options.stays]
-    found: list[str] = []
+    left_out: list[str] = []
     for column in options.columns:
         if isinstance(column, int) and 0 <= column < len(names):
-            found.append(names[column])
+            left_out.append(names[column])
         elif column in names:
-            found.append(str(column))
+            left_out.append(str(column))
         else:
             raise Poison("bad_format", absent(column))
-    return found
+    return left_out
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:
@@ -358,10 +360,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _lengths(column: Any) -> npt.NDArray[np.int64]:
     """The length of each list; -1 for null."""
-    found: npt.NDArray[np.int64] = (
+    weights: npt.NDArray[np.int64] = (
         pc.list_value_length(column).cast(pa.int64()).fill_null(-1).to_numpy()
     )
-    return found
+    return weights
 
 
 def _first_length(column: Any) -> int:

@@ -106,7 +106,7 @@ def _flat_text(column: Any) -> Any:
     if kind.id in TEXTS:
         return _string_text(column)
     if isinstance(kind, pa.UuidType):
-        return _quoted(pa.array([one and str(one) for one in column.to_pylist()], pa.string()))
+        return _quoted(pa.array([cell and str(cell) for cell in column.to_pylist()], pa.string()))
     if kind.id in BINARIES or types.is_fixed_size_binary(kind):
         return _base64_text(column)
     raise ValueError(f"values of {kind} have no form in JSON; choose others with rows.columns")
@@ -156,11 +156,11 @@ def _list_text(column: Any, values: Any, first: int = 0) -> Any:
 
 def _union_text(column: Any) -> Any:
     """The values of a union as JSON. Each value is written by the rule of its own type."""
-    found: Any = pa.nulls(len(column), pa.string())
+    texts: Any = pa.nulls(len(column), pa.string())
     for values, places, is_one in by_type(column):
         at = pa.array(places, pa.int64(), mask=~is_one)
-        found = pc.if_else(at.is_valid(), json_text(values).take(at), found)
-    return found
+        texts = pc.if_else(at.is_valid(), json_text(values).take(at), texts)
+    return texts
 
 
 def _where_valid(column: Any, text: Any) -> Any:
@@ -192,7 +192,7 @@ def _string_text(column: Any) -> Any:
 def _base64_text(column: Any) -> Any:
     values = column.to_pylist()
     return pa.array(
-        [None if one is None else f'"{base64.b64encode(one).decode()}"' for one in values],
+        [None if value is None else f'"{base64.b64encode(value).decode()}"' for value in values],
         pa.string(),
     )
 
@@ -224,8 +224,8 @@ def time_text(column: Any) -> Any:
 
 def _within(values: Any, least: int, most: int) -> bool:
     """True if all values are at least `least` and below `most`."""
-    found = pc.min_max(values)
-    lowest, highest = found["min"].as_py(), found["max"].as_py()
+    ends = pc.min_max(values)
+    lowest, highest = ends["min"].as_py(), ends["max"].as_py()
     # Compare them as Python's integers, because `most` may not fit 64 bits.
     return lowest is None or (least <= lowest and highest < most)
 

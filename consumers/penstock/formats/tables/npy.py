@@ -166,8 +166,8 @@ def _parse(head: bytes, options: RowOptions) -> _Header | None:
             return None
         # The error's text must be the same at each try. Behind `: <` it may have a memory address,
         # so that part is cut off.
-        said = str(error).partition("\n")[0].partition(": <")[0]
-        raise Poison("bad_format", f"the npy header cannot be read: {said}") from None
+        reason = str(error).partition("\n")[0].partition(": <")[0]
+        raise Poison("bad_format", f"the npy header cannot be read: {reason}") from None
     return _checked(
         _Header(file.tell(), *_shape(shape), fortran and len(shape) > 1, dtype), options
     )

@@ -151,10 +151,10 @@ def _of_group(
     table: TableReader,
     by_dictionary: list[str],
 ) -> Iterator[Run]:
-    found = 0
+    count = 0
     try:
         for batch in batches(by_dictionary):
-            found += batch.num_rows
+            count += batch.num_rows
             yield from table.runs(batch)
     except _UNREADABLE:
         # Some encodings of texts cannot be read with a dictionary. So read the remaining rows
@@ -163,12 +163,12 @@ def _of_group(
             raise
         at = 0
         for batch in batches([]):
-            fresh = batch.slice(max(0, found - at))
+            fresh = batch.slice(max(0, count - at))
             at += batch.num_rows
             yield from table.runs(fresh)
-        found = at
-    if found != rows:
-        raise Poison("bad_format", f"row group {number} has {found} rows, its footer says {rows}")
+        count = at
+    if count != rows:
+        raise Poison("bad_format", f"row group {number} has {count} rows, its footer says {rows}")
 
 
 def _batches(
@@ -184,13 +184,13 @@ def _batches(
     stored_bytes = group.total_byte_size // group.num_rows
     # With this many rows a batch has about `STEP_BYTES` when it is decoded.
     rows = STEP_BYTES // max(1, table.fixed_bytes, stored_bytes)
-    found: Iterator[Any] = file.iter_batches(
+    batches: Iterator[Any] = file.iter_batches(
         batch_size=max(1, min(MOST_STEP_ROWS, rows)),
         row_groups=[number],
         columns=table.names,
         use_threads=False,
     )
-    return found
+    return batches
 
 
 def _open(ranges: ObjectSource, **more: Any) -> Any:

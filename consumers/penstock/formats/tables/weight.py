@@ -70,10 +70,10 @@ def weights_of(column: Any) -> Weights:
 
 def _of_fields(column: Any) -> Numbers:
     """The sizes of structs without their names."""
-    found = np.ones(len(column), np.int64)
+    weights = np.ones(len(column), np.int64)
     for index in range(column.type.num_fields):
-        found += weights_of(column.field(index))
-    return found
+        weights += weights_of(column.field(index))
+    return weights
 
 
 def _of_flat(column: Any) -> Weights:
@@ -86,8 +86,8 @@ def _of_flat(column: Any) -> Weights:
         return 1
     if nbytes := fixed_bytes(kind):
         return nbytes
-    found: Numbers = pc.binary_length(column).fill_null(0).cast(pa.int64()).to_numpy()
-    return found + 1
+    byte_counts: Numbers = pc.binary_length(column).fill_null(0).cast(pa.int64()).to_numpy()
+    return byte_counts + 1
 
 
 def fixed_bytes(kind: pa.DataType) -> int:
@@ -108,8 +108,8 @@ def _taken(weights: Weights, places: Any) -> Weights:
     """The sizes of the values at these places. If a place is null, the value is null."""
     if isinstance(weights, int):
         return weights
-    found: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()
-    return np.append(weights, 1)[found]
+    weighed: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()
+    return np.append(weights, 1)[weighed]
 
 
 def _of_runs(column: Any) -> Weights:
@@ -122,10 +122,10 @@ def _of_runs(column: Any) -> Weights:
 
 
 def _of_union(column: Any) -> Weights:
-    found = np.ones(len(column), np.int64)
+    weights = np.ones(len(column), np.int64)
     for values, places, is_one in by_type(column):
-        found[is_one] = _taken(weights_of(values), pa.array(places[is_one]))
-    return found
+        weights[is_one] = _taken(weights_of(values), pa.array(places[is_one]))
+    return weights
 
 
 def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:

@@ -285,11 +285,11 @@ class CsvKept:
     options: RowOptions
 
     def __call__(self, rows: Sequence[bytes]) -> Kept:
-        found = list(map(self.of.all_cells, rows))
+        parted = list(map(self.of.all_cells, rows))
         at = self.time
-        texts = None if at is None else [self._text(cells[at]) for cells in found]
+        texts = None if at is None else [self._text(cells[at]) for cells in parted]
         times = None if texts is None else moments(texts, self.options)
-        return Kept.of([self._object(cells) for cells in found] if self.kept else None, times)
+        return Kept.of([self._object(cells) for cells in parted] if self.kept else None, times)
 
     def _object(self, cells: list[bytes]) -> bytes:
         text = b"{%b}" % b",".join(b"%b:%b" % (key, self._cell(cells[at])) for key, at in self.kept)

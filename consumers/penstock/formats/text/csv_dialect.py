@@ -147,8 +147,8 @@ def quoted_and_escaped_cells(row: bytes, max_cells: int) -> list[bytes]:
     return cells
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    sign: bytes | None = found[1]
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    sign: bytes | None = match[1]
     return b'"' if sign is None else b"\0" if sign == b"0" else sign
 
 
@@ -162,8 +162,8 @@ def escaped_cells(escapes: Mapping[bytes, bytes]) -> Cells:
     `escapes`: for each letter, what it means behind a backslash.
     """
 
-    def unescaped(found: re.Match[bytes]) -> bytes:
-        return escapes.get(found[1], found[1])
+    def unescaped(match: re.Match[bytes]) -> bytes:
+        return escapes.get(match[1], match[1])
 
     def cells(row: bytes, max_cells: int) -> list[bytes]:
         if len(row) >= max_cells:
@@ -276,11 +276,11 @@ def _swapping(cells: Cells, table: bytes) -> Cells:
 
 def _of_one_row(divide: Cells) -> Cells:
     def cells(row: bytes, most: int) -> list[bytes]:
-        found = divide(row, most)
+        cells = divide(row, most)
         lines = row.split(b"\n")
-        if len(lines) > 1 and {line.count(b",") for line in lines} == {len(found) - 1}:
+        if len(lines) > 1 and {line.count(b",") for line in lines} == {len(cells) - 1}:
             raise BadRow(TWO_WAYS)
-        return found
+        return cells
 
     return cells
 
@@ -355,12 +355,12 @@ def is_header(
         return None
     second, _ = split_first(rest)
     try:
-        found = dialect.cells(second, options.max_columns)
+        parted = dialect.cells(second, options.max_columns)
     except TooManyCells:
         raise
     except BadRow:  # it will be answered as such
-        found = second.split(b",")
-    has_number = any(is_number(cell) or is_decimal_comma(dialect.back(cell)) for cell in found)
+        parted = second.split(b",")
+    has_number = any(is_number(cell) or is_decimal_comma(dialect.back(cell)) for cell in parted)
     if not has_number:
         options.notices.once(TEXTS_ONLY)
     return has_number
@@ -390,8 +390,8 @@ def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:
         if column in places:
             return places[column]
         names = ", ".join(islice(places, 20))
-        found = f"its header has {names}" if names else "it has no header"
-        raise Poison("bad_format", f'no column "{column}" in the CSV: {found}')
+        message = f"its header has {names}" if names else "it has no header"
+        raise Poison("bad_format", f'no column "{column}" in the CSV: {message}')
     if not 0 <= column < columns:
         raise Poison("bad_format", f"no column {column} in the CSV: it has {columns}")
     return column

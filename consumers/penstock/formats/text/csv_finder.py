@@ -128,9 +128,9 @@ class Finder:
         """
         held = self._held
         if not self._has_signs:
-            found = [at for at in map(data.find, _SIGNS) if at >= 0]
-            self._has_signs = bool(found)
-            self._plain = len(held) + min(found, default=len(data))
+            places = [at for at in map(data.find, _SIGNS) if at >= 0]
+            self._has_signs = bool(places)
+            self._plain = len(held) + min(places, default=len(data))
         held += data
         self.is_done = is_all or len(held) >= HEAD_BYTES
         end = len(held)
@@ -148,19 +148,19 @@ class Finder:
         delimiter = DELIMITERS.get(self._options.delimiter)
         if is_all and not head.endswith(b"\n"):
             head += b"\n"
-        said = SEP_LINE.match(head)
+        match = SEP_LINE.match(head)
         at = 0
-        if said is not None:
-            if said[1] not in DELIMITERS.values() or delimiter not in (None, said[1]):
-                line = said[0].strip().decode(errors="replace")
+        if match is not None:
+            if match[1] not in DELIMITERS.values() or delimiter not in (None, match[1]):
+                line = match[0].strip().decode(errors="replace")
                 known = "rows.delimiter" if delimiter else "comma, semicolon, tab or pipe"
                 raise Poison("bad_format", f"the CSV begins with {line}, which is not {known}")
-            delimiter, at = said[1], said.end()
+            delimiter, at = match[1], match.end()
             self._given = max(self._given, at)
         first = passed_over(self._comment).match(head, at)
         assert first is not None
         at = first.end()
-        if at == len(head) and not (self.is_done or said):
+        if at == len(head) and not (self.is_done or match):
             return  # no row yet
         self.dialect = self._fitting(_Head(head, at, is_all), delimiter)
 
@@ -193,8 +193,8 @@ class Finder:
     def _fits(
         self, head: "_Head", quoting: Quoting, separator: bytes, width: int, *, has_nulls: bool
     ) -> bool:
-        def has(one: Quoting, width: int = width) -> bool:
-            return head.has_rows(patterns(one, separator, width, self._comment))
+        def has(quoting: Quoting, width: int = width) -> bool:
+            return head.has_rows(patterns(quoting, separator, width, self._comment))
 
         is_database = has_nulls and quoting.escapes and self._options.escape == "auto"
         if not head.has_rows(
@@ -217,8 +217,8 @@ class Finder:
     ) -> tuple[bytes, int]:
         """The separator, and the number of cells of the first row."""
         of_all = patterns(quoting, _ALL, 0, b"")
-        found = of_all.row.match(head.text, head.start)
-        row = found[0] if found else head.text[head.start :].partition(b"\n")[0]
+        match = of_all.row.match(head.text, head.start)
+        row = match[0] if match else head.text[head.start :].partition(b"\n")[0]
         if quoting.quote and quoting.quote in row:
             row = of_all.quoted.sub(rb"\1", row)
         elif quoting.escapes:
@@ -256,9 +256,9 @@ class _Head(NamedTuple):
 
     def has_rows(self, of: FinderPatterns) -> bool:
         """True if there are only such rows. The last row may be cut."""
-        found = of.rows.match(self.text, self.start)
-        assert found is not None
-        end = found.end()
+        match = of.rows.match(self.text, self.start)
+        assert match is not None
+        end = match.end()
         if end == len(self.text):
             return True
         return not self.is_all and of.unfinished.match(self.text, end) is not None

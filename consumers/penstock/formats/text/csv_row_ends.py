@@ -68,11 +68,11 @@ class RowEnds(LineEnds):
         if self.is_doubtful:
             return super().find(text, start)
         at = self._at
-        found = self._rest.match(text, at or start)
-        if found is not None:
+        match = self._rest.match(text, at or start)
+        if match is not None:
             if at:
                 self.forget()
-            return found.end() - 1
+            return match.end() - 1
         broken = self._look(text, at or start)
         if not broken:
             return -1
@@ -100,8 +100,8 @@ class RowEnds(LineEnds):
             elif rest is of.closed:
                 if text[at] == _RETURN and at + 1 == len(text):
                     break  # a newline may follow
-                found = of.to_next.match(text, at)
-                if found is None or found.end() > at + 1:
+                match = of.to_next.match(text, at)
+                if match is None or match.end() > at + 1:
                     return at
                 at, rest = at + 1, of.start
             elif rest is of.within:
@@ -121,8 +121,8 @@ class RowEnds(LineEnds):
 
 
 def _end(pattern: re.Pattern[bytes], text: bytes | bytearray, at: int) -> int:
-    found = pattern.match(text, at)
-    return -1 if found is None else found.end()
+    match = pattern.match(text, at)
+    return -1 if match is None else match.end()
 
 
 class EscapedLineEnds(LineEnds):

@@ -318,16 +318,16 @@ class JsonPathParser(Parser):
         """
         try:
             # Of a long number Python makes none (`sys.set_int_max_str_digits`).
-            found = json.loads(self._frame, object_pairs_hook=tuple, parse_int=str)
+            pairs = json.loads(self._frame, object_pairs_hook=tuple, parse_int=str)
         except RecursionError:
             raise self._no_array("is in a value that is nested too deeply") from None
         for name in self._names:
-            if isinstance(found, tuple):
-                found, *others = [value for key, value in found if key == name]
+            if isinstance(pairs, tuple):
+                pairs, *others = [value for key, value in pairs if key == name]
                 if others:
                     raise self._no_array(f'is not the only one: the key "{name}" comes twice')
             else:
-                found = found[int(name)]
+                pairs = pairs[int(name)]
 
     def _no_array(self, why: str) -> Poison:
         return Poison("bad_format", f'the value at "{self._path}" {why} (rows.path)')
@@ -342,6 +342,6 @@ def _is_json(text: bytes | bytearray) -> bool:
 
 def _text(token: bytes) -> str | None:
     with suppress(orjson.JSONDecodeError):
-        found = orjson.loads(token)
-        return found if isinstance(found, str) else None
+        value = orjson.loads(token)
+        return value if isinstance(value, str) else None
     return None

@@ -75,13 +75,13 @@ class Actions:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        found: dict[str, Handler] = {
+        handlers: dict[str, Handler] = {
             "/api/redrive": self._handler(Redrive, redrive),
             "/api/line": self._handler(GoOn, go_on),
         }
         if DEMO in os.environ:
-            found["/api/kill"] = _kill
-        return found
+            handlers["/api/kill"] = _kill
+        return handlers
 
     def _handler(self, kind: type[Asked], words: Callable[[Asked], Sequence[str]]) -> Handler:
         async def handler(request: web.Request) -> web.Response:
@@ -112,15 +112,15 @@ class Actions:
             async with asyncio.timeout(MOST_S):
                 out, errors = await process.communicate()
         except TimeoutError:
-            said = f"it was not done after {MOST_S:.0f} s and was ended; use penstock dlq"
-            return as_json({"ok": False, "said": said}, 504)
+            message = f"it was not done after {MOST_S:.0f} s and was ended; use penstock dlq"
+            return as_json({"ok": False, "said": message}, 504)
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         good = process.returncode == 0
-        said = (out if good else errors or out).decode(errors="replace").strip()[-_SHOWN:]
-        return as_json({"ok": good, "said": said.removeprefix("penstock: ")})
+        message = (out if good else errors or out).decode(errors="replace").strip()[-_SHOWN:]
+        return as_json({"ok": good, "said": message.removeprefix("penstock: ")})
 
 
 def redrive(asked: Redrive) -> list[str]:

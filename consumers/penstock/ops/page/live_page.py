@@ -50,7 +50,7 @@ def document_of(title: str, scripts: Sequence[Traversable]) -> str:
     """The whole document. These scripts come after the frame's own script. The last script must
     define the function `show`, which shows an update.
     """
-    script = "".join(one.read_text() for one in (_part("frame"), *scripts, _part("start")))
+    script = "".join(part.read_text() for part in (_part("frame"), *scripts, _part("start")))
     frame = _HERE.joinpath("frame.html").read_text()
     style = _HERE.joinpath("style.css").read_text()
     return frame.replace("@TITLE@", title).replace("@STYLE@\n", style).replace("@SCRIPT@\n", script)
@@ -87,9 +87,9 @@ def handler_of(shell: str) -> Handler:
 
 
 def _hash_of(shell: str, tag: str) -> str:
-    found = re.search(rf"<{tag}>(.*?)</{tag}>", shell, re.DOTALL)
-    assert found is not None
-    digest = hashlib.sha256(found[1].encode()).digest()
+    match = re.search(rf"<{tag}>(.*?)</{tag}>", shell, re.DOTALL)
+    assert match is not None
+    digest = hashlib.sha256(match[1].encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 

@@ -100,7 +100,7 @@ class GroupPartitions:
     async def _ask(self, partitions: Callable[[], Awaitable[Sequence[Any]]]) -> None:
         try:
             async with asyncio.timeout(KAFKA_ANSWER_S):
-                self._partitions = [one._asdict() for one in await partitions()]
+                self._partitions = [partition._asdict() for partition in await partitions()]
         # Every exception is caught, because a worker must not end just because a page cannot show
         # the group.
         except Exception as error:
@@ -150,7 +150,7 @@ class Peers:
 
     def __init__(self, settings: config.Http) -> None:
         """Raises `Fatal` if an entry of `http.peers` is not an address."""
-        self._named = [address_of(one, settings.port or PORT) for one in settings.peers or ()]
+        self._named = [address_of(peer, settings.port or PORT) for peer in settings.peers or ()]
         self._proving = proving(settings.token)
         self._wanted = asyncio.Event()
         self._members: list[dict[str, Any]] | None = None
@@ -186,12 +186,14 @@ class Peers:
                 await asyncio.sleep(EVERY_S)
 
     async def _ask_all(self, session: aiohttp.ClientSession) -> None:
-        found = await asyncio.gather(*map(_addresses, self._named))
-        silent = [one for one in found if isinstance(one, dict)]
-        addresses = sorted({each for one in found if not isinstance(one, dict) for each in one})
+        resolved = await asyncio.gather(*map(_addresses, self._named))
+        silent = [answer for answer in resolved if isinstance(answer, dict)]
+        addresses = sorted(
+            {each for answer in resolved if not isinstance(answer, dict) for each in answer}
+        )
         asked = addresses[:MOST_PEERS]
         some = asyncio.Semaphore(AT_A_TIME)
-        answers = await asyncio.gather(*(_ask_peer(session, one, some) for one in asked))
+        answers = await asyncio.gather(*(_ask_peer(session, address, some) for address in asked))
         self._members, self._left_out = silent + answers, len(addresses) - len(asked)
         self._at_s = asyncio.get_running_loop().time()
 
@@ -238,8 +240,8 @@ async def _ask_peer(
 
 def _told(status: _Status) -> dict[str, Any]:
     # A process without a process id does not run, and so has no figures.
-    workers = [one for one in status.processes if one.pid] or [status]
-    lags = [one.lag for worker in workers for one in worker.assignments]
+    workers = [process for process in status.processes if process.pid] or [status]
+    lags = [assignment.lag for worker in workers for assignment in worker.assignments]
     p99s = [worker.flow.p99_ms for worker in workers if worker.flow.p99_ms is not None]
     first = status.problems[0] if status.problems else None
     return {

@@ -119,10 +119,10 @@ def _object_index(id: str) -> int:
     index = id.rsplit("/", 2)[-2:-1]
     if not index or not index[0].isdecimal():
         return 0
-    found = int(index[0])
-    if found > MAX_INTEGER:
+    number = int(index[0])
+    if number > MAX_INTEGER:
         raise ValueError(f"an object index of {len(index[0])} digits")
-    return found
+    return number
 
 
 def _row(row: int | None) -> int:

@@ -28,13 +28,13 @@ class Due:
 
     def take(self, now: int) -> list[str]:
         """Remove and return the sites that are due."""
-        found = []
+        names = []
         while self._heap and self._heap[0][0] <= now:
             at, name = heappop(self._heap)
             if self._at.get(name) == at:
                 del self._at[name]
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def clear(self) -> None:
         self._heap.clear()

@@ -33,9 +33,9 @@ class SiteMembers:
                 del state.members[name]
             self._add_listed()
 
-    def admit(self, name: str, said: int | None) -> Reason | None:
+    def admit(self, name: str, lease: int | None) -> Reason | None:
         """Renew the member's lease. Returns why the member is refused, or None if it is not
-        refused. `said`: the event time that the member's prediction states; None if it states none.
+        refused. `lease`: the event time that the member's prediction states; None if none.
         """
         state = self._state
         if self._listed is not None and not state.members:
@@ -51,7 +51,7 @@ class SiteMembers:
             state.changed = state.now
         member.heard = state.now
         member.is_evicted = False
-        member.said = member.said if said is None else said
+        member.said = member.said if lease is None else lease
         return None
 
     def _add_listed(self) -> None:
@@ -127,25 +127,25 @@ class SiteMembers:
         members have no place; and None if an expected member has no place. `taken`: the names of
         the members with a place.
         """
-        found: ClosedBy = "complete"
+        closed_by: ClosedBy = "complete"
         for name, member in self._state.members.items():
             if name not in taken:
                 if not member.is_evicted:
                     return None
-                found = "members"
-        return found
+                closed_by = "members"
+        return closed_by
 
     def event_time(self) -> float | None:
         """The site's event time: the latest time that at least two members have reached. Two are
         required so that one wrong clock cannot move the event time. If the site has a single
         member, its event time is that member's time.
         """
-        said = sorted(
+        lines = sorted(
             member.beat
             for member in self._state.members.values()
             if member.beat is not None and not member.is_evicted
         )
-        return said[-2] if len(said) > 1 else said[0] if said else None
+        return lines[-2] if len(lines) > 1 else lines[0] if lines else None
 
     def are_coming(self, taken: Collection[str], time: int) -> bool:
         """True if a member is on its way to this time: the member is expected, has no place in the

@@ -73,8 +73,8 @@ class SiteStreams:
         try:
             return self._known[stream]
         except KeyError:
-            found = self._match(stream)
-            site, member = (found["site"], found["member"]) if found else (None, None)
+            match = self._match(stream)
+            site, member = (match["site"], match["member"]) if match else (None, None)
             place = Place(site, member) if site and member else None
             if len(self._known) < 100_000:  # a sender may invent any number of names
                 self._known[stream] = place

@@ -89,14 +89,14 @@ class CostlyModel:
 
 def times(costs: Costs) -> dict[float, float]:
     """For the first number of each row of all streams, how long the row takes."""
-    found: dict[float, float] = {}
+    by_share: dict[float, float] = {}
     for stream in range(costs.streams):
         for number in range(OBJECTS_PER_STREAM):
             body = object_bodies.matrix(costs.rows, stream * OBJECTS_PER_STREAM + number)
             # As the worker reads them: with six decimals.
             for first in np.char.mod("%.6f", body[:, 0]).astype(np.float32).tolist():
-                found[first] = costs.row_s(stream)
-    return found
+                by_share[first] = costs.row_s(stream)
+    return by_share
 
 
 async def _serve(costs: Costs) -> None:

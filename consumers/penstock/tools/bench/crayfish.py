@@ -230,8 +230,8 @@ class Deployed:
     async def _ask(self, method: str, url: str, query: dict[str, str]) -> None:
         async with self._session.request(method, url, params=query) as answer:
             if answer.status >= 300:
-                said = (await answer.text())[:300]
-                raise Fatal(f"TorchServe refused {method} {url}: {answer.status} {said}")
+                text = (await answer.text())[:300]
+                raise Fatal(f"TorchServe refused {method} {url}: {answer.status} {text}")
 
 
 @asynccontextmanager

@@ -71,8 +71,8 @@ def payloads(count: int, rows: int, request: str) -> list[Payload]:
     """`count` payloads with `rows` rows each, of the kind that `request` needs."""
     made = [matrix(rows, number) for number in range(count)]
     if requests.find(request).takes == "matrix":
-        return [Matrix(one.astype("<f4")) for one in made]
-    return [JsonRows.of([element(row) for row in one.tolist()]) for one in made]
+        return [Matrix(array.astype("<f4")) for array in made]
+    return [JsonRows.of([element(row) for row in array.tolist()]) for array in made]
 
 
 def element(row: list[float]) -> bytes:

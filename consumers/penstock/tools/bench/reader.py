@@ -108,11 +108,11 @@ class _Output:
         self._positions: dict[int, tuple[int, int, int]] = {}
 
     def take(self, record: Any) -> None:
-        found = _ID.match(record.value)
-        if found is None:
+        match = _ID.match(record.value)
+        if match is None:
             self.errors += 1
             return
-        position = (int(found[1]), int(found[2]), int(found[3]))
+        position = (int(match[1]), int(match[2]), int(match[3]))
         if position <= self._positions.get(record.partition, (-1, 0, 0)):
             self.disorders += 1
         self._positions[record.partition] = position

@@ -121,7 +121,7 @@ async def _store(
     await bucket.put(tick_generator.bodies(plan.tick_rows, 0, plan.streams))
     size = plan.rows_per_object
     await bucket.put(
-        {f"past/{one}.csv": object_bodies.csv_body(size, one) for one in range(OBJECTS)}
+        {f"past/{number}.csv": object_bodies.csv_body(size, number) for number in range(OBJECTS)}
     )
     messages = (
         (

@@ -37,23 +37,23 @@ THROUGHPUT_ROWS = (
 # For each kind of bench, two functions: one that measures, and one that returns the printed parts
 # of the report.
 BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] = {
-    "throughput": (throughput.measure, lambda found: [throughput_table(found)]),
+    "throughput": (throughput.measure, lambda report: [throughput_table(report)]),
     "crayfish": (
         crayfish.measure,
-        lambda found: [crayfish_table(found), published_table(found)],
+        lambda report: [crayfish_table(report), published_table(report)],
     ),
     "streams": (
         streams.measure,
-        lambda found: [
-            trials_table(found),
-            where_table(found.proof or found.trials[-1]),
-            lone_tick_line(found),
-            result_line(found),
+        lambda report: [
+            trials_table(report),
+            where_table(report.proof or report.trials[-1]),
+            lone_tick_line(report),
+            result_line(report),
         ],
     ),
     "replay": (
         replay_cost.measure,
-        lambda found: [replay_cost_table(found), replay_cost_line(found)],
+        lambda report: [replay_cost_table(report), replay_cost_line(report)],
     ),
 }
 
@@ -67,8 +67,8 @@ async def run(
     measure, shown = BENCHES[kind]
     # Progress goes to standard error, as results go to standard output.
     report = await measure(cfg, config_path, plan, Console(stderr=True, log_path=False).log)
-    for one in shown(report):
-        Console().print(one, highlight=False)
+    for table in shown(report):
+        Console().print(table, highlight=False)
     if json_path is not None:
         write_json(json_path, kind, report)
 
@@ -122,9 +122,9 @@ def published_table(report: CrayfishReport) -> Table:
     table = Table(title="As published (EDBT 2024), on other machines")
     for name in ("", "rows/s, 1 worker", "32 workers", "ms of 32 rows", "ms of 512 rows"):
         table.add_column(name, justify="right" if name else "left")
-    for one in report.published:
-        figures = (one.rows_per_s, one.rows_per_s_32, one.ms_32, one.ms_512)
-        table.add_row(one.system, *(f"{figure:,.0f}" for figure in figures))
+    for published in report.published:
+        figures = (published.rows_per_s, published.rows_per_s_32, published.ms_32, published.ms_512)
+        table.add_row(published.system, *(f"{figure:,.0f}" for figure in figures))
     return table
 
 

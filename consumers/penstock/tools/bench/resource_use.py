@@ -81,11 +81,11 @@ def _wakeups(pid: int) -> int:
 
 def family(pid: int) -> list[int]:
     """The process and all its living children, their children included."""
-    found = [pid]
-    for member in found:
+    pids = [pid]
+    for member in pids:
         for children in _of_threads(member, "children"):
-            found += map(int, children.split())
-    return found
+            pids += map(int, children.split())
+    return pids
 
 
 def _of_threads(pid: int, name: str) -> Iterator[str]:
@@ -115,12 +115,14 @@ def service_pids(cfg: config.Config) -> dict[str, int]:
         return {}
     answer = subprocess.run([_STACK, "status", "--json"], capture_output=True, check=False)
     try:
-        found = orjson.loads(answer.stdout)["services"]
+        services = orjson.loads(answer.stdout)["services"]
     except orjson.JSONDecodeError:
         return {}
-    if "kafka" not in found or found["kafka"]["address"] != cfg.kafka.bootstrap_servers:
+    if "kafka" not in services or services["kafka"]["address"] != cfg.kafka.bootstrap_servers:
         return {}
-    return {name: one["pid"] for name, one in found.items() if one["pid"] is not None}
+    return {
+        name: service["pid"] for name, service in services.items() if service["pid"] is not None
+    }
 
 
 def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:

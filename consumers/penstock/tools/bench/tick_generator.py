@@ -114,7 +114,7 @@ def bodies(rows: int, first: int, stop: int, body: BenchObject | None = None) ->
     """
     numbered = list(product(range(first, stop), range(OBJECTS_PER_STREAM)))
     if body is not None:
-        return {key_of(body.rows, *one, body.extension): body.data for one in numbered}
+        return {key_of(body.rows, *place, body.extension): body.data for place in numbered}
     return {
         key_of(rows, stream, tick): object_bodies.csv_body(rows, stream * OBJECTS_PER_STREAM + tick)
         for stream, tick in numbered

@@ -89,10 +89,10 @@ def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]
     """The ticks that were due after the warm-up. Raises `Fatal` if there are fewer than `wanted`,
     because the generator then did not send all ticks.
     """
-    found = [tick for tick in ticks if tick.due_ms >= begin_ms]
-    if len(found) != wanted:
-        raise Fatal(f"the generator sent {len(found)} ticks, not all: this is no measurement")
-    return found
+    measured = [tick for tick in ticks if tick.due_ms >= begin_ms]
+    if len(measured) != wanted:
+        raise Fatal(f"the generator sent {len(measured)} ticks, not all: this is no measurement")
+    return measured
 
 
 async def _observe(

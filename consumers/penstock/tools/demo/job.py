@@ -133,26 +133,26 @@ class Onlooker:
         while True:
             self._feed_references(await self._references.more(WAIT_MS))
 
-    def _feed_references(self, found: Sequence[Bite]) -> None:
-        for bite in found:
+    def _feed_references(self, bites: Sequence[Bite]) -> None:
+        for bite in bites:
             self._judge.references(bite.partition, bite.records)
 
     async def _read_answers(self) -> None:
         while True:
-            found = await self._answers.more(WAIT_MS)
+            answers = await self._answers.more(WAIT_MS)
             # This line and the `await` are separate, because `_judge_found` may replace the list
             # `_found` during the wait.
-            self._found.extend(found)
+            self._found.extend(answers)
 
     async def _judge_found(self) -> None:
         async with self._judging:
-            found, self._found = self._found, []
-            if found:
+            bites, self._found = self._found, []
+            if bites:
                 await _reached(self._references, await self._references.ends())
-                await self._judge_all(found)
+                await self._judge_all(bites)
 
-    async def _judge_all(self, found: Sequence[Bite]) -> None:
-        for topic, partition, records in found:
+    async def _judge_all(self, bites: Sequence[Bite]) -> None:
+        for topic, partition, records in bites:
             if topic == self._cfg.output.dead_letter_topic:
                 self._judge.dead_letters(partition, records)
                 continue

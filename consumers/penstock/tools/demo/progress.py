@@ -102,9 +102,9 @@ class DemoProgress:
         self.none_waits.clear()
 
     def answered(self, key: str, rows: int, written_s: float) -> None:
-        if (found := self._announced.pop(key, None)) is None:
+        if (announced := self._announced.pop(key, None)) is None:
             return  # this is a repeat: after a take-over a worker answers uncommitted objects again
-        stream, announced_s = found
+        stream, announced_s = announced
         stream.answered(self._wall_s(), max(0.0, written_s - announced_s) * 1000, rows)
         if not self._announced:
             self.none_waits.set()
@@ -112,4 +112,4 @@ class DemoProgress:
 
 def together(latencies_ms: Iterable[Sequence[float]]) -> list[float]:
     """The latencies of all streams in one list, ascending."""
-    return sorted(ms for one in latencies_ms for ms in one)
+    return sorted(ms for group_ms in latencies_ms for ms in group_ms)

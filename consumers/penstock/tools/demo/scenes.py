@@ -80,12 +80,12 @@ class Scenes:
     async def look(self) -> Mapping[str, Any] | None:
         """The status that the page of the scenes worker shows; None if the page does not answer."""
         answer = await page_of(self._http, "/api/status", ANSWER_S)
-        found: Mapping[str, Any] | None = None if answer is None else orjson.loads(answer)
-        return found
+        look: Mapping[str, Any] | None = None if answer is None else orjson.loads(answer)
+        return look
 
     async def is_ready(self) -> bool:
-        found = await self.look()
-        return found is not None and bool(found["partitions"])
+        look = await self.look()
+        return look is not None and bool(look["partitions"])
 
 
 async def run_scenes_demo(options: JobOptions) -> None:
@@ -180,17 +180,17 @@ async def _show(scenes: Scenes, console: Console) -> None:
     """Show a table on a terminal; elsewhere print a line every two seconds."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            found = await scenes.look()
-            if found is not None and console.is_terminal:
-                live.update(view(found), refresh=True)
-            elif found is not None:
-                tell(console, line(found))
+            look = await scenes.look()
+            if look is not None and console.is_terminal:
+                live.update(view(look), refresh=True)
+            elif look is not None:
+                tell(console, line(look))
             await asyncio.sleep(LOOK_S if console.is_terminal else 4 * LOOK_S)
 
 
-def line(found: Mapping[str, Any]) -> str:
+def line(look: Mapping[str, Any]) -> str:
     sites = []
-    for site in found["sites"]:
+    for site in look["sites"]:
         states = [each["state"] for each in site["members"]]
         gone = [each["member"] for each in site["members"] if each["state"] != "present"]
         away = f" (not {', '.join(gone)})" if gone else ""
@@ -198,10 +198,10 @@ def line(found: Mapping[str, Any]) -> str:
     return "; ".join(sites) or "no site yet"
 
 
-def view(found: Mapping[str, Any]) -> RenderableType:
+def view(look: Mapping[str, Any]) -> RenderableType:
     colours = {"present": "green", "late": "yellow", "gone": "red"}
     table = Table("site", "members", "scenes", "complete", "last scenes", box=None)
-    for site in found["sites"]:
+    for site in look["sites"]:
         counts = site["counts"]
         closed = [counts.get(why, 0) for why in get_args(ClosedBy)]
         members = " ".join(
@@ -213,24 +213,24 @@ def view(found: Mapping[str, Any]) -> RenderableType:
     return Group(table, "green is present, yellow late, red gone")
 
 
-async def _judged(scenes: Scenes, said: int) -> ScenesReport:
+async def _judged(scenes: Scenes, sent: int) -> ScenesReport:
     """Returns the verdict as soon as every prediction is in its place. If this takes longer than
     `JUDGED_WITHIN_S`, the verdict of that moment is returned.
     """
     until_s = time.monotonic() + JUDGED_WITHIN_S
     while True:
         report = await verify_scenes(scenes.cfg)
-        is_all = report.ok and report.predictions == said
+        is_all = report.ok and report.predictions == sent
         if is_all or time.monotonic() > until_s:
             return report
         await asyncio.sleep(LOOK_S)
 
 
-def _prove(report: ScenesReport, said: int, console: Console) -> None:
-    if not report.ok or report.predictions != said:
+def _prove(report: ScenesReport, sent: int, console: Console) -> None:
+    if not report.ok or report.predictions != sent:
         console.print(report.as_json())
         raise Fatal(
-            f"the proof failed: {said:,} pictures were taken, {report.predictions:,} predicted; "
+            f"the proof failed: {sent:,} pictures were taken, {report.predictions:,} predicted; "
             f"{report.violations or 'no promise is broken'}",
             exit_code=EXIT_CHECK_FAILED,
         )

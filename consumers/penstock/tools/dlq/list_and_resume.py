@@ -75,23 +75,23 @@ class LetterListing:
             filed = former.newest
         self._alike[kind] = Alike(filed, count)
         if len(self._alike) > KEPT + self._limit:
-            kept = {id(one) for one in self._newest(self._limit)}
+            kept = {id(group) for group in self._newest(self._limit)}
             self._left_out += sum(
-                one.letters for one in self._alike.values() if id(one) not in kept
+                group.letters for group in self._alike.values() if id(group) not in kept
             )
-            self._alike = {kind: one for kind, one in self._alike.items() if id(one) in kept}
+            self._alike = {kind: group for kind, group in self._alike.items() if id(group) in kept}
 
     def _newest(self, most: int) -> list[Alike]:
         """The newest entries of the table. The one with the latest failure is the last."""
-        return sorted(self._alike.values(), key=lambda one: one.newest.letter.failed_at)[-most:]
+        return sorted(self._alike.values(), key=lambda group: group.newest.letter.failed_at)[-most:]
 
     def render(self) -> RenderableType:
         table = Table(pad_edge=False)
         for name in ("id", "failed at (UTC)", "code", "stream", "object", "rows", "message"):
             table.add_column(name, overflow="fold", no_wrap=name in ("id", "code"))
         shown = self._newest(self._limit)
-        for one in shown:
-            place, letter, _ = one.newest
+        for group in shown:
+            place, letter, _ = group.newest
             about = letter.object
             table.add_row(
                 str(place),
@@ -102,13 +102,13 @@ class LetterListing:
                         letter.code,
                         letter.stream,
                         f"{about.bucket}/{about.key}" if about else "-",
-                        one.rows,
+                        group.rows,
                         letter.message,
                     ),
                 ),
             )
-        all_counts = sum(one.letters for one in self._alike.values())
-        hidden = self._left_out + all_counts - sum(one.letters for one in shown)
+        all_counts = sum(group.letters for group in self._alike.values())
+        hidden = self._left_out + all_counts - sum(group.letters for group in shown)
         parts: list[RenderableType] = [table] if shown else []
         if hidden:
             parts.append(Text(f"{hidden:,} older ones are not shown; see --limit and --json"))
@@ -130,8 +130,8 @@ async def list_letters(
     """
     listing = LetterListing(limit)
     async with open_reader(cfg.kafka, "read_committed") as reader:
-        async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:
-            async for filed in found:
+        async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as filings:
+            async for filed in filings:
                 (on_letter or listing.add)(filed)
         for topic in await reader.inputs():
             listing.stops += [line async for line in _stop_lines(cfg, reader, topic)]
@@ -181,21 +181,21 @@ async def go_on(
     """
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
         spans = {topic: await reader.spans(topic) for topic in await reader.inputs()}
-        found, full, others = await _stops_of(cfg, reader, spans, stream)
-        found = found or dict.fromkeys(full)
-        if not found:
+        stops, full, others = await _stops_of(cfg, reader, spans, stream)
+        stops = stops or dict.fromkeys(full)
+        if not stops:
             known = f"; these do: {', '.join(sorted(others))}" if others else ""
             raise usage(
                 f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}"
             )
         number, digest = SystemClock().wall_ms(), stream_digest(stream)
-        said: dict[Where, Word] = {}
-        for where, at in found.items():
+        words: dict[Where, Word] = {}
+        for where, at in stops.items():
             end = spans[where.topic][where.partition][1] - 1
             last = None if until is None or at is None else max(at, end if until < 0 else until)
-            said[where] = Word(verb, at, digest, number, until=last)
-        await tell_stopped_lines(cfg.kafka, said)
-        for where, at in found.items():
+            words[where] = Word(verb, at, digest, number, until=last)
+        await tell_stopped_lines(cfg.kafka, words)
+        for where, at in stops.items():
             place = (
                 f"{where.topic}/{where.partition}/{at}"
                 if at is not None
@@ -205,12 +205,12 @@ async def go_on(
             yield LineOutcome(f"{verb} stream {stream}, which stands at {place}", is_well=True)
         if not wait_s:
             return
-        done = await obeyed_words(cfg.kafka, said, wait_s)
+        done = await obeyed_words(cfg.kafka, words, wait_s)
         if done:
             # A line that goes on and stops again is committed by then.
             await asyncio.sleep(2 * cfg.delivery.commit_interval_ms / 1000)
         again, _, _ = await _stops_of(cfg, reader, spans, stream)
-        for where, word in said.items():
+        for where, word in words.items():
             if where not in done:
                 yield LineOutcome(_not_yet(where, word, wait_s), is_well=True)
             elif (stop := again.get(where)) is not None:
@@ -243,7 +243,7 @@ async def _stops_of(
     """Returns where the stream has stopped; the partitions with more stops than a commit names; and
     all streams that have stopped.
     """
-    found: dict[Where, int | None] = {}
+    by_part: dict[Where, int | None] = {}
     full: set[Where] = set()
     others: set[str] = set()
     for topic, parts in spans.items():
@@ -255,8 +255,8 @@ async def _stops_of(
                 streams = await _streams_at(cfg, reader, where, offset, parts)
                 others |= streams
                 if stream in streams:
-                    found[where] = offset
-    return found, full, others
+                    by_part[where] = offset
+    return by_part, full, others
 
 
 async def _more_behind(
@@ -285,8 +285,8 @@ async def _streams_at(
     begin, end = spans[where.partition]
     if not begin <= offset < end:
         return set()
-    one = {where.partition: (offset, offset + 1)}
-    async with aclosing(reader.records(where.topic, one)) as records:
+    span = {where.partition: (offset, offset + 1)}
+    async with aclosing(reader.records(where.topic, span)) as records:
         async for record in records:
             return _streams_of(cfg, where, record.key, structured(record.value, record.headers))
     return set()
@@ -302,6 +302,6 @@ def _streams_of(
     if isinstance(message, References):
         name = "" if message.announced else key_text(key)
         naming = StreamNames(cfg.kafka.stream_from)
-        return {naming.of(one, name) for one in message.items}
+        return {naming.of(item, name) for item in message.items}
     named = message.stream if isinstance(message, Inline) else None
     return {named or fallback(key, where.partition)}

@@ -57,32 +57,32 @@ class Redriven:
 
     def lines(self, topic: str) -> list[str]:
         verb = "would send" if self.dry else "sent"
-        said = [f"{self.seen.sentence()}", f"{verb} {self.sent:,} of them back to {topic}"]
+        sentences = [f"{self.seen.sentence()}", f"{verb} {self.sent:,} of them back to {topic}"]
         if self.originals:
-            said[-1] += f", {self.originals:,} as whole original messages"
+            sentences[-1] += f", {self.originals:,} as whole original messages"
         if self.repeats:
-            said.append(f"{self.repeats:,} repeat what another letter asks for")
+            sentences.append(f"{self.repeats:,} repeat what another letter asks for")
         if self.without_reference:
-            said.append(
+            sentences.append(
                 f"{self.without_reference:,} have no reference (inline rows, or no reference at "
                 "all): --originals sends their messages again, whole"
             )
         if self.lost:
-            said.append(
+            sentences.append(
                 f"{self.lost:,} have neither reference nor bytes: their message was too large to "
                 "keep and is only on the input topic, at the letter's source"
             )
         if self.pinned:
-            said.append(
+            sentences.append(
                 f"{self.pinned:,} name a version of their object, and might replace the result of "
                 "a newer one: --latest sends the present versions"
             )
         if self.dated_anew:
-            said.append(
+            sentences.append(
                 f"{self.dated_anew:,} have no event_time, so their results get today's {{date}} "
                 "and replace no earlier ones"
             )
-        return said
+        return sentences
 
 
 async def redrive(
@@ -106,8 +106,8 @@ async def redrive(
         open_reader(cfg.kafka, "read_committed") as reader,
         _sending(cfg, how, reader) as send,
     ):
-        async with aclosing(letters(cfg, reader, choice, how.seen, progress)) as found:
-            async for filed in found:
+        async with aclosing(letters(cfg, reader, choice, how.seen, progress)) as filings:
+            async for filed in filings:
                 letter = filed.letter
                 if letter.reference is None and not originals:
                     how.without_reference += 1
@@ -153,8 +153,8 @@ async def _send_elsewhere(
         del elsewhere[source]
     if not elsewhere:
         return
-    async with aclosing(letters(cfg, reader, Choice(), Seen(), lambda *_: None)) as found:
-        async for filed in found:
+    async with aclosing(letters(cfg, reader, Choice(), Seen(), lambda *_: None)) as filings:
+        async for filed in filings:
             letter = filed.letter
             is_wanted = letter.reference is None and letter.source in elsewhere
             if is_wanted and (value := _message(letter, latest=False, whole=False)) is not None:

@@ -26,18 +26,18 @@ _TRANSACTIONS: Final = frozenset({24, 25, 26, 28})
 async def look_at_brokers(cfg: config.Config) -> list[Finding]:
     words = await broker_words(hurried(cfg.kafka), SETTINGS)
     untold = [name for name in SETTINGS if name not in words.settings]
-    said = f"it does not tell us {', '.join(untold)}" if untold else "its limits fit this worker"
-    return judge_broker(cfg, words) or [Finding("broker", "ok", said)]
+    message = f"it does not tell us {', '.join(untold)}" if untold else "its limits fit this worker"
+    return judge_broker(cfg, words) or [Finding("broker", "ok", message)]
 
 
 def judge_broker(cfg: config.Config, words: BrokerWords) -> list[Finding]:
     wrong = [*_metadata(words), *_transactions(cfg, words), *_group(cfg, words)]
-    return [Finding("broker", "wrong", said) for said in wrong]
+    return [Finding("broker", "wrong", reason) for reason in wrong]
 
 
 def _limit(words: BrokerWords, name: str) -> int | None:
-    told = words.settings.get(name)
-    return None if told is None else int(told)
+    setting = words.settings.get(name)
+    return None if setting is None else int(setting)
 
 
 def _metadata(words: BrokerWords) -> Iterator[str]:

@@ -101,25 +101,25 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
     """Run the checks one after the other, and yield their findings. `urls`: the URLs of objects
     that a worker should be able to read.
     """
-    for one in look_at_machine(cfg, limits_here()):
-        yield one
-    for one in await run_checks("worker", partial(look_at_worker, cfg)):
-        yield one
-    for one in await run_checks("broker", partial(look_at_brokers, cfg)):
-        yield one
+    for finding in look_at_machine(cfg, limits_here()):
+        yield finding
+    for finding in await run_checks("worker", partial(look_at_worker, cfg)):
+        yield finding
+    for finding in await run_checks("broker", partial(look_at_brokers, cfg)):
+        yield finding
     are_there = True
-    for one in await run_checks("topics", partial(look_at_topics, cfg, fix=fix)):
-        are_there = are_there and one.is_well
-        yield one
+    for finding in await run_checks("topics", partial(look_at_topics, cfg, fix=fix)):
+        are_there = are_there and finding.is_well
+        yield finding
     if are_there:
-        for one in await run_checks("progress", partial(look_at_progress, cfg)):
-            yield one
-        for one in await run_checks("group", partial(look_at_group, cfg)):
-            yield one
+        for finding in await run_checks("progress", partial(look_at_progress, cfg)):
+            yield finding
+        for finding in await run_checks("group", partial(look_at_group, cfg)):
+            yield finding
     readable: list[str] = []
-    async for one in _stores(cfg, urls):
-        readable += [one.what] if one.what in urls and one.is_well else []
-        yield one
+    async for finding in _stores(cfg, urls):
+        readable += [finding.what] if finding.what in urls and finding.is_well else []
+        yield finding
     for name, each in {"": cfg, **cfg.with_each_model()}.items():
         suffix = f" {name}" if name else ""
         for one_server in each_endpoint(each).values():
@@ -128,8 +128,8 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
             if model.is_well:
                 yield await run_check(f"limits{suffix}", partial(look_at_limits, one_server))
     if cfg.routes:
-        for one in await run_checks("routes", partial(look_at_routes, cfg.after_rekey())):
-            yield one
+        for finding in await run_checks("routes", partial(look_at_routes, cfg.after_rekey())):
+            yield finding
     answered: list[str] = []
     for url in readable:
         tried = await run_check(f"first row of {url}", partial(try_first_row, cfg, url))
@@ -145,11 +145,11 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
     yield store
     now = datetime.now(UTC)  # read after the first check, which may take seconds
     if endpoint is not None and endpoint.startswith("http"):
-        for one in await run_checks("clock", partial(look_at_clock, endpoint, now)):
-            yield one
+        for finding in await run_checks("clock", partial(look_at_clock, endpoint, now)):
+            yield finding
     if store.is_well:
-        for one in await run_checks("buckets", partial(look_at_allowed, cfg)):
-            yield one
+        for finding in await run_checks("buckets", partial(look_at_allowed, cfg)):
+            yield finding
     for url in urls if store.is_well else ():
         yield await run_check(url, partial(look_at_object, cfg, url))
     for name in cfg.stores:
@@ -157,13 +157,13 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
         yield await run_check(f"stores.{name}", look)
     if cfg.output.objects is not None:
         template, are_well = cfg.output.objects, True
-        for one in await run_checks("results", partial(look_at_results, cfg, template)):
-            are_well = are_well and one.is_well
-            yield one
+        for finding in await run_checks("results", partial(look_at_results, cfg, template)):
+            are_well = are_well and finding.is_well
+            yield finding
         if are_well:
             look_back = partial(look_at_leftovers, cfg, template, now)
-            for one in await run_checks("results", look_back):
-                yield one
+            for finding in await run_checks("results", look_back):
+                yield finding
 
 
 async def look_at_worker(cfg: config.Config) -> list[Finding]:
@@ -173,15 +173,15 @@ async def look_at_worker(cfg: config.Config) -> list[Finding]:
     url = url_of(cfg.http)
     status = await status_of(cfg.http)
     if status is None:
-        said = f"none runs at {url} (http.host, http.port); one that does is asked how it is"
-        return [Finding("worker", "ok", said)]
+        message = f"none runs at {url} (http.host, http.port); one that does is asked how it is"
+        return [Finding("worker", "ok", message)]
     return [
         Finding(
             "worker",
-            "wrong" if one["level"] == BAD else "mind",
-            f"{one['what']}. {one['do']}",
+            "wrong" if problem["level"] == BAD else "mind",
+            f"{problem['what']}. {problem['do']}",
         )
-        for one in status["problems"]
+        for problem in status["problems"]
     ] or [Finding("worker", "ok", f"the one at {url} says that all is well")]
 
 
@@ -224,7 +224,7 @@ def look_at_machine(cfg: config.Config, limits: MachineLimits) -> list[Finding]:
 
 
 def _files(cfg: config.Config, most: int | None) -> Iterator[Finding]:
-    fetches = sum(one.fetches_within(most) for one in (cfg.objects, *cfg.stores.values()))
+    fetches = sum(store.fetches_within(most) for store in (cfg.objects, *cfg.stores.values()))
     calls = cfg.model.most_calls + sum(model.most_calls for model in cfg.models)
     needed = fetches + calls + OTHER_FILES
     if most is not None and most < needed:

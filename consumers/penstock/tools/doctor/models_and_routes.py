@@ -207,6 +207,6 @@ class RouteMatches:
             )
         if routes.unmatched:
             few = " or ".join(map(str, routes.unmatched.values()))
-            said = f"none of {count} objects so far match {few}; that may be chance"
-            return Finding("routes", "ok", said)
+            message = f"none of {count} objects so far match {few}; that may be chance"
+            return Finding("routes", "ok", message)
         return Finding("routes", "ok", f"each matches some of the newest {count} objects")

@@ -44,17 +44,19 @@ async def look_at_clock(url: str, now: datetime) -> list[Finding]:
     apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
     if apart_s < CLOCK_S:
         return []
-    said = (
+    message = (
         f"the clock of {config.shown_url(url)} and ours are {apart_s:.0f} s apart; from 900 s on "
         "it refuses us, and all latencies are wrong: look at both with timedatectl"
     )
-    return [Finding("clock", "wrong", said)]
+    return [Finding("clock", "wrong", message)]
 
 
 async def look_at_allowed(cfg: config.Config) -> list[Finding]:
     """Check that the default store has the buckets that `objects.allow` names."""
-    names = sorted({one.partition("/")[0] for one in cfg.objects.allow or () if "://" not in one})
-    found: list[Finding] = []
+    names = sorted(
+        {glob.partition("/")[0] for glob in cfg.objects.allow or () if "://" not in glob}
+    )
+    findings: list[Finding] = []
     async with aclosing(open_objects(cfg, lazily=True)) as objects:
         for bucket in names:
             if set("*?[") & set(bucket):
@@ -62,15 +64,15 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
             try:
                 await objects.part(place_of(cfg, f"s3://{bucket}/{PROBE.key}"), 0, 1)
             except NoBucket as error:
-                said = f"objects.allow names it: {error}; correct the name, or make it"
-                found.append(Finding(f"bucket {bucket}", "wrong", said))
+                message = f"objects.allow names it: {error}; correct the name, or make it"
+                findings.append(Finding(f"bucket {bucket}", "wrong", message))
             except Poison as error:
                 # Any other code says that there is no such object. That answer proves that the
                 # bucket can be read.
                 if error.code == "forbidden":
-                    said = f"objects.allow names it, and its objects may not be read: {error}"
-                    found.append(Finding(f"bucket {bucket}", "mind", said))
-    return found
+                    message = f"objects.allow names it, and its objects may not be read: {error}"
+                    findings.append(Finding(f"bucket {bucket}", "mind", message))
+    return findings
 
 
 async def look_at_named(name: str, store: config.Store) -> str:
@@ -108,18 +110,18 @@ async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
     except ValueError as error:
         raise usage(f"output.objects: {error}") from None
     if "{" in names.bucket:
-        said = f"{template}; its bucket is found with the first result"
-        return [Finding("results", "ok", said)]
+        message = f"{template}; its bucket is found with the first result"
+        return [Finding("results", "ok", message)]
     probe = Location(names.bucket, _probe_key(names))
     async with aclosing(open_results(cfg, template)) as results:
         kept = await results.try_write(probe)
     if kept is None:
         return [Finding("results", "ok", f"{template}; an object could be written and removed")]
-    said = (
+    message = (
         f"{template}: an object could be written, but not removed: {kept}. A worker needs only to "
         f"write. Remove {probe.key} of {names.bucket or 'this machine'} by hand"
     )
-    return [Finding("results", "mind", said)]
+    return [Finding("results", "mind", message)]
 
 
 def _probe_key(names: Template) -> str:
@@ -140,12 +142,12 @@ async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) ->
     bucket = parsed(template).bucket
     async with aclosing(leftovers):
         begun = await leftovers.begun(bucket) if "{" not in bucket else None
-    old = [one for one in begun or () if (now - one).total_seconds() > LEFTOVER_S]
+    old = [begun_at for begun_at in begun or () if (now - begun_at).total_seconds() > LEFTOVER_S]
     if not old:
         return []
-    said = (
+    message = (
         f"{len(old):,} uploads were begun more than a day ago and never completed, the oldest on "
         f"{min(old):%Y-%m-%d}: give the bucket a rule that aborts incomplete multipart uploads "
         f"(aws s3api put-bucket-lifecycle-configuration --bucket {bucket})"
     )
-    return [Finding(f"bucket {bucket}", "mind", said)]
+    return [Finding(f"bucket {bucket}", "mind", message)]

@@ -381,8 +381,8 @@ async def _timed(prober: Prober, parts: list[PartitionState]) -> list[PartitionS
 async def _time(prober: Prober, part: PartitionState, offset: int) -> int | None:
     if not part.begin <= offset < part.end:
         return None
-    found = await prober.at(part.topic, part.number, offset)
-    return int(found[0].timestamp) if found else None
+    problem = await prober.at(part.topic, part.number, offset)
+    return int(problem[0].timestamp) if problem else None
 
 
 async def look_at_group(cfg: config.Config) -> list[Finding]:
@@ -399,8 +399,10 @@ async def _terms(kafka: config.Kafka) -> list[Finding]:
         await positions.start()
         terms = await positions.terms()
     if terms is None:
-        said = "the broker does not tell its group.consumer.* settings, so what a "
-        return [Finding("group", "mind", f"{said}crash costs is not known; by its defaults 45 s")]
+        message = "the broker does not tell its group.consumer.* settings, so what a "
+        return [
+            Finding("group", "mind", f"{message}crash costs is not known; by its defaults 45 s")
+        ]
     is_long = terms.session_ms > LONG_SESSION_MS
     return [Finding("group", "mind" if is_long else "ok", str(terms))]
 
@@ -409,9 +411,11 @@ async def _member(kafka: config.Kafka, name: str) -> Finding:
     view = GroupView(kafka)
     async with stopped_after(view.stop):
         placed = await view.partitions()
-    hosts = {one.host for one in placed if one.owner and one.owner[:-UUID_LENGTH] == name}
+    hosts = {
+        member.host for member in placed if member.owner and member.owner[:-UUID_LENGTH] == name
+    }
     if not hosts:
-        said = f"the member {name} (kafka.instance_id) has no partitions now"
-        return Finding("group", "ok", said)
-    said = f"the member {name} (kafka.instance_id) is a worker at {', '.join(map(str, hosts))}"
-    return Finding("group", "ok", f"{said}; a second worker of this name would end that one")
+        message = f"the member {name} (kafka.instance_id) has no partitions now"
+        return Finding("group", "ok", message)
+    message = f"the member {name} (kafka.instance_id) is a worker at {', '.join(map(str, hosts))}"
+    return Finding("group", "ok", f"{message}; a second worker of this name would end that one")

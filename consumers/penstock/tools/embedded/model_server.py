@@ -118,7 +118,7 @@ class EmbeddedModelServer(Served):
         """A blob is either the numbers of a row, or a frame of the demo."""
         frames = [seen(blob) if blob.startswith(PNG_SIGNATURE) else None for blob in blobs]
         if all(frames):
-            return [one for one in frames if one is not None]
+            return [frame for frame in frames if frame is not None]
         elements = [
             np.frombuffer(blob, "<f4") if len(blob) == 4 * FEATURES else None for blob in blobs
         ]
@@ -150,14 +150,14 @@ class EmbeddedModelServer(Served):
 
 
 def _blobs(body: bytes, rows: int) -> list[bytes]:
-    found, at = [], 0
+    parts, at = [], 0
     for _ in range(rows):
         length = int.from_bytes(body[at : at + 4], "little")
-        found.append(body[at + 4 : at + 4 + length])
+        parts.append(body[at + 4 : at + 4 + length])
         at += 4 + length
     if at != len(body):
         raise ValueError(f"{rows} rows end at byte {at} of {len(body)}")
-    return found
+    return parts
 
 
 def _numbers(value: Any, shape: tuple[int, ...]) -> Float32Matrix | None:

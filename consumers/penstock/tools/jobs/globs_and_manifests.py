@@ -116,10 +116,14 @@ class Lists:
         first = 0 if after is None else after[0]
         for number, file in enumerate(self._files[first:], first):
             row = 0
-            async for found in self._read(file):
-                placed = (((number, row), one) for row, one in enumerate(found, row))
-                yield [(at, one) for at, one in placed if one and (after is None or at > after)]
-                row += len(found)
+            async for batch in self._read(file):
+                placed = (((number, row), reference) for row, reference in enumerate(batch, row))
+                yield [
+                    (at, reference)
+                    for at, reference in placed
+                    if reference and (after is None or at > after)
+                ]
+                row += len(batch)
 
 
 # A manifest may be this large at most. That of a billion objects is far smaller: it names about a
@@ -193,9 +197,9 @@ class _Reader:
         row = 0
         try:
             async with aclosing(self._rows(location)) as rows:
-                async for columns, found in rows:
+                async for columns, values in rows:
                     made: list[Reference | None] = []
-                    for record in found:
+                    for record in values:
                         row += 1
                         made.append(columns.reference(record))
                     yield made
@@ -215,8 +219,8 @@ class _Reader:
 
         ranges, is_parquet = RangedSource(body.size, b"", ask), head.startswith(PARQUET)
         batches = parquet_rows(ranges) if is_parquet else csv_rows(ranges, self._columns)
-        while (found := await in_thread(lambda: next(batches, None))) is not None:
-            yield found
+        while (batch := await in_thread(lambda: next(batches, None))) is not None:
+            yield batch
 
 
 def _location(url: str, places: StoreChoice) -> Location:
@@ -241,5 +245,5 @@ def _pinned(location: Location, body: ObjectBody) -> Location:
     return location._replace(version_id=body.version_id, etag=body.etag)
 
 
-def _wrong(location: Location, said: str) -> Fatal:
-    return usage(f"--manifest {location.bucket}/{location.key}: {said}")
+def _wrong(location: Location, reason: str) -> Fatal:
+    return usage(f"--manifest {location.bucket}/{location.key}: {reason}")

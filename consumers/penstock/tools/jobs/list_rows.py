@@ -74,23 +74,23 @@ class ListColumns:
         """
         if len(row) != self._count:
             raise SchemaError(f"{len(row)} columns instead of {self._count}")
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             field: value if isinstance(value, str) else _converted(field, value)
             for index, field in self._fields
             if (value := row[index]) is not None and value not in ("", b"")
         }
-        if not _is_true(said.pop("is_latest", True)) or _is_true(
-            said.pop("is_delete_marker", False)
+        if not _is_true(fields.pop("is_latest", True)) or _is_true(
+            fields.pop("is_delete_marker", False)
         ):
             return None
-        if "url" in said:
-            said["store"], said["bucket"], said["key"] = split_url(said.pop("url"))
-        elif not ("bucket" in said and "key" in said):
+        if "url" in fields:
+            fields["store"], fields["bucket"], fields["key"] = split_url(fields.pop("url"))
+        elif not ("bucket" in fields and "key" in fields):
             raise SchemaError("bucket or key is empty")
         if self._is_encoded:
-            said["key"] = decoded_key(said["key"], is_form=True)
-        _make_numbers(said)
-        return Reference(**said)
+            fields["key"] = decoded_key(fields["key"], is_form=True)
+        _make_numbers(fields)
+        return Reference(**fields)
 
 
 def _converted(field: str, value: object) -> object:
@@ -113,16 +113,16 @@ def _converted(field: str, value: object) -> object:
     raise SchemaError(f"{field} {value!r:.40} is of a wrong kind ({type(value).__name__})")
 
 
-def _is_true(said: object) -> bool:
-    return said is True or (isinstance(said, str) and said.lower() in ("true", "1"))
+def _is_true(value: object) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() in ("true", "1"))
 
 
-def _make_numbers(said: dict[str, Any]) -> None:
-    size = said.get("size")
+def _make_numbers(fields: dict[str, Any]) -> None:
+    size = fields.get("size")
     if isinstance(size, str):
         if not _is_number(size):
             raise SchemaError(f"size {size[:40]!r} is not a number of bytes")
-        said["size"] = int(size)
+        fields["size"] = int(size)
 
 
 def _is_number(text: str) -> bool:
@@ -183,8 +183,8 @@ class _Lines:
         line = self._text.readline(MOST_RECORD_CHARS + 1)
         self.chars += len(line)
         if self.chars > MOST_RECORD_CHARS:
-            said = f"a record has more than {MOST_RECORD_CHARS:,} characters: no CSV list"
-            raise SchemaError(said)
+            message = f"a record has more than {MOST_RECORD_CHARS:,} characters: no CSV list"
+            raise SchemaError(message)
         if not line:
             raise StopIteration
         return line
@@ -223,8 +223,8 @@ def parquet_rows(source: ObjectSource) -> Iterator[tuple[ListColumns, Sequence[S
         )
         _check_groups(footer, names)
         for batch in table.iter_batches(BATCH_ROWS, columns=names, use_threads=False):
-            found = [_unfolded(column) for column in batch.columns]
-            yield columns, list(zip(*found, strict=True))
+            unfolded = [_unfolded(column) for column in batch.columns]
+            yield columns, list(zip(*unfolded, strict=True))
     except (pa.ArrowException, OSError) as error:
         raise SchemaError(f"no Parquet that can be read: {error}") from None
 

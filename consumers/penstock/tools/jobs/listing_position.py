@@ -67,16 +67,16 @@ class ListingPosition:
     number of references that earlier processes announced.
     """
 
-    def __init__(self, kept: KeptPositions, topic: str, said: _Kept) -> None:
+    def __init__(self, kept: KeptPositions, topic: str, kept_position: _Kept) -> None:
         self._kept = kept
         self._topic = topic
-        self._said = said
+        self._said = kept_position
         self._at_s = asyncio.get_running_loop().time()
         self._sure_until_s = self._at_s
         self._is_begun = False
         self.reached: dict[int, At] = {}
         self._beyond: At | None = None
-        self.before = said.announced
+        self.before = kept_position.announced
 
     @property
     def at(self) -> At | None:
@@ -112,8 +112,8 @@ class ListingPosition:
 
     async def _ask(self) -> None:
         asked_s = asyncio.get_running_loop().time()
-        for said in _read(await self._kept.read()).values():
-            if said.run != self._said.run:
+        for kept_position in _read(await self._kept.read()).values():
+            if kept_position.run != self._said.run:
                 raise usage(
                     "another start of this command has taken over and goes on; this one ends"
                 )
@@ -153,7 +153,9 @@ class ListingPosition:
         """
         self._is_begun = True
         metadata = msgspec.json.encode(self._said).decode()
-        await self._kept.write({n: one._replace(metadata=metadata) for n, one in commits.items()})
+        await self._kept.write(
+            {n: commit._replace(metadata=metadata) for n, commit in commits.items()}
+        )
         begins = {number: commit.next_offset for number, commit in commits.items()}
         while True:
             await asyncio.sleep(ARRIVED_S)
@@ -169,7 +171,7 @@ class ListingPosition:
         """Read the marks in the partitions, from the offsets `begins` on. Returns False if there
         was no mark of this job.
         """
-        found = False
+        has_former = False
         for number, begin in begins.items():
             first, end = spans[number]
             if not first <= begin <= end:
@@ -183,9 +185,9 @@ class ListingPosition:
             async for record in records:
                 for name, value in record.headers:
                     if name == MARK and self._take(record.partition, value):
-                        found = True
+                        has_former = True
         begins.update({number: end for number, (_, end) in wanted.items()})
-        return found
+        return has_former
 
     def _take(self, number: int, value: bytes) -> bool:
         try:
@@ -216,7 +218,7 @@ async def open_position(
     """
     commits = await kept.read()
     former = {} if anew else _read(commits)
-    if not resume and not all(one.is_done for one in former.values()):
+    if not resume and not all(former_position.is_done for former_position in former.values()):
         raise usage(
             "an earlier start of this command was cut off: --resume goes on there, --anew "
             "announces all of it again"
@@ -226,15 +228,15 @@ async def open_position(
         return ListingPosition(kept, topic, fresh)
     # One request writes the commits of all partitions. If it failed halfway, the partitions tell
     # different positions. Then the earliest one counts.
-    said = min(former.values(), key=lambda one: one.announced)
-    if said.pin != pin:
+    kept_position = min(former.values(), key=lambda position: position.announced)
+    if kept_position.pin != pin:
         raise usage(
             "the list has changed since its announcement began, so its position means nothing "
             "any more. --anew announces all of it"
         )
-    said.run = fresh.run
-    position = ListingPosition(kept, topic, said)
-    if not said.is_done:
+    kept_position.run = fresh.run
+    position = ListingPosition(kept, topic, kept_position)
+    if not kept_position.is_done:
         await position.take_over(reader, commits)
     return position
 

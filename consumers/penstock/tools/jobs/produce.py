@@ -83,7 +83,7 @@ class Sending:
     ) -> None:
         self.acknowledged = 0
         self.refused = 0
-        self.told: list[str] = []
+        self.first_refused: list[str] = []
         self._sink = sink
         self._topic = topic
         self._position = position
@@ -140,12 +140,12 @@ class Sending:
                 sent.acknowledged.close()
         self._sent.clear()
 
-    def _leave_out(self, index: int, value: bytes, said: str) -> Sequence[bytes]:
+    def _leave_out(self, index: int, value: bytes, reason: str) -> Sequence[bytes]:
         self.refused += 1
         self.acknowledged -= 1  # its batch counts it when the others are acknowledged
-        if len(self.told) < MOST_TOLD:
+        if len(self.first_refused) < MOST_TOLD:
             reference = printable(value[:_TOLD_CHARS].decode(errors="replace"))
-            self.told.append(f"{reference}: {said[:_TOLD_CHARS]}")
+            self.first_refused.append(f"{reference}: {reason[:_TOLD_CHARS]}")
         return []
 
     async def _next_acknowledged(self) -> None:
@@ -186,8 +186,8 @@ class Wanted:
         """The name of the group that keeps the position. The same arguments always give the same
         name.
         """
-        said = "\n".join([announced_on(cfg), self.manifest or "", self.stream or "", *self.urls])
-        return f"{cfg.group}.produce.{blake2b(said.encode(), digest_size=6).hexdigest()}"
+        message = "\n".join([announced_on(cfg), self.manifest or "", self.stream or "", *self.urls])
+        return f"{cfg.group}.produce.{blake2b(message.encode(), digest_size=6).hexdigest()}"
 
 
 @dataclass(slots=True)
@@ -203,15 +203,15 @@ class ProducedStream:
 class Produced(NamedTuple):
     """`references`: how many references were acknowledged. `streams`: a mapping from a stream's
     name to the stream; it has the first `MANY` streams. `before`: how many references earlier
-    processes had announced. `refused`: how many references the topic refused. `told`: what it
-    refused first, and why.
+    processes had announced. `refused`: how many references the topic refused. `first_refused`: what
+    it refused first, and why.
     """
 
     references: int
     streams: Mapping[str, ProducedStream]
     before: int = 0
     refused: int = 0
-    told: Sequence[str] = ()
+    first_refused: Sequence[str] = ()
 
     @property
     def hint(self) -> str | None:
@@ -301,7 +301,9 @@ class _Announcing:
         await sending.settle()
         if position is not None:
             await position.keep(last, sending.acknowledged, is_done=True)
-        return Produced(sending.acknowledged, self._streams, before, sending.refused, sending.told)
+        return Produced(
+            sending.acknowledged, self._streams, before, sending.refused, sending.first_refused
+        )
 
     async def _announce(self, at: At, reference: Reference) -> bool:
         """Announce a reference. Returns False, and announces nothing, if an earlier process has
@@ -385,6 +387,6 @@ def _name_of(stream: str | None, naming: StreamNames) -> Callable[[Reference], s
         try:
             naming = StreamNames(stream)
         except re.error as error:
-            said = f"--stream {stream!r} is no regular expression ({error})"
-            raise usage(said) from None
+            message = f"--stream {stream!r} is no regular expression ({error})"
+            raise usage(message) from None
     return lambda reference: naming.of(reference, "")

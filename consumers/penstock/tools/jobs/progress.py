@@ -112,7 +112,7 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
     if not written:
         return None
     try:
-        said = {
+        starts = {
             part: msgspec.json.decode(commit.metadata, type=_Written)
             for part, commit in written.items()
         }
@@ -121,8 +121,10 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
             f"group {ledger} holds no end of a job; delete that group, or choose another "
             "kafka.group"
         ) from None
-    spans = {part: OffsetSpan(one.begin, written[part].next_offset) for part, one in said.items()}
-    return Job(spans, min(one.begun_ms for one in said.values()), written)
+    spans = {
+        part: OffsetSpan(start.begin, written[part].next_offset) for part, start in starts.items()
+    }
+    return Job(spans, min(start.begun_ms for start in starts.values()), written)
 
 
 # The clock of a worker may differ by this much from the clock of the worker that decided the end.
@@ -144,8 +146,8 @@ class AnsweredByErrors:
     @property
     def references(self) -> int:
         by_part: defaultdict[Where, set[int]] = defaultdict(set)
-        for (_, part), found in self._seen.items():
-            by_part[part] |= found
+        for (_, part), answered in self._seen.items():
+            by_part[part] |= answered
         return sum(map(len, by_part.values()))
 
     @property
@@ -153,10 +155,10 @@ class AnsweredByErrors:
         """For each error code, the number of references with that code. A reference whose rows have
         several codes counts once for each of these codes.
         """
-        found: Counter[str] = Counter()
+        codes: Counter[str] = Counter()
         for (code, _), of_part in self._seen.items():
-            found[code] += len(of_part)
-        return found
+            codes[code] += len(of_part)
+        return codes
 
     async def read_on(self, reader: Reader) -> bool:
         """Read the letters that came since the last call. Returns False, and reads none, if there
@@ -235,9 +237,9 @@ async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Prog
         wait_s = SAMPLE_S
         while True:
             await looking.sample(wait_s)
-            found = await looking.picture()
-            yield found
-            if not found.left:
+            picture = await looking.picture()
+            yield picture
+            if not picture.left:
                 return
             wait_s = every_s
 
@@ -316,13 +318,13 @@ class _Looking:
         """How many references are answered. With order by stream, answered references may also lie
         beyond the committed offset of their partition; the commit's metadata lists these.
         """
-        found = 0
+        rows = 0
         for part, commit in self._positions.items():
             span = self._spans[part]
             progress = Position.of(commit).progress
             ahead = progress.completed.within(commit.next_offset, span.end)
-            found += span.done(commit.next_offset) + sum(stop - start for start, stop in ahead)
-        return found
+            rows += span.done(commit.next_offset) + sum(stop - start for start, stop in ahead)
+        return rows
 
     def _stopped(self) -> list[StoppedLine]:
         return [

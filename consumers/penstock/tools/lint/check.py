@@ -42,11 +42,11 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
     yield from _topics(cfg)
     yield from _windows(cfg)
     yield from _unreachable(cfg.routes)
-    yield from _unmatched("routes", [one.stream for one in cfg.routes], streams)
-    yield from _unmatched("priorities", [one.stream for one in cfg.priorities], streams)
+    yield from _unmatched("routes", [route.stream for route in cfg.routes], streams)
+    yield from _unmatched("priorities", [priority.stream for priority in cfg.priorities], streams)
     if cfg.priorities and not cfg.window.fair:
-        said = "[[priorities]] need a fair window; set window.fair to true, or leave them out"
-        yield ("window", "fair"), said
+        message = "[[priorities]] need a fair window; set window.fair to true, or leave them out"
+        yield ("window", "fair"), message
     yield from _results(cfg)
     yield from _delivery(cfg)
     yield from _help(cfg)
@@ -55,8 +55,8 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
         if model.token and model.token_file:
             yield (*path, "token_file"), "token and token_file are both set; leave one of them out"
         if model.hedge and not model.replicas:
-            said = "a late call is sent to another server, and there is none; set replicas, too"
-            yield (*path, "hedge"), said
+            message = "a late call is sent to another server, and there is none; set replicas, too"
+            yield (*path, "hedge"), message
 
 
 def _topics(cfg: config.Config) -> Iterator[Said]:
@@ -71,8 +71,8 @@ def _topics(cfg: config.Config) -> Iterator[Said]:
     }
     for key, topic in written.items():
         if _is_read(cfg, topic):
-            said = f"{topic} is read as input and written: its records would go round for ever"
-            yield ("output", key), f"{said}; give output.topic and the inputs names of their own"
+            message = f"{topic} is read as input and written: its records would go round for ever"
+            yield ("output", key), f"{message}; give output.topic and the inputs names of their own"
     if output.dead_letter_topic == output.topic:
         yield ("output", "dlq_topic"), "dead letters would be among the answers; name another topic"
 
@@ -90,34 +90,34 @@ def _is_read(cfg: config.Config, topic: str) -> bool:
 def _windows(cfg: config.Config) -> Iterator[Said]:
     for path, model, window in _windows_of(cfg):
         if window.max_wait_ms > window.target_p99_ms > 0:
-            said = f"{window.max_wait_ms} is above target_p99_ms = {window.target_p99_ms}"
+            message = f"{window.max_wait_ms} is above target_p99_ms = {window.target_p99_ms}"
             how = "lower it, or raise the bound (0: none)"
-            yield (*path, "max_wait_ms"), f"{said}, so the bound cannot hold; {how}"
+            yield (*path, "max_wait_ms"), f"{message}, so the bound cannot hold; {how}"
         size = f"{window.max_bytes:,}"
         if model.protocol == "torchserve" and window.max_bytes > TORCHSERVE_BYTES:
-            said = (
+            message = (
                 f"{size} is above what TorchServe takes, {TORCHSERVE_BYTES:,} bytes; lower it, or "
                 "raise max_request_size in its config.properties and lint with --ignore "
                 "window.max_bytes"
             )
-            yield (*path, "max_bytes"), said
+            yield (*path, "max_bytes"), message
         if window.max_bytes > cfg.limits.buffer_bytes:
             limit = f"limits.buffer_bytes = {cfg.limits.buffer_bytes:,}"
-            said = f"{size} is above {limit}: no batch could fill; lower it, or raise the limit"
-            yield (*path, "max_bytes"), said
+            message = f"{size} is above {limit}: no batch could fill; lower it, or raise the limit"
+            yield (*path, "max_bytes"), message
 
 
 def _unreachable(routes: Sequence[config.Route]) -> Iterator[Said]:
     for number, route in enumerate(routes, 1):
         for before, other in enumerate(routes[: number - 1], 1):
             if _covers(other, route):
-                said = f"number {before} takes everything that it would take"
-                yield ("routes", number), f"{said}; put it before that one, or leave it out"
+                message = f"number {before} takes everything that it would take"
+                yield ("routes", number), f"{message}; put it before that one, or leave it out"
                 break
 
 
-def _covers(one: config.Route, other: config.Route) -> bool:
-    pairs = ((one.stream, other.stream), (one.bucket, other.bucket), (one.key, other.key))
+def _covers(route: config.Route, other: config.Route) -> bool:
+    pairs = ((route.stream, other.stream), (route.bucket, other.bucket), (route.key, other.key))
     return all(_is_wider(glob, narrower) for glob, narrower in pairs)
 
 
@@ -137,26 +137,30 @@ def _unmatched(table: str, globs: Sequence[str | None], streams: Sequence[str]) 
         if not streams or glob is None:
             continue
         if not any(
-            fnmatch.fnmatchcase(one, glob) or fnmatch.fnmatchcase(glob, one) for one in streams
+            fnmatch.fnmatchcase(stream, glob) or fnmatch.fnmatchcase(glob, stream)
+            for stream in streams
         ):
-            said = f"no stream matches {glob!r}; they are called like {streams[0]!r}"
+            message = f"no stream matches {glob!r}; they are called like {streams[0]!r}"
             how = "correct the glob, or name them by kafka.stream_from"
-            yield (table, number, "stream"), f"{said}: {how}"
+            yield (table, number, "stream"), f"{message}: {how}"
 
 
 def _results(cfg: config.Config) -> Iterator[Said]:
     name = cfg.output.objects
     if cfg.results.nested == "columns" and name is not None and not name.endswith(".parquet"):
-        said = "only Parquet results have typed columns; let output.objects end in .parquet"
-        yield ("results", "nested"), said
+        message = "only Parquet results have typed columns; let output.objects end in .parquet"
+        yield ("results", "nested"), message
 
 
 def _delivery(cfg: config.Config) -> Iterator[Said]:
     if cfg.delivery.guarantee == "exactly_once" and not cfg.objects.pin:
-        said = (
+        message = (
             'delivery.guarantee = "exactly_once" needs objects.pin: an object that is overwritten'
         )
-        yield ("objects", "pin"), f"{said} while it is read would be answered twice; set it to true"
+        yield (
+            ("objects", "pin"),
+            f"{message} while it is read would be answered twice; set it to true",
+        )
 
 
 def _terms(kafka: config.Kafka) -> Iterator[Said]:
@@ -164,8 +168,8 @@ def _terms(kafka: config.Kafka) -> Iterator[Said]:
     for key in ("session_ms", "heartbeat_ms"):
         is_set = getattr(kafka, key) != getattr(standard, key)
         if kafka.group_protocol == "consumer" and is_set:
-            said = 'has no effect with kafka.group_protocol = "consumer"'
-            yield ("kafka", key), f"{said}: the broker sets it; leave it out"
+            message = 'has no effect with kafka.group_protocol = "consumer"'
+            yield ("kafka", key), f"{message}: the broker sets it; leave it out"
 
 
 def _help(cfg: config.Config) -> Iterator[Said]:
@@ -173,21 +177,23 @@ def _help(cfg: config.Config) -> Iterator[Said]:
     for name in cfg.helped:
         after_ms = cfg.regions[name].help_after_ms
         if after_ms <= session_ms:
-            said = f"{after_ms} is within kafka.session_ms = {session_ms}: a crash calls for help"
-            yield ("regions", name, "help_after_ms"), f"{said}; raise it above the session"
+            message = (
+                f"{after_ms} is within kafka.session_ms = {session_ms}: a crash calls for help"
+            )
+            yield ("regions", name, "help_after_ms"), f"{message}; raise it above the session"
 
 
 def _models(cfg: config.Config) -> Iterator[tuple[Path, config.Model]]:
     yield ("model",), cfg.model
-    for number, one in enumerate(cfg.models, 1):
-        yield ("models", number), one
+    for number, model in enumerate(cfg.models, 1):
+        yield ("models", number), model
 
 
 def _windows_of(cfg: config.Config) -> Iterator[tuple[Path, config.Model, config.Window]]:
     yield ("window",), cfg.model, cfg.window
-    for number, one in enumerate(cfg.models, 1):
-        if one.window is not None:
-            yield ("models", number, "window"), one, one.window
+    for number, model in enumerate(cfg.models, 1):
+        if model.window is not None:
+            yield ("models", number, "window"), model, model.window
 
 
 _NAMED = re.compile(
@@ -219,15 +225,15 @@ class _Findings:
         self._lines = lines
         self.all: list[LintFinding] = []
 
-    def note(self, path: Path, said: str) -> None:
+    def note(self, path: Path, message: str) -> None:
         line = line_of(self._lines, path)
         place = "configuration" if self._file is None else f"{self._file}"
         for before in (f"configuration file {place}: ", f"{place}: ", "configuration: "):
-            said = said.removeprefix(before)
+            message = message.removeprefix(before)
         key = ".".join(map(str, path))
-        found = LintFinding(place if line is None else f"{place}:{line}", line, key, said)
-        if found not in self.all:
-            self.all.append(found)
+        finding = LintFinding(place if line is None else f"{place}:{line}", line, key, message)
+        if finding not in self.all:
+            self.all.append(finding)
 
 
 def lint(
@@ -252,9 +258,9 @@ def lint(
     if cfg is not None:
         for refusal in refused(cfg):
             findings.note(_named(str(refusal)), str(refusal))
-        for path, said in contradictions(cfg, streams):
-            findings.note(path, f"{_label(path)}: {said}")
-    return sorted(findings.all, key=lambda one: one.line or 0)
+        for path, message in contradictions(cfg, streams):
+            findings.note(path, f"{_label(path)}: {message}")
+    return sorted(findings.all, key=lambda finding: finding.line or 0)
 
 
 def _text(file: File | None) -> str:
@@ -332,7 +338,7 @@ def refused(cfg: config.Config) -> Iterator[Fatal]:
         lambda: open_model(cfg),  # the model connects only at its first request
     ]
     try:
-        checks += [partial(open_model, one) for one in cfg.with_each_model().values()]
+        checks += [partial(open_model, model_cfg) for model_cfg in cfg.with_each_model().values()]
         checks += each_route(cfg)
     except Fatal as error:
         yield error
@@ -362,11 +368,11 @@ def _label(path: Path) -> str:
     return f"[[{table}]] number {below[0]}{key}"
 
 
-def _named(said: str) -> Path:
+def _named(text: str) -> Path:
     """The path of the first key or table that the text names."""
-    found = _NAMED.search(said)
-    if found is None:
+    match = _NAMED.search(text)
+    if match is None:
         return ()
-    if found["table"]:
-        return (found["table"], int(found["number"]))
-    return (found["section"], found["key"])
+    if match["table"]:
+        return (match["table"], int(match["number"]))
+    return (match["section"], match["key"])

@@ -20,13 +20,13 @@ class _Statement(NamedTuple):
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    found: dict[Path, int] = {}
+    lines: dict[Path, int] = {}
     table: Path = ()
     counts: dict[Path, int] = {}
     for line, statement, tree in _statements(text):
         if not statement.startswith("["):
             for path in _keys(tree):
-                _note(found, table + path, line)
+                _note(lines, table + path, line)
             continue
         names = _names(tree)
         if statement.startswith("[["):
@@ -34,8 +34,8 @@ def lines_of(text: str) -> dict[Path, int]:
             table = (*names, counts[names])
         else:
             table = _inside(names, counts)
-        _note(found, table, line)
-    return found
+        _note(lines, table, line)
+    return lines
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int | None:
@@ -81,12 +81,12 @@ def _inside(names: Path, counts: Mapping[Path, int]) -> Path:
     """The path of a table. In an array of tables, a table such as `[routes.split]` belongs to the
     last `[[routes]]` before it.
     """
-    found: list[str | int] = []
+    parts: list[str | int] = []
     for depth, name in enumerate(names, 1):
-        found.append(name)
+        parts.append(name)
         if names[:depth] in counts:
-            found.append(counts[names[:depth]])
-    return tuple(found)
+            parts.append(counts[names[:depth]])
+    return tuple(parts)
 
 
 def _keys(tree: Mapping[str, Any]) -> Iterator[Path]:
@@ -99,6 +99,6 @@ def _keys(tree: Mapping[str, Any]) -> Iterator[Path]:
             yield from ((name, *below) for below in _keys(value))
 
 
-def _note(found: dict[Path, int], path: Path, line: int) -> None:
+def _note(lines: dict[Path, int], path: Path, line: int) -> None:
     for depth in range(1, len(path) + 1):
-        found.setdefault(path[:depth], line)
+        lines.setdefault(path[:depth], line)

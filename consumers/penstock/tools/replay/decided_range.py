@@ -69,20 +69,25 @@ async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Dec
         fresh = await _as_of_now(plan.options, reader, topics)
         await groups.begin(kept_in, _commits(fresh, plan.options, now_ms))
         written = await groups.positions(kept_in, parts)
-    found = {part: _read(commit, plan) for part, commit in written.items()}
-    spans = {part: OffsetSpan(one.begin, written[part].next_offset) for part, one in found.items()}
+    decided = {part: _read(commit, plan) for part, commit in written.items()}
+    spans = {
+        part: OffsetSpan(decision.begin, written[part].next_offset)
+        for part, decision in decided.items()
+    }
     known = await groups.positions(plan.group, list(spans))
     begins = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
     await groups.begin(plan.group, begins)
-    return DecidedRanges(spans, min(one.begun_ms for one in found.values()), kept_in, written)
+    return DecidedRanges(
+        spans, min(decision.begun_ms for decision in decided.values()), kept_in, written
+    )
 
 
 async def _as_of_now(options: ReplayOptions, reader: Reader, topics: list[str]) -> Spans:
     spans: dict[Where, OffsetSpan] = {}
     for topic in topics:
         there = await reader.spans(topic)
-        found = await reader.spans_since(topic, options.since_ms, options.until_ms)
-        for number, (begin, end) in found.items():
+        by_time = await reader.spans_since(topic, options.since_ms, options.until_ms)
+        for number, (begin, end) in by_time.items():
             spans[Where(topic, number)] = OffsetSpan(begin, end)
             if begin == there[number][0] > 0:
                 log.warning(
@@ -94,7 +99,7 @@ async def _as_of_now(options: ReplayOptions, reader: Reader, topics: list[str]) 
 
 
 def _commits(spans: Spans, options: ReplayOptions, now_ms: int) -> dict[Where, Commit]:
-    found = {}
+    ranges = {}
     for part, span in spans.items():
         metadata = msgspec.json.encode(_Written(1, span.begin, now_ms, options.identity)).decode()
         if len(metadata.encode()) > MAX_BYTES:
@@ -102,8 +107,8 @@ def _commits(spans: Spans, options: ReplayOptions, now_ms: int) -> dict[Where, C
                 "--streams: these globs are too long to be written down with the range; "
                 "use fewer, or a shorter one that covers them"
             )
-        found[part] = Commit(span.end, metadata)
-    return found
+        ranges[part] = Commit(span.end, metadata)
+    return ranges
 
 
 def _read(commit: Commit, plan: Plan) -> _Written:

@@ -150,7 +150,7 @@ async def _side_by_side(
     ):
         open_sides: dict[int, Values] = {THEN: then, NOW: now}
         while open_sides:
-            side = min(open_sides, key=lambda one: pairing.waiting[one])
+            side = min(open_sides, key=lambda each: pairing.waiting[each])
             values = await anext(open_sides[side], None)
             if values is not None:
                 pairing.take(side, values)

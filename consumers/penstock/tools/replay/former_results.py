@@ -110,7 +110,10 @@ class FormerResults:
                         yield plain
                         plain = []
                         if not fetched:
-                            fetches = [self._fetch(one, files) for one in islice(named, AT_A_TIME)]
+                            fetches = [
+                                self._fetch(location, files)
+                                for location in islice(named, AT_A_TIME)
+                            ]
                             fetched += await side_by_side(fetches)
                         async with aclosing(self._rows(fetched.popleft())) as read:
                             async for rows in read:
@@ -143,30 +146,30 @@ class FormerResults:
             why_not = "it was written again since"
         return _Fetched(head, result.url, file, why_not)
 
-    async def _rows(self, found: _Fetched) -> Values:
-        head = found.head
-        with found.file as file:
-            if found.why_not is not None:
-                self._unread.append(f"{found.url}: {found.why_not}")
+    async def _rows(self, result: _Fetched) -> Values:
+        head = result.head
+        with result.file as file:
+            if result.why_not is not None:
+                self._unread.append(f"{result.url}: {result.why_not}")
                 return
             whole = head.id.rpartition("/")[0]
-            rows = rows_of(found.url, file, predictions=True)
+            rows = rows_of(result.url, file, predictions=True)
             try:
                 while some := await asyncio.to_thread(lambda: list(islice(rows, ROWS))):
                     yield [
                         _encode(
                             _Row(
-                                *(f"{whole}/{one.row}", head.stream, head.model, one.row),
-                                Raw(one.prediction),
+                                *(f"{whole}/{row.row}", head.stream, head.model, row.row),
+                                Raw(row.prediction),
                                 head.object,
-                                Raw(one.columns),
-                                Failure(one.error, "") if one.error else None,
+                                Raw(row.columns),
+                                Failure(row.error, "") if row.error else None,
                             )
                         )
-                        for one in some
+                        for row in some
                     ]
             except UNREADABLE as error:
-                self._unread.append(f"{found.url}: it cannot be read: {error}")
+                self._unread.append(f"{result.url}: it cannot be read: {error}")
 
 
 def _head(value: bytes) -> _Head | None:

@@ -46,10 +46,10 @@ class Look:
 
     @property
     def sentence(self) -> str:
-        said = f"{self.done:,} of {self.total:,} messages"
+        message = f"{self.done:,} of {self.total:,} messages"
         if self.live.neighbour == "behind":
-            said += f"; waits, as the live group is {self.live.lag:,} messages behind"
-        return said
+            message += f"; waits, as the live group is {self.live.lag:,} messages behind"
+        return message
 
 
 class KeptRange(NamedTuple):

@@ -15,67 +15,70 @@ def render(done: Replayed) -> RenderableType:
     """The summary in the form that `rich` prints: how far the replay has come, and how the answers
     differ.
     """
-    said = Text(sentence(done), no_wrap=True, overflow="ignore")
-    return said if done.difference is None else Group(said, _difference(done.difference))
+    text = Text(sentence(done), no_wrap=True, overflow="ignore")
+    return text if done.difference is None else Group(text, _difference(done.difference))
 
 
 def sentence(done: Replayed) -> str:
     """The summary in a sentence."""
     rejected = sum(done.rejected.values())
-    said = f"{done.done:,} of {done.messages:,} messages"
-    said += f": {done.rows:,} rows to {done.to} in {done.took_s:.1f} s"
+    message = f"{done.done:,} of {done.messages:,} messages"
+    message += f": {done.rows:,} rows to {done.to} in {done.took_s:.1f} s"
     if rejected:
         codes = ", ".join(f"{code} {number:,}" for code, number in done.rejected.items())
-        said += f", {rejected:,} rejected ({codes})"
+        message += f", {rejected:,} rejected ({codes})"
     if done.skipped:
-        said += f", {done.skipped:,} objects of other streams skipped"
+        message += f", {done.skipped:,} objects of other streams skipped"
     if done.idle_s:
-        said += f"; waited {done.idle_s:.0f} s for the live group"
+        message += f"; waited {done.idle_s:.0f} s for the live group"
     if not done.complete:
-        said += ". Not at the end: the same command goes on there"
+        message += ". Not at the end: the same command goes on there"
     elif not done.messages:
-        said += ". There is no message with a time between the two"
+        message += ". There is no message with a time between the two"
     elif not done.rows and not done.skipped:
-        said += ". All was answered by earlier starts: another --name begins anew"
-    return said + "."
+        message += ". All was answered by earlier starts: another --name begins anew"
+    return message + "."
 
 
-def _difference(found: Difference) -> RenderableType:
-    parts: list[RenderableType] = [Text(line) for line in lines(found)]
-    if found.worst:
-        worst = ((one.stream, AgreementShare(one.rows, one.agreed)) for one in found.worst)
+def _difference(difference: Difference) -> RenderableType:
+    parts: list[RenderableType] = [Text(line) for line in lines(difference)]
+    if difference.worst:
+        worst = (
+            (stream.stream, AgreementShare(stream.rows, stream.agreed))
+            for stream in difference.worst
+        )
         parts.append(worst_streams(worst))
-    if found.examples:
+    if difference.examples:
         names = ("disagreements", "object", "columns", "then", "now")
         examples = (
             (row.id, _name(row.object), _json(row.columns), _json(row.then), _json(row.now))
-            for row in found.examples
+            for row in difference.examples
         )
         parts.append(folded(names, examples))
     return Group(*parts)
 
 
-def lines(found: Difference) -> list[str]:
+def lines(difference: Difference) -> list[str]:
     """The figures of the comparison, as lines of text."""
     agree = "Nothing to compare: no row of the range was predicted both then and now."
-    if found.rows:
+    if difference.rows:
         agree = (
-            f"{found.agreed:,} of {found.rows:,} rows that were predicted then and now agree: "
-            f"{_percent(found.agreement)} "
-            f"({_percent(found.low)} to {_percent(found.high)} in 95 of 100 cases); "
-            f"{_percent(found.equal / found.rows)} are equal to the last digit."
+            f"{difference.agreed:,} of {difference.rows:,} rows that were predicted then and now "
+            f"agree: {_percent(difference.agreement)} "
+            f"({_percent(difference.low)} to {_percent(difference.high)} in 95 of 100 cases); "
+            f"{_percent(difference.equal / difference.rows)} are equal to the last digit."
         )
     failed = {
-        "failed now only": found.failed_now,
-        "failed then only": found.failed_then,
-        "failed both times with another code": found.other_error,
-        "failed both times with the same code": found.same_error,
+        "failed now only": difference.failed_now,
+        "failed then only": difference.failed_then,
+        "failed both times with another code": difference.other_error,
+        "failed both times with the same code": difference.same_error,
     }
     alone = {
-        "were answered then only": found.only_then,
-        "now only": found.only_now,
-        "came again and are counted once": found.repeated,
-        "could not be compared, as their counterparts were too far away": found.unseen,
+        "were answered then only": difference.only_then,
+        "now only": difference.only_now,
+        "came again and are counted once": difference.repeated,
+        "could not be compared, as their counterparts were too far away": difference.unseen,
     }
     counted = (
         "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)

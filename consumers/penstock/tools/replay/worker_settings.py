@@ -148,14 +148,16 @@ def _answering(
         if protocol is not None:
             raise usage("--protocol says what the server of --model speaks; name that, too")
         return live, live.model.name
-    found = structs.replace(live, models=[], routes=[])
+    resolved = structs.replace(live, models=[], routes=[])
     is_url = "://" in name
     if name in of_models:
-        found = structs.replace(of_models[name], models=[], routes=[])
+        resolved = structs.replace(of_models[name], models=[], routes=[])
     elif not is_url and name != live.model.name:
-        found = structs.replace(found, model=structs.replace(live.model, name=name, version=None))
-    found = with_model(found, name if is_url else None, protocol)
-    return found, found.model.name if is_url else name
+        resolved = structs.replace(
+            resolved, model=structs.replace(live.model, name=name, version=None)
+        )
+    resolved = with_model(resolved, name if is_url else None, protocol)
+    return resolved, resolved.model.name if is_url else name
 
 
 def _check_topics(live: config.Config, output: config.Output) -> None:
@@ -192,11 +194,11 @@ def _modest(cfg: config.Config) -> config.Config:
         model=structs.replace(cfg.model, max_in_flight=_half(cfg.model)),
         models=[
             structs.replace(
-                one,
-                max_in_flight=_half(one),
-                window=_fair(one.window) if one.window is not None else None,
+                model,
+                max_in_flight=_half(model),
+                window=_fair(model.window) if model.window is not None else None,
             )
-            for one in cfg.models
+            for model in cfg.models
         ],
         limits=structs.replace(
             limits,

@@ -216,9 +216,9 @@ class Bucket:
     def broke(self, key: str) -> None:
         """The transfer of an object has broken. The object may be replaced before the next try."""
         if self._troubles.objects and self._draws.spoil.random() < 0.5:
-            for one in self._messages.present:
-                if one[0] == key:
-                    self._overwrite(*one)
+            for message in self._messages.present:
+                if message[0] == key:
+                    self._overwrite(*message)
 
     def put(self, key: str, data: bytes) -> str:
         etag = self.objects.put(announcements.BUCKET, key, data)
@@ -234,7 +234,9 @@ class Bucket:
             if name not in self.cursed:
                 self._history.note("delete", key)
                 self._unsteady[name] |= {"not_found", "changed"}
-                self._messages.present = [one for one in self._messages.present if one[0] != key]
+                self._messages.present = [
+                    message for message in self._messages.present if message[0] != key
+                ]
                 self.objects.delete(announcements.BUCKET, key)
 
     def switch_versions(self) -> None:

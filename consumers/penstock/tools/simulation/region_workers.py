@@ -131,11 +131,11 @@ class Region:
 
     @property
     def is_helped(self) -> bool:
-        return any(one in self.group for one in self.helpers)
+        return any(helper in self.group for helper in self.helpers)
 
     @property
     def standing(self) -> RegionState:
-        return RegionState(self.lag, sum(one in self.group for one in self.members))
+        return RegionState(self.lag, sum(member in self.group for member in self.members))
 
     def cut_off(self, *, is_silent: bool) -> None:
         """Cut off store and model. With `is_silent` they do not answer; otherwise they refuse
@@ -186,15 +186,15 @@ class RegionWorker:
         self._listening: list[asyncio.Task[None]] = []
         self._world = world
         telemetry = Telemetry()
-        self.region = telemetry.in_region(home.name, {one: one for one in NAMES})
-        others = [one for one in world.regions.values() if one is not home]
+        self.region = telemetry.in_region(home.name, {each: each for each in NAMES})
+        others = [region for region in world.regions.values() if region is not home]
         source = RegionalSource(
             self._member(home.name),
             self._member,
-            {f"{TOPIC}{one.name}": one.name for one in others},
+            {f"{TOPIC}{other.name}": other.name for other in others},
             self._look,
         )
-        endpoints = [Endpoint(one.name, one.model) for one in (home, *others)]
+        endpoints = [Endpoint(other.name, other.model) for other in (home, *others)]
         adapters = Adapters(
             source,
             _stores(world, telemetry.replicas),
@@ -203,7 +203,7 @@ class RegionWorker:
             world.clock,
             neighbours=source,
         )
-        settings = _settings(home.name, [one.name for one in others])
+        settings = _settings(home.name, [other.name for other in others])
         wiring = Wiring(
             settings,
             adapters,

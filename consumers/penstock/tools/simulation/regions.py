@@ -83,7 +83,7 @@ class _World:
     async def _live(self) -> None:
         async with self.tasks:
             coordinating = [
-                self.tasks.create_task(one.group.coordinate()) for one in self.regions.values()
+                self.tasks.create_task(each.group.coordinate()) for each in self.regions.values()
             ]
             for region in self.regions.values():
                 for _ in range(self.random.randint(1, 2)):
@@ -166,8 +166,10 @@ class _World:
     async def _calm(self) -> None:
         """Nothing is cut off now. Wait until all is answered and all helpers have left."""
         promises: dict[str, Callable[[], bool]] = {
-            "not all is answered": lambda: not any(one.lag for one in self.regions.values()),
-            "somebody helps for ever": lambda: not any(one.is_helping for one in self._workers),
+            "not all is answered": lambda: not any(region.lag for region in self.regions.values()),
+            "somebody helps for ever": lambda: (
+                not any(worker.is_helping for worker in self._workers)
+            ),
         }
         for promise, is_kept in promises.items():
             until_s = self.clock.now() + RECOVERY_S
@@ -179,25 +181,27 @@ class _World:
     def _judged(self) -> RegionsReport:
         if self.history.failure is not None:
             raise self.history.failure
-        found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        places: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for records in self.sink.topics[OUTPUT].values():
             for _, value in records:
                 record = orjson.loads(value)
                 source, row = record["source"], record["row"]
                 name, number = source["topic"].removeprefix(TOPIC), source["partition"]
-                found[name, number].append((source["offset"], row))
+                places[name, number].append((source["offset"], row))
                 objects = self._asked[name, number]
                 true = None if row is None else objects[source["offset"]][row]
                 if row is None or record["prediction"] != {"sum": true}:
                     raise self.history.broken(f"{record} instead of {true}")
         rows = 0
         for where, objects in self._asked.items():
-            wanted = [(at, row) for at, one in enumerate(objects) for row in range(len(one))]
-            first_of_each = list(dict.fromkeys(found[where]))
+            wanted = [
+                (at, row) for at, numbers in enumerate(objects) for row in range(len(numbers))
+            ]
+            first_of_each = list(dict.fromkeys(places[where]))
             if first_of_each != wanted:
                 self.history.broken(f"{where}: {first_of_each} instead of {wanted}")
             rows += len(wanted)
         if self.history.failure is not None:
             raise self.history.failure
-        total = sum(map(len, found.values()))
+        total = sum(map(len, places.values()))
         return RegionsReport(rows, total - rows, dict(self.history.counts), self.history.digest())

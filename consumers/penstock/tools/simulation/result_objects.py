@@ -108,15 +108,15 @@ def as_rows(
 def _lines(
     record: Mapping[str, Any], results: MemoryResults, history: History
 ) -> Sequence[dict[str, Any]]:
-    said = record["result"]
-    _, _, bucket, key = said["url"].split("/", 3)
-    data = results.written.get((bucket, key, said["version"]))
+    result = record["result"]
+    _, _, bucket, key = result["url"].split("/", 3)
+    data = results.written.get((bucket, key, result["version"]))
     if data is None:
-        raise history.broken(f"{record['id']} names a result that is not there: {said}")
+        raise history.broken(f"{record['id']} names a result that is not there: {result}")
     lines = [orjson.loads(line) for line in data.splitlines()]
     errors = sum("error" in line for line in lines)
-    if (len(data), len(lines), errors) != (said["bytes"], said["rows"], said["errors"]):
-        raise history.broken(f"{record['id']} says {said} of {len(lines)} rows, {errors} errors")
+    if (len(data), len(lines), errors) != (result["bytes"], result["rows"], result["errors"]):
+        raise history.broken(f"{record['id']} says {result} of {len(lines)} rows, {errors} errors")
     history.counts["result"] += 1
     return lines
 

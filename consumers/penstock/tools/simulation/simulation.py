@@ -156,8 +156,8 @@ class Operator:
         verb: Verb = "resume" if is_in_vain else "skip"
         word = Word(verb, stop.offset, stream_digest(stop.stream), self._said[about])
         world.history.counts[f"line told to {verb}"] += 1
-        said = world.group.said.get(where, "")
-        world.group.said[where] = encode_words([*decode_words(said), word])
+        text = world.group.said.get(where, "")
+        world.group.said[where] = encode_words([*decode_words(text), word])
 
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]

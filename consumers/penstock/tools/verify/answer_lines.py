@@ -49,29 +49,29 @@ def said(row: Prediction) -> str:
     return msgspec.json.encode(row.prediction).decode()
 
 
-def in_words(found: AnswerTrace, frames_topic: str) -> Iterator[str]:
+def in_words(trace: AnswerTrace, frames_topic: str) -> Iterator[str]:
     """The lines for people. `frames_topic`: the topic on which the frames were looked for. A line
     feed in a name makes no line of its own.
     """
-    return (line.replace("\n", "\\n") for line in _lines(found, frames_topic))
+    return (line.replace("\n", "\\n") for line in _lines(trace, frames_topic))
 
 
-def _lines(found: AnswerTrace, frames_topic: str) -> Iterator[str]:
-    asked, scene = found.asked, found.scene
+def _lines(trace: AnswerTrace, frames_topic: str) -> Iterator[str]:
+    asked, scene = trace.asked, trace.scene
     if asked is not None:
         yield f"asked     {_when(asked.at_ms)}  {asked.where}"
-        yield from _answered(found, asked)
+        yield from _answered(trace, asked)
     if scene is not None:
         picture = decode_scene(scene.value)
         away = f"{picture.missing} missing, {picture.evicted} evicted"
         what = f"{picture.closed_by}, revision {picture.revision}, {away}"
         yield f"scene     {_when(scene.at_ms)}  {picture.id}: {what}; {scene.where}"
-    for frame in found.frames:
+    for frame in trace.frames:
         yield f"  {frame.member:<12} {frame.status:<9} {_frame(frame, scene, frames_topic)}"
 
 
-def _answered(found: AnswerTrace, asked: FoundRecord) -> Iterator[str]:
-    answer = found.answer
+def _answered(trace: AnswerTrace, asked: FoundRecord) -> Iterator[str]:
+    answer = trace.answer
     if answer is None:
         yield "answered  not yet; or its object has fewer rows, which its last record says"
     else:
@@ -81,18 +81,18 @@ def _answered(found: AnswerTrace, asked: FoundRecord) -> Iterator[str]:
         yield f"          {object_text(row)}: {said(row)}"
         version = f", version {row.model_version}" if row.model_version is not None else ""
         yield f"model     {row.model}{version}"
-    if found.letter is not None:
-        letter = decode_dead_letter(found.letter.value)
+    if trace.letter is not None:
+        letter = decode_dead_letter(trace.letter.value)
         tries = f"{letter.attempts} tries" if letter.attempts > 1 else "one try"
-        yield f"letter    {_when(letter.failed_at)}  {found.letter.where}, after {tries}"
+        yield f"letter    {_when(letter.failed_at)}  {trace.letter.where}, after {tries}"
         yield f"          {letter.code} at {letter.stage}: {letter.message}"
-    yield f"committed {_committed(found, asked)}"
-    if isinstance(found.way, ReportedWay):
-        yield from _way(found.way)
-    elif found.way is not None:
-        yield f"worker    unknown: {found.way}"
-    if found.trace_id is not None:
-        yield f"trace     {found.trace_id}"
+    yield f"committed {_committed(trace, asked)}"
+    if isinstance(trace.way, ReportedWay):
+        yield from _way(trace.way)
+    elif trace.way is not None:
+        yield f"worker    unknown: {trace.way}"
+    if trace.trace_id is not None:
+        yield f"trace     {trace.trace_id}"
 
 
 def _way(way: ReportedWay) -> Iterator[str]:
@@ -106,13 +106,13 @@ def _way(way: ReportedWay) -> Iterator[str]:
         yield f"batch     {batch.rows:,} rows of {objects} in one request{request}"
 
 
-def _committed(found: AnswerTrace, asked: FoundRecord) -> str:
+def _committed(trace: AnswerTrace, asked: FoundRecord) -> str:
     """A sentence that says whether the group has committed the message."""
     offset = int(asked.where.rpartition("/")[2])
-    if found.next_offset is None:
+    if trace.next_offset is None:
         return "no: the group has committed nothing of this partition"
-    is_past = found.next_offset > offset
-    return f"{'yes' if is_past else 'not yet'}: the group is at {found.next_offset}"
+    is_past = trace.next_offset > offset
+    return f"{'yes' if is_past else 'not yet'}: the group is at {trace.next_offset}"
 
 
 def _frame(frame: Frame, scene: FoundRecord | None, topic: str) -> str:
@@ -129,7 +129,7 @@ def _when(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def as_json(found: AnswerTrace) -> Mapping[str, Any]:
+def as_json(trace: AnswerTrace) -> Mapping[str, Any]:
     """The JSON document for programs."""
 
     def record(each: FoundRecord | None) -> Mapping[str, Any] | None:
@@ -138,15 +138,15 @@ def as_json(found: AnswerTrace) -> Mapping[str, Any]:
         return {"where": each.where, "at": each.at_ms, "record": msgspec.Raw(each.value)}
 
     return {
-        "id": found.id,
-        "asked": record(found.asked),
-        "answer": record(found.answer),
-        "letter": record(found.letter),
-        "next_offset": found.next_offset,
-        "trace_id": found.trace_id,
-        "way": found.way if isinstance(found.way, ReportedWay) else None,
-        "scene": record(found.scene),
-        "frames": [{**frame._asdict(), "answer": record(frame.answer)} for frame in found.frames],
+        "id": trace.id,
+        "asked": record(trace.asked),
+        "answer": record(trace.answer),
+        "letter": record(trace.letter),
+        "next_offset": trace.next_offset,
+        "trace_id": trace.trace_id,
+        "way": trace.way if isinstance(trace.way, ReportedWay) else None,
+        "scene": record(trace.scene),
+        "frames": [{**frame._asdict(), "answer": record(frame.answer)} for frame in trace.frames],
     }
 
 

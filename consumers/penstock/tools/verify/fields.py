@@ -52,10 +52,10 @@ def asked_of(
         yield Fields(None, stream, message.event_time, message.attributes, message.model)
     elif isinstance(message, References):
         name = "" if message.announced else key_text(key)
-        for one in message.items:
-            about = (encodable(one.bucket), encodable(one.key), one.store)
-            stream = encodable(naming.of(one, name))
-            yield Fields(about, stream, times.timed(one).event_time, one.attributes, one.model)
+        for item in message.items:
+            about = (encodable(item.bucket), encodable(item.key), item.store)
+            stream = encodable(naming.of(item, name))
+            yield Fields(about, stream, times.timed(item).event_time, item.attributes, item.model)
 
 
 class AskedFields:
@@ -80,41 +80,46 @@ class AskedFields:
 
     def add(self, offset: int, asked: Iterator[Fields]) -> None:
         """Note the fields that a message asks for. Must be called in offset order."""
-        for one in asked:
+        for expected in asked:
             self._offsets.append(offset)
-            self._times.append(_time(one.event_time))
-            model = one.model if one.model in self._models else None
-            self._sums.extend(map(_sum, (one.object, one.stream, one.attributes, model)))
+            self._times.append(_time(expected.event_time))
+            model = expected.model if expected.model in self._models else None
+            self._sums.extend(
+                map(_sum, (expected.object, expected.stream, expected.attributes, model))
+            )
 
-    def wrong(self, at: ObjectAt, said: Fields, *, less: bool, row: int | None = None) -> str:
+    def wrong(self, at: ObjectAt, fields: Fields, *, less: bool, row: int | None = None) -> str:
         """A text that names the fields which differ from those that were asked for; empty if none
         differs. `less`: True if fields may be missing.
         """
         place = bisect_left(self._offsets, at.offset) + at.object_index
         about, stream, attributes, model = self._sums[_SUMS * place : _SUMS * (place + 1)]
-        is_short = less and said.object is None
-        is_cut = is_short and len(said.stream) == _SHORT_CHARS
-        found = {
-            "object": is_short or _sum(said.object) == about,
-            "stream": _sum(said.stream) == stream or is_cut,
-            "attributes": _sum(said.attributes) == attributes or (less and said.attributes is None),
-            "model": model in (_NO_SUM, _sum(said.model)),
-            "event_time": self._is_time(self._times[place], said.event_time, less=less, row=row),
+        is_short = less and fields.object is None
+        is_cut = is_short and len(fields.stream) == _SHORT_CHARS
+        differences = {
+            "object": is_short or _sum(fields.object) == about,
+            "stream": _sum(fields.stream) == stream or is_cut,
+            "attributes": _sum(fields.attributes) == attributes
+            or (less and fields.attributes is None),
+            "model": model in (_NO_SUM, _sum(fields.model)),
+            "event_time": self._is_time(self._times[place], fields.event_time, less=less, row=row),
         }
         return ", ".join(
-            f"{name} {getattr(said, name)!r}" for name, is_right in found.items() if not is_right
+            f"{name} {getattr(fields, name)!r}"
+            for name, is_right in differences.items()
+            if not is_right
         )
 
     def _is_time(
-        self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
+        self, asked_ms: int, time_said: EventTime | None, *, less: bool, row: int | None
     ) -> bool:
         """True if this is the time that was asked for. A later time is also right for a row of
         video or audio, because there each row adds the time since the beginning. A record does not
         tell whether its object is video or audio, so we accept later times in every row.
         """
-        if (less and said is None) or (self._times_of_rows and row is not None):
+        if (less and time_said is None) or (self._times_of_rows and row is not None):
             return True
-        said_ms = _time(said)
+        said_ms = _time(time_said)
         is_later = row is not None and asked_ms != _NO_TIME and asked_ms <= said_ms <= LATEST_MS
         return said_ms == asked_ms or is_later
 
@@ -123,10 +128,10 @@ def _time(event_time: EventTime | None) -> int:
     """The time as a number. If the time is missing, or the text is not a time, the number is higher
     than that of any time.
     """
-    said = None if event_time is None else output_time(event_time)
-    if said is None:
+    time_json = None if event_time is None else output_time(event_time)
+    if time_json is None:
         return _NO_TIME
-    return said if isinstance(said, int) and abs(said) < _NO_TIME else _NO_TIME + 1
+    return time_json if isinstance(time_json, int) and abs(time_json) < _NO_TIME else _NO_TIME + 1
 
 
 def _sum(field: Any) -> int:

@@ -112,16 +112,16 @@ def together(reports: Sequence[VerifyReport]) -> VerifyReport:
     if len(reports) == 1:
         return reports[0]
     counts = {
-        name: sum(getattr(one, name) for one in reports)
+        name: sum(getattr(report, name) for report in reports)
         for name, kind in get_type_hints(VerifyReport).items()
         if kind is int
     }
     violated: Counter[str] = Counter()
-    for one in reports:
-        violated.update(one.violated)
-    seen = max((_judged(one) + one.outside for one in reports), default=0)
+    for report in reports:
+        violated.update(report.violated)
+    seen = max((_judged(report) + report.outside for report in reports), default=0)
     counts["outside"] = max(0, seen - sum(map(_judged, reports)))
-    violations = tuple(found for one in reports for found in one.violations)
+    violations = tuple(violation for report in reports for violation in report.violations)
     return VerifyReport(**counts, violated=dict(violated), violations=violations)
 
 
@@ -155,14 +155,14 @@ def render(report: VerifyReport) -> RenderableType:
     verdict = Text(report.sentence(), style=style, no_wrap=True, overflow="ignore")
     if report.ok:
         return Group(counts, verdict)
-    found = Table(title="the first of each kind", title_justify="left", show_lines=False)
-    found.add_column("violation", no_wrap=True)
-    found.add_column("at", overflow="fold")
-    found.add_column("what is wrong", overflow="fold")
-    for one in report.violations:
-        where = f"{one.topic}/{one.partition}/{one.offset}"
-        found.add_row(one.kind.replace("_", " "), Text(where), Text(one.text))
-    return Group(counts, found, verdict)
+    table = Table(title="the first of each kind", title_justify="left", show_lines=False)
+    table.add_column("violation", no_wrap=True)
+    table.add_column("at", overflow="fold")
+    table.add_column("what is wrong", overflow="fold")
+    for violation in report.violations:
+        where = f"{violation.topic}/{violation.partition}/{violation.offset}"
+        table.add_row(violation.kind.replace("_", " "), Text(where), Text(violation.text))
+    return Group(counts, table, verdict)
 
 
 def counted(number: int, noun: str) -> str:

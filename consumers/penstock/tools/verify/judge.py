@@ -118,14 +118,14 @@ class Judge:
 
     def _wrong_in(self, at: ObjectAt, letter: DeadLetter) -> str:
         again = letter.reference
-        said = Fields(
+        fields = Fields(
             named(letter.object),
             letter.stream,
             letter.event_time,
             again.attributes if again else None,
             letter.model,
         )
-        return self._fields[at.partition].wrong(at, said, less=again is None)
+        return self._fields[at.partition].wrong(at, fields, less=again is None)
 
     @property
     def claims(self) -> list[tuple["Judge", list[ResultClaim]]]:
@@ -134,18 +134,18 @@ class Judge:
         """
         return [(self, claims) for claims in self._answers.claims.by_object.values()]
 
-    def result(self, claims: list[ResultClaim], found: StoredContent | str) -> None:
-        """Judge an object's result by the claims about it. `found`: the stored result, or a text
+    def result(self, claims: list[ResultClaim], content: StoredContent | str) -> None:
+        """Judge an object's result by the claims about it. `content`: the stored result, or a text
         that says why it could not be read.
         """
         self._results += 1
-        wrong, claim = wrong_with(claims, found)
+        wrong, claim = wrong_with(claims, content)
         if wrong is not None:
             place = (self._scope.output_topic, claim.partition, claim.offset)
             self._findings.tell("bad_result", *place, f"{claim.about}: {wrong}")
-        if self._scope.of_rows or isinstance(found, str):
+        if self._scope.of_rows or isinstance(content, str):
             return
-        for code, failed in found.failed.items():
+        for code, failed in content.failed.items():
             self._answers.rejected += sum(stop - start for start, stop in failed)
             for start, stop in failed:
                 for row in range(start, stop):
@@ -195,21 +195,23 @@ class Judge:
             self._findings.tell("commit_ahead", topic, partition, *ahead)
 
     def _what_is_ahead(
-        self, said: PartitionProgress, at: ObjectAt, known: OpenObject | None
+        self, progress: PartitionProgress, at: ObjectAt, known: OpenObject | None
     ) -> str | None:
         """A text that says whether the offset or the cursor of the commit covers this incomplete
         object. None: the commit does not cover the object.
         """
-        if at.offset < said.next_offset:
-            return f"{said.next_offset} is committed, but this message is not completely answered"
-        if at.offset in said.completed:
+        if at.offset < progress.next_offset:
+            return (
+                f"{progress.next_offset} is committed, but this message is not completely answered"
+            )
+        if at.offset in progress.completed:
             return "the cursor says that this message is answered, but not completely so"
-        objects = said.objects.get(at.offset)
+        objects = progress.objects.get(at.offset)
         place = self._scope.place_of(at.object_index)
         if objects and place in objects:
             return f"the cursor is behind object {at.object_index}, which is not complete"
         want = self._asked[at.partition].at(at.offset)[at.object_index]
-        covered = want.rows.within(0, said.rows.get((at.offset, place), START).row)
+        covered = want.rows.within(0, progress.rows.get((at.offset, place), START).row)
         missing = covered.minus(known.seen) if known else covered
         return f"the cursor covers row {missing}, not delivered" if missing else None
 

@@ -87,8 +87,10 @@ class AnnouncedAgain:
         gives the rows which are asked for of an object, or None if its message was not read.
         `is_done`: a function that says whether an object is answered to its end.
         """
-        found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
-        return [(one, why) for one, why in found if why is not None]
+        judged = [
+            (pointer, self._judge(pointer, wants, is_done)) for pointer in self._pointers.values()
+        ]
+        return [(pointer, why) for pointer, why in judged if why is not None]
 
     def _judge(
         self,
@@ -96,10 +98,10 @@ class AnnouncedAgain:
         wants: Callable[[ObjectAt], Want | None],
         is_done: Callable[[ObjectAt], bool],
     ) -> str | None:
-        found = self._at(pointer.first_id)
-        if found is None or found[0].partition != pointer.at.partition:
+        place = self._at(pointer.first_id)
+        if place is None or place[0].partition != pointer.at.partition:
             return "which is no id of its partition"
-        first, row = found
+        first, row = place
         own, others = wants(pointer.at), wants(first)
         if first >= pointer.at:
             return "which is not an earlier object"
@@ -195,7 +197,7 @@ class OutputTopic:
         self._current.pop(partition, None)
         try:
             identity = identify(answer)
-            about, said = answer.about, answer.fields
+            about, fields = answer.about, answer.fields
         except NOT_JSON as error:
             self._tell("malformed", partition, offset, f"not a prediction: {error}")
             return
@@ -215,16 +217,16 @@ class OutputTopic:
             return
         if key != key_of(answer.stream, key):
             self._tell("bad_key", partition, offset, f"the key is not its stream {answer.stream!r}")
-        self._compare_fields(partition, offset, at, answer, said)
+        self._compare_fields(partition, offset, at, answer, fields)
         name = f"{about.bucket}/{about.key}" if about else "the message"
         version = about.version if about else None
         self._note(partition, offset, key, answer, at, name, version, wants[at.object_index])
 
     def _compare_fields(
-        self, partition: int, offset: int, at: ObjectAt, answer: AnswerRecord, said: Fields
+        self, partition: int, offset: int, at: ObjectAt, answer: AnswerRecord, fields: Fields
     ) -> None:
         less = answer.error is not None or answer.row is None
-        wrong = self._fields[at.partition].wrong(at, said, less=less, row=answer.row)
+        wrong = self._fields[at.partition].wrong(at, fields, less=less, row=answer.row)
         if wrong:
             self._tell("wrong_field", partition, offset, f"{answer.id} was not asked for {wrong}")
         if answer.contradiction:
@@ -266,8 +268,8 @@ class OutputTopic:
         row = END if answer.row is None else answer.row
         known = self._open.get(at)
         if answer.result is not None:
-            said = answer.rows or 0, answer.result, answer.model
-            self._claim(partition, offset, ResultClaim(at, about, want, *said, partition, offset))
+            marker = answer.rows or 0, answer.result, answer.model
+            self._claim(partition, offset, ResultClaim(at, about, want, *marker, partition, offset))
             # If rows have records of their own and the object did not fail, the record of its last
             # row has ended the object already.
             if self._scope.of_rows and answer.error is None and answer.result.rows:

@@ -115,8 +115,8 @@ class _Recent:
         self._quiet = 0
         if self._by_id is None:
             self._by_id = {}
-            for one in self._values:
-                self._by_id.setdefault(id_of(one), one)
+            for each in self._values:
+                self._by_id.setdefault(id_of(each), each)
         first = self._by_id.get(id_of(value))
         return () if first is None else (first, value)
 
@@ -149,7 +149,9 @@ class SeveralJudges:
         self._naming, self._times = scope.naming, scope.times
         self._fields = AskedFields.of(scope)
         self._references = self._ignored = 0
-        names = [model for one in routes.routes if len(one.models) > 1 for model in one.models]
+        names = [
+            model for route in routes.routes if len(route.models) > 1 for model in route.models
+        ]
         self._alone = Judge(scope, self._fields)
         self._of = {
             name: Judge(replace(scope, place_of=partial(place_of, model=name)), self._fields)
@@ -180,11 +182,13 @@ class SeveralJudges:
         empty tuple.
         """
         asked = asked_of(message, key, partition, self._naming, self._times)
-        return [() if message is None or one.model else self._several(one) for one in asked]
+        return [
+            () if message is None or fields.model else self._several(fields) for fields in asked
+        ]
 
-    def _several(self, one: Fields) -> tuple[str, ...]:
-        bucket, key, _ = one.object or (None, None, None)
-        models = self._routes.of(one.stream, bucket, key)
+    def _several(self, fields: Fields) -> tuple[str, ...]:
+        bucket, key, _ = fields.object or (None, None, None)
+        models = self._routes.of(fields.stream, bucket, key)
         return models if len(models) > 1 else ()
 
     def answer(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
@@ -203,19 +207,21 @@ class SeveralJudges:
         model. Otherwise: the judge of all objects with a single model.
         """
         try:
-            said = _said(value or b"")
+            answer = _said(value or b"")
         except NOT_JSON:
             return self._alone
-        judge = self._of.get(said.model)
+        judge = self._of.get(answer.model)
         if judge is None:
             return self._alone
-        if said.source is not None and not judge.asks_at(said.source, said.index):
+        if answer.source is not None and not judge.asks_at(answer.source, answer.index):
             return self._alone
         return judge
 
     @property
     def claims(self) -> list[tuple[Judge, list[ResultClaim]]]:
-        return [claim for one in (self._alone, *self._of.values()) for claim in one.claims]
+        return [
+            claim for partition in (self._alone, *self._of.values()) for claim in partition.claims
+        ]
 
     def report(self) -> VerifyReport:
         reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
@@ -226,8 +232,8 @@ class SeveralJudges:
             together(reports),
             references=self._references,
             ignored=self._ignored,
-            streams=max(one.streams for one in reports),
-            outside=sum(one.outside for one in reports),
+            streams=max(report.streams for report in reports),
+            outside=sum(report.outside for report in reports),
         )
 
 

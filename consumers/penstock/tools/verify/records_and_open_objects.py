@@ -183,11 +183,11 @@ class OpenObject:
         record. All rows of one run must have the same version and model. A record with an error may
         leave the version out.
         """
-        said = (version, answer.model)
+        versions = (version, answer.model)
         if answer.row == self.want.rows.starts[0]:
-            self.firsts.add(said)
+            self.firsts.add(versions)
             return False
-        if not self.firsts or said in self.firsts:
+        if not self.firsts or versions in self.firsts:
             return False
         is_less = version is None and answer.error is not None
         return not is_less or answer.model not in {model for _, model in self.firsts}

@@ -107,16 +107,16 @@ class Repeats:
                 yield where, alone
 
 
-def _close(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_close, one, other))
-    if isinstance(one, float) and isinstance(other, float | int):
-        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    if isinstance(one, int) and isinstance(other, float):
-        return _close(other, one)
-    return type(one) is type(other) and bool(one == other)
+def _close(a: Any, other: Any) -> bool:
+    if isinstance(a, dict) and isinstance(other, dict):
+        return a.keys() == other.keys() and all(_close(a[key], other[key]) for key in a)
+    if isinstance(a, list) and isinstance(other, list):
+        return len(a) == len(other) and all(map(_close, a, other))
+    if isinstance(a, float) and isinstance(other, float | int):
+        return math.isclose(a, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    if isinstance(a, int) and isinstance(other, float):
+        return _close(other, a)
+    return type(a) is type(other) and bool(a == other)
 
 
 def row_text(row: int) -> str:

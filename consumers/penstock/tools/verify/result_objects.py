@@ -87,57 +87,57 @@ async def look(objects: Objects, places: StoreChoice, url: str) -> StoredContent
         stored = await fetched(objects, places, url, file)
         if isinstance(stored, str):
             return stored
-        found = StoredContent(stored.nbytes, stored.checksum)
-        await asyncio.to_thread(_count, found, file, url)
-        return found
+        content = StoredContent(stored.nbytes, stored.checksum)
+        await asyncio.to_thread(_count, content, file, url)
+        return content
 
 
-def _count(found: StoredContent, file: IO[bytes], url: str) -> None:
-    found.seen = Ranges()
+def _count(content: StoredContent, file: IO[bytes], url: str) -> None:
+    content.seen = Ranges()
     last = -1
     try:
         for row, code, _, _ in rows_of(url, file, predictions=False):
             if row <= last:
-                found.wrong = f"row {row} comes after row {last}"
+                content.wrong = f"row {row} comes after row {last}"
                 return
             last = row
-            found.rows += 1
-            found.seen.add(row, row + 1)
+            content.rows += 1
+            content.seen.add(row, row + 1)
             if code is not None:
-                found.failed.setdefault(code, Ranges()).add(row, row + 1)
+                content.failed.setdefault(code, Ranges()).add(row, row + 1)
     except UNREADABLE as error:
-        found.wrong = f"it cannot be read: {error}"
+        content.wrong = f"it cannot be read: {error}"
 
 
 def wrong_with(
-    claims: list[ResultClaim], found: StoredContent | str
+    claims: list[ResultClaim], content: StoredContent | str
 ) -> tuple[str | None, ResultClaim]:
     """Returns two things: a text that says how the stored result differs from the claims (None: it
     does not differ); and the claim of the record to blame. The numbers of a repeated answer may
     differ in their last digits, so it is enough if the stored result matches one of the claims.
     """
     last = claims[-1]
-    if isinstance(found, str):
-        return f"its result {last.result.url} cannot be read: {found}", last
-    same = [claim for claim in claims if claim.result.checksum == found.checksum]
+    if isinstance(content, str):
+        return f"its result {last.result.url} cannot be read: {content}", last
+    same = [claim for claim in claims if claim.result.checksum == content.checksum]
     claim = same[-1] if same else last
-    said = claim.result
+    result = claim.result
     if not same:
         return (
-            f"its result {said.url} has {found.nbytes} bytes, {found.checksum}; the record says "
-            f"{said.bytes}, {said.checksum}"
+            f"its result {result.url} has {content.nbytes} bytes, {content.checksum}; the record "
+            f"says {result.bytes}, {result.checksum}"
         ), claim
-    if found.wrong is not None:
-        return f"its result {said.url}: {found.wrong}", claim
-    assert found.seen is not None
-    errors = sum(stop - start for rows in found.failed.values() for start, stop in rows)
-    if (found.nbytes, found.rows, errors) != (said.bytes, said.rows, said.errors):
+    if content.wrong is not None:
+        return f"its result {result.url}: {content.wrong}", claim
+    assert content.seen is not None
+    errors = sum(stop - start for rows in content.failed.values() for start, stop in rows)
+    if (content.nbytes, content.rows, errors) != (result.bytes, result.rows, result.errors):
         return (
-            f"its result {said.url} has {found.nbytes} bytes, {found.rows} rows and {errors} "
-            f"errors; the record says {said.bytes}, {said.rows} and {said.errors}"
+            f"its result {result.url} has {content.nbytes} bytes, {content.rows} rows and {errors} "
+            f"errors; the record says {result.bytes}, {result.rows} and {result.errors}"
         ), claim
-    if missing := claim.want.rows.within(0, claim.rows).minus(found.seen):
-        return f"its result {said.url} lacks row {missing}", claim
+    if missing := claim.want.rows.within(0, claim.rows).minus(content.seen):
+        return f"its result {result.url} lacks row {missing}", claim
     return None, claim
 
 

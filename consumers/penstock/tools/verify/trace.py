@@ -70,15 +70,15 @@ async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: TracedRo
     low, high = span
     while low < high:
         middle = low if high - low <= NEAR else (low + high) // 2
-        told, after = await _told(read, tell, middle, high)
-        for one in told:
-            if one.first <= wanted <= one.last:
-                return one.value
-        if told and told[0].first < wanted:
-            if told[-1].last > wanted:
+        traced, after = await _told(read, tell, middle, high)
+        for rows in traced:
+            if rows.first <= wanted <= rows.last:
+                return rows.value
+        if traced and traced[0].first < wanted:
+            if traced[-1].last > wanted:
                 return None
             low = after
-        elif middle == low and not told:
+        elif middle == low and not traced:
             return None
         else:
             high = middle
@@ -94,8 +94,8 @@ async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[TracedR
         if not records:
             return [], end
         at = records[-1].offset + 1
-        if told := [one for record in records for one in tell(record)]:
-            return told, at
+        if traced := [rows for record in records for rows in tell(record)]:
+            return traced, at
     return [], end
 
 
@@ -128,12 +128,12 @@ class Near:
         spans = await self.reader.spans(topic)
         partition = self.source.partition % len(spans)
         read = partial(self.prober.at, topic, partition)
-        found = await search(read, tell, spans[partition], wanted)
-        if found is None and wanted.row != math.inf:
-            found = await search(read, tell, spans[partition], wanted._replace(row=math.inf))
-        if found is None:
+        hit = await search(read, tell, spans[partition], wanted)
+        if hit is None and wanted.row != math.inf:
+            hit = await search(read, tell, spans[partition], wanted._replace(row=math.inf))
+        if hit is None:
             return None
-        record, value = found
+        record, value = hit
         return found_at(topic, record)._replace(value=value)
 
 
@@ -199,10 +199,10 @@ async def trace(cfg: config.Config, id: str) -> AnswerTrace:
     if no topic has the record.
     """
     async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
-        if found := ANSWER.fullmatch(id):
-            return await _answer(cfg, reader, id, found)
-        if found := _SCENE.fullmatch(id):
-            scene = await _scene(cfg, reader, id, int(found["time"]))
+        if match := ANSWER.fullmatch(id):
+            return await _answer(cfg, reader, id, match)
+        if match := _SCENE.fullmatch(id):
+            scene = await _scene(cfg, reader, id, int(match["time"]))
             return AnswerTrace(id, None, None, scene, await _frames(cfg, reader, scene))
     raise usage(
         f"{id} is not an id: an answer's is topic/partition/offset/object/row, a scene's site/time"
@@ -274,18 +274,18 @@ async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Foun
     """
     topic = cfg.scenes.topic
     for spans in (await reader.spans_since(topic, time - MARGIN_MS), await reader.spans(topic)):
-        found = await _by_id(reader, topic, spans, {id})
-        if found:
-            return found[id]
+        records = await _by_id(reader, topic, spans, {id})
+        if records:
+            return records[id]
     raise usage(f"{topic} has no scene {id}")
 
 
-async def _frames(cfg: config.Config, reader: Reader, found: FoundRecord) -> list[Frame]:
-    scene = _as_scene(found.value)
+async def _frames(cfg: config.Config, reader: Reader, record: FoundRecord) -> list[Frame]:
+    scene = _as_scene(record.value)
     assert scene is not None
     topic = cfg.scenes.input_topic
     ids = {seat.id for seat in scene.members.values() if seat.id is not None}
-    since = await reader.spans_since(topic, found.at_ms - MARGIN_MS)
+    since = await reader.spans_since(topic, record.at_ms - MARGIN_MS)
     answers = await _by_id(reader, topic, since, ids)
     return [
         Frame(name, seat.status, seat.id, answers.get(seat.id or ""))
@@ -297,16 +297,16 @@ async def _by_id(
     reader: Reader, topic: str, spans: Spans, ids: Collection[str]
 ) -> dict[str, FoundRecord]:
     """For each of the ids that is found: the first record with this id."""
-    found: dict[str, FoundRecord] = {}
+    records_found: dict[str, FoundRecord] = {}
     async with aclosing(reader.records(topic, spans)) as records:
         async for record in records:
             for value in records_of(record.value or b""):
                 id = id_of(value)
-                if id in ids and id not in found:
-                    found[id] = found_at(topic, record)._replace(value=value)
-            if len(found) == len(ids):
+                if id in ids and id not in records_found:
+                    records_found[id] = found_at(topic, record)._replace(value=value)
+            if len(records_found) == len(ids):
                 break
-    return found
+    return records_found
 
 
 def _as_scene(value: bytes) -> Scene | None:

@@ -45,7 +45,7 @@ class WatchFilter:
     def takes(self, answer: Prediction) -> bool:
         if self._errors and answer.error is None:
             return False
-        return not self._streams or any(one.match(answer.stream) for one in self._streams)
+        return not self._streams or any(stream.match(answer.stream) for stream in self._streams)
 
 
 class WatchedAnswer(NamedTuple):
@@ -94,15 +94,15 @@ async def watch(
             for bite in bites:
                 if bite.topic != cfg.output.topic:
                     asked.note(bite)
-            found = [
+            matching = [
                 answer
                 for bite in bites
                 if bite.topic == cfg.output.topic
                 for answer in _answers(bite, asked)
                 if wanted.takes(answer.record)
             ]
-            if found:
-                yield found
+            if matching:
+                yield matching
 
 
 async def _answers_begin(reader: Reader, topic: str, since_ms: int | None) -> dict[Where, int]:
@@ -117,18 +117,18 @@ async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int
     records of the first answers are read. Without `since_ms` they are the group's committed
     offsets.
     """
-    found: dict[Where, int] = {}
+    begins: dict[Where, int] = {}
     for topic in await reader.inputs():
         if since_ms is not None:
             spans = await reader.spans_since(topic, since_ms - MARGIN_MS)
-            found |= {Where(topic, number): begin for number, (begin, _) in spans.items()}
+            begins |= {Where(topic, number): begin for number, (begin, _) in spans.items()}
             continue
         spans = await reader.spans(topic)
         committed = await reader.committed(topic, spans)
         for number, (_, end) in spans.items():
             commit = committed.get(number)
-            found[Where(topic, number)] = end if commit is None else commit.next_offset
-    return found
+            begins[Where(topic, number)] = end if commit is None else commit.next_offset
+    return begins
 
 
 class _Asked:

@@ -94,12 +94,16 @@ class Abandoned:
         self._looked_s = now_s
         taken = 0
         try:
-            found, is_complete = await _all_open(client, self._group)
+            transactions, is_complete = await _all_open(client, self._group)
             if is_complete:
-                self._seen = {one: since_s for one, since_s in self._seen.items() if one in found}
-            for one, node in found.items():
+                self._seen = {
+                    transaction: since_s
+                    for transaction, since_s in self._seen.items()
+                    if transaction in transactions
+                }
+            for transaction, node in transactions.items():
                 with suppress(Transient):  # the next transaction may still be aborted
-                    taken += await self._look_at(client, node, one, now_s)
+                    taken += await self._look_at(client, node, transaction, now_s)
         except (NotImplementedError, PenstockError) as error:
             # The broker's release does not know the request, or we do not have the right to ask.
             self._may_look = False
@@ -107,16 +111,18 @@ class Abandoned:
         if taken:
             self._abandoned_s = min(2 * self._abandoned_s, MOST_S)
 
-    async def _look_at(self, client: AIOKafkaClient, node: int, one: _Seen, now_s: float) -> bool:
+    async def _look_at(
+        self, client: AIOKafkaClient, node: int, transaction: _Seen, now_s: float
+    ) -> bool:
         """Abort the transaction if it has been open for long enough. Returns True if it was
         aborted.
         """
-        if not one.moves_positions:
+        if not transaction.moves_positions:
             return False
-        if now_s - self._seen.setdefault(one, now_s) < self._abandoned_s:
+        if now_s - self._seen.setdefault(transaction, now_s) < self._abandoned_s:
             return False
-        self._seen[one] = now_s  # if the abort is refused, we try again after the same wait
-        await _take_back(client, node, one)
+        self._seen[transaction] = now_s  # if the abort is refused, we try again after the same wait
+        await _take_back(client, node, transaction)
         return True
 
 
@@ -129,13 +135,17 @@ async def take_back_left(
     """
     seen: set[_Seen] = set()
     for _ in range(LOOKS):
-        found, is_complete = await _all_open(client, group, spared)
+        transactions, is_complete = await _all_open(client, group, spared)
         old_ms = wall_ms() - LEFT_S * 1000
-        left = {one for one in found if one in seen or one.began_ms < old_ms}
-        for one in left:
+        left = {
+            transaction
+            for transaction in transactions
+            if transaction in seen or transaction.began_ms < old_ms
+        }
+        for transaction in left:
             with suppress(Transient):  # the next look finds it again
-                await _take_back(client, found[one], one)
-        seen = set(found)
+                await _take_back(client, transactions[transaction], transaction)
+        seen = set(transactions)
         if is_complete and seen == left:
             return
         await asyncio.sleep(LEFT_S)
@@ -155,13 +165,13 @@ async def _all_open(
         if isinstance(answer, BaseException):
             raise answer
         answers.append(answer)
-    found = {
-        one: node
+    open_now = {
+        transaction: node
         for node, answer in zip(nodes, answers, strict=True)
-        for one in answer or ()
-        if spared is None or not one.transactional_id.startswith(spared)
+        for transaction in answer or ()
+        if spared is None or not transaction.transactional_id.startswith(spared)
     }
-    return found, None not in answers
+    return open_now, None not in answers
 
 
 async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen] | None:
@@ -196,13 +206,13 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
     ]
 
 
-async def _take_back(client: AIOKafkaClient, node: int, one: _Seen) -> None:
+async def _take_back(client: AIOKafkaClient, node: int, transaction: _Seen) -> None:
     """Abort the transaction. Raises `Transient`, or `Fatal` if we do not have the right to use its
     id.
     """
-    with translated(f"the end of the open transaction of {one.transactional_id}"):
-        request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
+    with translated(f"the end of the open transaction of {transaction.transactional_id}"):
+        request = InitProducerIdRequest(transaction.transactional_id, transaction.timeout_ms)
         code = (await client.send(node, request)).error_code
         if code != CONCURRENT_TRANSACTIONS:  # this code says that the broker is aborting it
             check_code(code)
-    log.warning("the transaction of %s was left open and is aborted", one.transactional_id)
+    log.warning("the transaction of %s was left open and is aborted", transaction.transactional_id)

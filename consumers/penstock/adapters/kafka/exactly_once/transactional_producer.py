@@ -221,16 +221,16 @@ class TransactionalProducer:
         return pause_s
 
     def _mend(
-        self, where: TopicPartition, queue: deque[BatchBuilder], code: int, said: RefusedIndices
+        self, where: TopicPartition, queue: deque[BatchBuilder], code: int, refusal: RefusedIndices
     ) -> None:
         """What is sent instead of a refused batch gets its sequence numbers, of which the broker
         took none.
         """
         refused = queue.popleft()
         data = bytes(sealed(refused, self._id, self._epoch, 0))
-        parts = mended(where.topic, refused, data, code, said)
+        parts = mended(where.topic, refused, data, code, refusal)
         if parts is None:
-            check_code(code, said.words)
+            check_code(code, refusal.words)
         queue.extendleft(reversed(parts or []))
 
     async def move(
@@ -244,7 +244,7 @@ class TransactionalProducer:
         """
         if not self._is_second and group not in self._added:
             adding = AddOffsetsToTxnRequest(*self._names, group)
-            await self._coordinated(lambda: adding, said=group)
+            await self._coordinated(lambda: adding, reason=group)
             self._added.add(group)
         topics: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
         for where, at in sorted(positions.items()):
@@ -255,7 +255,7 @@ class TransactionalProducer:
         def request() -> MembersOffsets:
             return kind(producer, member()[1:], topics)
 
-        await self._coordinated(request, group, said=group)
+        await self._coordinated(request, group, reason=group)
 
     async def end(self, *, commits: bool) -> None:
         """Commit the transaction, or abort it."""
@@ -279,10 +279,10 @@ class TransactionalProducer:
         return self._transactional_id, self._id, self._epoch
 
     async def _coordinated(
-        self, make: Callable[[], Any], group: str | None = None, said: str | None = None
+        self, make: Callable[[], Any], group: str | None = None, reason: str | None = None
     ) -> Any:
         """Ask a coordinator until its answer lasts: that of the group, or that of the transactions.
-        `said`: what an error is about.
+        `reason`: what an error is about.
         """
         while True:
             try:
@@ -293,7 +293,7 @@ class TransactionalProducer:
                 codes = {_MOVED[0]: None}
             for code, topic in codes.items():
                 if code not in _PASSING:
-                    _check(code, topic or said or self._transactional_id)
+                    _check(code, topic or reason or self._transactional_id)
             if not codes:
                 return answer
             if not codes.keys().isdisjoint(_MOVED):
@@ -329,9 +329,9 @@ def _codes(answer: Any) -> dict[int, str | None]:
     return codes
 
 
-def _check(code: int, said: str) -> None:
+def _check(code: int, reason: str) -> None:
     if code in _FENCED:
         raise kafka_errors.ProducerFenced
     if code in NO_MEMBER:
         raise NotMemberError(code)
-    check_code(code, said)
+    check_code(code, reason)

@@ -36,20 +36,24 @@ def sticky() -> type[StickyPartitionAssignor]:
 
         @classmethod
         def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
-            topics = {topic for one in members.values() for topic in one.subscription}
-            if any(set(one.subscription) != topics for one in members.values()):
+            topics = {topic for member in members.values() for topic in member.subscription}
+            if any(set(member.subscription) != topics for member in members.values()):
                 # The members' topics differ for a while when workers with other topics replace the
                 # former ones, or when only some members know a new topic that matches
                 # kafka.input_pattern. Then not every member can take every partition. aiokafka's
                 # own way of dividing heeds this.
                 return dict(super().assign(cluster, members))
             known = {topic: cluster.partitions_for_topic(topic) or () for topic in topics}
-            partitions = {TopicPartition(topic, one) for topic in known for one in known[topic]}
-            said = {name: cls.parse_member_metadata(one) for name, one in members.items()}
-            had = {name: (one.generation, one.partitions) for name, one in said.items()}
+            partitions = {
+                TopicPartition(topic, number) for topic in known for number in known[topic]
+            }
+            metadata = {name: cls.parse_member_metadata(member) for name, member in members.items()}
+            had = {
+                name: (member.generation, member.partitions) for name, member in metadata.items()
+            }
             return {
-                name: ConsumerProtocolMemberAssignment(cls.version, _by_topic(its), b"")
-                for name, its in divided(partitions, had).items()
+                name: ConsumerProtocolMemberAssignment(cls.version, _by_topic(parts), b"")
+                for name, parts in divided(partitions, had).items()
             }
 
     return Sticky
@@ -68,15 +72,15 @@ def divided(
     for place, name in enumerate(sorted(kept, key=lambda name: (-len(kept[name]), name))):
         most = least + (place < more)
         # Sorted by number before topic, so that each member keeps some partitions of every topic.
-        kept[name].sort(key=lambda one: (one.partition, one.topic))
+        kept[name].sort(key=lambda topic_part: (topic_part.partition, topic_part.topic))
         free += kept[name][most:]
         del kept[name][most:]
-    fewest = [(len(its), name) for name, its in kept.items()]
+    fewest = [(len(parts), name) for name, parts in kept.items()]
     heapify(fewest)
     # Sorted by topic before number, so that all members get some partitions of every topic.
-    for one in sorted(free):
+    for part in sorted(free):
         count, name = fewest[0]
-        kept[name].append(one)
+        kept[name].append(part)
         heapreplace(fewest, (count + 1, name))
     return kept
 
@@ -88,22 +92,22 @@ def _kept(
     the partitions that no member had.
     """
     owners: dict[TopicPartition, tuple[int, str]] = {}
-    for name, (generation, its) in had.items():
-        for one in its:
-            owners[one] = max(owners.get(one, (generation, name)), (generation, name))
+    for name, (generation, parts) in had.items():
+        for part in parts:
+            owners[part] = max(owners.get(part, (generation, name)), (generation, name))
     kept: dict[str, list[TopicPartition]] = {name: [] for name in had}
     free: list[TopicPartition] = []
-    for one in partitions:
-        owner = owners.get(one)
-        (free if owner is None else kept[owner[1]]).append(one)
+    for part in partitions:
+        owner = owners.get(part)
+        (free if owner is None else kept[owner[1]]).append(part)
     return kept, free
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for one in sorted(partitions):
-        found[one.topic].append(one.partition)
-    return list(found.items())
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for partition in sorted(partitions):
+        numbers[partition.topic].append(partition.partition)
+    return list(numbers.items())
 
 
 class OneOwner(AbstractPartitionAssignor):  # type: ignore[misc]
@@ -114,7 +118,7 @@ class OneOwner(AbstractPartitionAssignor):  # type: ignore[misc]
 
     @classmethod
     def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
-        topics = sorted({topic for one in members.values() for topic in one.subscription})
+        topics = sorted({topic for member in members.values() for topic in member.subscription})
         everything = [
             (topic, sorted(numbers))
             for topic in topics

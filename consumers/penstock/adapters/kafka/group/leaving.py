@@ -79,13 +79,13 @@ async def consumer_terms(client: AIOKafkaClient, group: str) -> ConsumerTerms | 
     """
     request = DescribeConfigsRequest([(GROUP, group, [SESSION, HEARTBEAT])], False)
     answer = await client.send(client.get_random_node(), request)
-    (found,) = answer.to_object()["resources"]
-    if found["error_code"] in _NOT_FOR_US:
+    (resource,) = answer.to_object()["resources"]
+    if resource["error_code"] in _NOT_FOR_US:
         return None
     values: dict[str, Any] = {
-        entry["config_names"]: entry["config_value"] for entry in found["config_entries"]
+        entry["config_names"]: entry["config_value"] for entry in resource["config_entries"]
     }
-    if found["error_code"] or not {SESSION, HEARTBEAT} <= values.keys():
+    if resource["error_code"] or not {SESSION, HEARTBEAT} <= values.keys():
         raise usage(
             'this broker does not know kafka.group_protocol = "consumer", which needs Kafka 4.0; '
             'set it to "classic"'

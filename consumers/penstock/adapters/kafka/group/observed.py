@@ -64,7 +64,7 @@ class GroupStanding(_Looker):
         async with answered_within(f"a question about group {group.group}", LOOK_S):
             lag = await self._lag(consumer, group)
             members = await _members(consumer, group.group)
-            helping = (one["client_id"].startswith(self._helpers) for one in members)
+            helping = (member["client_id"].startswith(self._helpers) for member in members)
             return RegionState(lag, len(members) - sum(helping))
 
     async def _lag(self, consumer: Any, group: config.Kafka) -> int:
@@ -108,12 +108,12 @@ class GroupView(_Looker):
         every = sorted({*await _parts(consumer, self._settings), *owners})
         committed = await positions(client_of(consumer), group, every) if every else {}
         ends = await consumer.end_offsets(parts_of(every)) if every else {}
-        found: list[Placed] = []
+        places: list[Placed] = []
         for part in every:
             at, owner = committed[part], owners.get(part, (None, None))
             next_offset = None if at is None else at.next_offset
-            found.append(Placed(part.topic, part.partition, next_offset, ends[part], *owner))
-        return found
+            places.append(Placed(part.topic, part.partition, next_offset, ends[part], *owner))
+        return places
 
     async def _owners(self, consumer: Any) -> Mapping[Where, tuple[str, str]]:
         try:
@@ -145,5 +145,5 @@ async def _members(consumer: Any, group: str) -> list[dict[str, Any]]:
     answer = await client.send(node, DescribeGroupsRequest([group]))
     (described,) = answer.to_object()["groups"]
     check_code(described["error_code"])
-    found: list[dict[str, Any]] = described["members"]
-    return found
+    members: list[dict[str, Any]] = described["members"]
+    return members

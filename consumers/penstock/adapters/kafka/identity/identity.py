@@ -171,12 +171,12 @@ def identity_with(context: ssl.SSLContext | None) -> Identity | None:
     """The identity that has this TLS context: Faust's clients know nothing else of it."""
     if context is None:
         return None
-    return next((one for one in _identities.values() if one.tls is context), None)
+    return next((identity for identity in _identities.values() if identity.tls is context), None)
 
 
 def provider_away() -> tuple[float, str] | None:
     """For how many seconds the provider of this process's tokens has given none, and why."""
-    outages = (one.provider_away for one in _identities.values())
+    outages = (identity.provider_away for identity in _identities.values())
     return max((outage for outage in outages if outage is not None), default=None)
 
 

@@ -102,8 +102,8 @@ def _oidc(kafka: config.Kafka, oauth: config.OAuth) -> Callable[[], Token]:
         begun_s = time.time()
         text = answer.get("access_token")
         if not isinstance(text, str) or not text:
-            told = [str(answer[key]) for key in ("error", "error_description") if key in answer]
-            words = _shown(": ".join(told), secrets)
+            reasons = [str(answer[key]) for key in ("error", "error_description") if key in answer]
+            words = _shown(": ".join(reasons), secrets)
             if _passes(answer):
                 raise Transient(f"the token server {url} answers: {words}")
             raise usage(f"kafka.oauth.token_url {url}: its answer has no access_token ({words})")
@@ -161,17 +161,19 @@ def _proxy_of(url: str) -> tuple[URL | None, str | None, set[str]]:
     """The environment's proxy for the URL, its login as a header has it, and what may not be shown
     of it. aiohttp would take a login from .netrc, too, and would show that of the proxy's address.
     """
-    told = urlsplit(url)
-    if proxy_bypass(told.netloc) or proxy_bypass(told.hostname or ""):
+    parts = urlsplit(url)
+    if proxy_bypass(parts.netloc) or proxy_bypass(parts.hostname or ""):
         return None, None, set()
-    if not (address := getproxies().get(told.scheme)):
+    if not (address := getproxies().get(parts.scheme)):
         return None, None, set()
     try:
         proxy = URL(address)
     except ValueError:
         proxy = URL()
     if proxy.scheme not in ("http", "https") or not proxy.host:
-        raise usage(f"{told.scheme}_proxy in the environment is no address; write http://host:port")
+        raise usage(
+            f"{parts.scheme}_proxy in the environment is no address; write http://host:port"
+        )
     if proxy.user is None and proxy.password is None:
         return proxy.origin(), None, set()
     login = _encoded(f"{proxy.user or ''}:{proxy.password or ''}")
@@ -264,10 +266,10 @@ def _made_s(date: str | None) -> float | None:
         return None
 
 
-def _seconds(told: object) -> float | None:
+def _seconds(value: object) -> float | None:
     """Some servers write a number as a text."""
     try:
-        return float(told) if isinstance(told, int | float | str) else None
+        return float(value) if isinstance(value, int | float | str) else None
     except ValueError:
         return None
 

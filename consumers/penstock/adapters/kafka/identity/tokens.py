@@ -156,8 +156,8 @@ class BrokerTokens:
 
     def _fail(self, error: BaseException, begun_s: float) -> None:
         # The repr of some errors has the secret that a library read (a token file's bytes).
-        said = f"{type(error).__name__}: {error}"
-        ours = error if isinstance(error, PenstockError) else Transient(said)
+        message = f"{type(error).__name__}: {error}"
+        ours = error if isinstance(error, PenstockError) else Transient(message)
         if self._failure is None:
             self._failed_since_s = begun_s
             log.warning("no token for Kafka: %s", ours)

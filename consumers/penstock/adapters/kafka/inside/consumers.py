@@ -63,7 +63,13 @@ def _named(request: Any, instance_id: str) -> Any:
             return NamedHeartbeat(*member, instance_id)
         case OffsetCommitRequest():
             topics = [
-                (topic, [(number, offset, NO_EPOCH, said) for number, offset, said in partitions])
+                (
+                    topic,
+                    [
+                        (number, offset, NO_EPOCH, metadata)
+                        for number, offset, metadata in partitions
+                    ],
+                )
                 for topic, partitions in request._topics
             ]
             group, generation = request._consumer_group, request._consumer_group_generation_id
@@ -92,9 +98,9 @@ REFUSED_S = 0.02
 STALE_S = 0.05
 
 
-def client_of(one: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
+def client_of(client: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
     """The client's connections to the brokers, and its metadata of the cluster."""
-    return one._client
+    return client._client
 
 
 def state_of(consumer: AIOKafkaConsumer, where: Where) -> Any:

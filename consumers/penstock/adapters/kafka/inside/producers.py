@@ -267,11 +267,11 @@ class _Delivery(SendProduceReqHandler):  # type: ignore[misc]
                     self._refused(self._batches.pop(where), code, RefusedIndices.of(code, rest))
         super().handle_response(response)
 
-    def _refused(self, batch: MessageBatch, code: int, said: "RefusedIndices") -> None:
+    def _refused(self, batch: MessageBatch, code: int, refused: "RefusedIndices") -> None:
         data = bytes(batch.get_data_buffer())
-        made = mended(batch.tp.topic, batch._builder, data, code, said)
+        made = mended(batch.tp.topic, batch._builder, data, code, refused)
         if made is None:
-            batch.failure(for_code(code)(said.words))
+            batch.failure(for_code(code)(refused.words))
             return
         sequence = MemoryRecords(data).next_batch().base_sequence
         self._sender._txn_manager._sequence_numbers[batch.tp] = sequence
@@ -298,18 +298,20 @@ class RefusedIndices(NamedTuple):
         version 8 of the answer.
         """
         errors, whole = rest[-2:] if len(rest) > 4 else ((), None)
-        words = [said for said in (whole, *(said for _, said in errors or ())) if said]
+        words = [text for text in (whole, *(text for _, text in errors or ())) if text]
         return cls(": ".join([CODES[code].name, *words[:2]]), [at for at, _ in errors or ()])
 
 
 def mended(
-    topic: str, batch: BatchBuilder, data: bytes, code: int, said: RefusedIndices
+    topic: str, batch: BatchBuilder, data: bytes, code: int, refused: RefusedIndices
 ) -> list[BatchBuilder] | None:
     """The batches to send instead of `batch`, which was built as `data`. None: nothing can be
     mended.
     """
     head: DefaultRecordBatch = MemoryRecords(data).next_batch()
-    records = [_Record(one.timestamp, one.key, one.value, one.headers) for one in head]
+    records = [
+        _Record(earlier.timestamp, earlier.key, earlier.value, earlier.headers) for earlier in head
+    ]
     origin: Origin | None = getattr(batch, "origin", None)
     make = partial(_made, head)
     if code == INVALID_TIMESTAMP:
@@ -317,19 +319,21 @@ def mended(
         if mends > MOST_MENDS:
             return None
         now_ms = int(time.time() * 1000)
-        span = map(int, found.groups()) if (found := _SPAN.search(said.words)) else (now_ms, now_ms)
+        span = (
+            map(int, match.groups()) if (match := _SPAN.search(refused.words)) else (now_ms, now_ms)
+        )
         made = make(_in_span(topic, records, *span), origin)
         made.mends = mends
         return [made]
     if len(records) > 1:
         return [
             make(records[start:end], origin and origin.from_index(start))
-            for start, end in _cuts(len(records), said.indices)
+            for start, end in _cuts(len(records), refused.indices)
         ]
     if origin is None or origin.outgoing.instead is None:
         return None
     (record,) = records
-    values = origin.outgoing.instead(origin.first, record.value or b"", said.words)
+    values = origin.outgoing.instead(origin.first, record.value or b"", refused.words)
     if values is None or list(values) == [record.value]:
         return None
     return [make([record._replace(value=value)], origin) for value in values]
@@ -356,7 +360,9 @@ def _in_span(topic: str, records: list[_Record], first_ms: int, last_ms: int) ->
 
 
 def _farthest_ms(records: list[_Record], first_ms: int, last_ms: int) -> int:
-    return max((one.time_ms for one in records), key=lambda ms: max(first_ms - ms, ms - last_ms))
+    return max(
+        (record.time_ms for record in records), key=lambda ms: max(first_ms - ms, ms - last_ms)
+    )
 
 
 def _cuts(count: int, refused: Sequence[int]) -> list[tuple[int, int]]:
@@ -396,10 +402,10 @@ def _join(batch: MessageBatch, parts: Sequence[MessageBatch]) -> None:
             if future.cancelled() or future.exception() is not None:
                 batch.failure(future.exception())
             elif not left and not batch.future.done():
-                told: list[RecordMetadata] = [each.future.result() for each in parts]
-                first, nexts = told[0], told[0].offset
+                acknowledged: list[RecordMetadata] = [each.future.result() for each in parts]
+                first, nexts = acknowledged[0], acknowledged[0].offset
                 is_run = True
-                for each, metadata in zip(parts, told, strict=True):
+                for each, metadata in zip(parts, acknowledged, strict=True):
                     is_run = is_run and metadata.offset == nexts
                     nexts += each.record_count
                 batch.done(first.offset if is_run else untold, -1, first.log_start_offset)

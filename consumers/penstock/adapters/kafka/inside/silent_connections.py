@@ -157,7 +157,9 @@ class _Connection(AuthenticatedConnection):
         return self.host, self.port, request.API_KEY
 
     def _condemn(self, since_s: float) -> None:
-        sisters = [one for one in self._ways.connections if one.rests_since(since_s)]
+        sisters = [
+            connection for connection in self._ways.connections if connection.rests_since(since_s)
+        ]
         log.warning(
             "the connection to the broker %s:%d is given up: no answer for %.0f s; so are %d that "
             "were idle for as long",
@@ -171,8 +173,8 @@ class _Connection(AuthenticatedConnection):
                 answer.set_exception(RequestTimedOutError())
         self._reset()
         self.close(reason=CloseReason.CONNECTION_TIMEOUT)
-        for one in sisters:
-            one.close(reason=CloseReason.IDLE_DROP)
+        for sister in sisters:
+            sister.close(reason=CloseReason.IDLE_DROP)
 
     def _reset(self) -> None:
         """End the connection so that the kernel sends nothing of it any more. A request that

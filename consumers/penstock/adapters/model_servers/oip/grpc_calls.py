@@ -112,34 +112,34 @@ class Channels:
 
     async def take(self) -> Channel:
         now_s = asyncio.get_running_loop().time()
-        await self._replace(lambda one: now_s >= one.ends_s)
+        await self._replace(lambda each: now_s >= each.ends_s)
         is_often = bool(self._channels) and now_s - self._channels[0].used_s < OFTEN_S
         if not self._channels or (is_often and len(self._channels) < self._wanted):
             self._wanted = -(-SPREAD // await self._addresses())
-            one = Channel(self._makes(), now_s)
+            channel = Channel(self._makes(), now_s)
         else:
-            one = self._channels.popleft()
-        self._channels.append(one)
-        return one
+            channel = self._channels.popleft()
+        self._channels.append(channel)
+        return channel
 
     async def condemn(self, dead: Channel, asked_s: float) -> None:
         """Replace the channel, and all that may be dead like it: nothing was heard from them since
         it was asked.
         """
-        await self._replace(lambda one: one is dead or one.used_s <= asked_s)
+        await self._replace(lambda channel: channel is dead or channel.used_s <= asked_s)
 
     async def aclose(self) -> None:
         channels, self._channels = self._channels, deque()
-        for one in channels:
-            await one.channel.close()
+        for channel in channels:
+            await channel.channel.close()
 
     async def _replace(self, is_over: Callable[[Channel], bool]) -> None:
-        over = [one for one in self._channels if is_over(one)]
-        for one in over:
-            one.is_replaced = True
-        self._channels = deque(one for one in self._channels if not one.is_replaced)
-        for one in over:
-            await one.close_if_over()
+        over = [channel for channel in self._channels if is_over(channel)]
+        for channel in over:
+            channel.is_replaced = True
+        self._channels = deque(channel for channel in self._channels if not channel.is_replaced)
+        for channel in over:
+            await channel.close_if_over()
 
     async def _addresses(self) -> int:
         """How many there are; 1 if the name cannot be resolved, which gRPC itself reports."""
@@ -147,12 +147,12 @@ class Channels:
             return 1
         loop = asyncio.get_running_loop()
         try:
-            found: list[Any] = await loop.getaddrinfo(
+            entries: list[Any] = await loop.getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM
             )
         except OSError:
             return 1
-        return min(SPREAD, len({where[0] for *_, where in found}))
+        return min(SPREAD, len({where[0] for *_, where in entries}))
 
 
 # A proxy may have damaged an answer that cannot be read; but if three answers, one after another,
@@ -196,8 +196,8 @@ class GrpcWire:
         except Poison as error:
             raise of_server(error) from None
         inputs = [
-            {"name": one.name, "datatype": one.datatype, "shape": list(one.shape)}
-            for one in metadata.inputs
+            {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+            for tensor in metadata.inputs
         ]
         return Description({"inputs": inputs}, await self._limits())
 
@@ -310,15 +310,15 @@ class GrpcWire:
 
     def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
         # A server may quote the request in its error, and we log and publish the error.
-        said = config.without(self._token.secrets, error.details() or "")
-        return refusal(error.code(), said, f"{self._target} {method}")
+        reason = config.without(self._token.secrets, error.details() or "")
+        return refusal(error.code(), reason, f"{self._target} {method}")
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = self._token.text
-        found = [("authorization", f"Bearer {token}")] if token else []
+        fields = [("authorization", f"Bearer {token}")] if token else []
         if (traceparent := outgoing_traceparent.get()) is not None:
-            found.append(("traceparent", traceparent))
-        return tuple(found)
+            fields.append(("traceparent", traceparent))
+        return tuple(fields)
 
     def _make(self) -> grpc.aio.Channel:
         if not self._is_secure:
@@ -353,8 +353,8 @@ def _target_of(settings: config.Model) -> tuple[str, bool]:
     except ValueError:
         # The error does not show the URL: only a URL that can be parsed can have its secrets
         # masked.
-        said = "model.url cannot be read: check host and port, as in grpc://host:8001"
-        raise usage(said) from None
+        message = "model.url cannot be read: check host and port, as in grpc://host:8001"
+        raise usage(message) from None
     if not host or not port or parts.scheme not in (*_PLAIN, *_SECURE):
         raise usage(
             f"model.url = {config.shown_url(settings.url)!r} is not an address of a gRPC "
@@ -370,13 +370,13 @@ def _outputs(answer: Any) -> list[Output]:
     raw = answer.raw_output_contents
     if raw and len(raw) != len(answer.outputs):
         raise unusable(f"it has {len(answer.outputs)} outputs and {len(raw)} raw contents")
-    found = []
-    for index, one in enumerate(answer.outputs):
+    parts = []
+    for index, output in enumerate(answer.outputs):
         if raw:
-            found.append(from_raw(one.name, one.datatype, one.shape, raw[index]))
+            parts.append(from_raw(output.name, output.datatype, output.shape, raw[index]))
             continue
-        if one.datatype not in CONTENTS:
-            raise unusable(f"output {one.name} is {one.datatype} without raw contents")
-        values = list(getattr(one.contents, CONTENTS[one.datatype]))
-        found.append(from_list(one.name, one.datatype, one.shape, values))
-    return found
+        if output.datatype not in CONTENTS:
+            raise unusable(f"output {output.name} is {output.datatype} without raw contents")
+        values = list(getattr(output.contents, CONTENTS[output.datatype]))
+        parts.append(from_list(output.name, output.datatype, output.shape, values))
+    return parts

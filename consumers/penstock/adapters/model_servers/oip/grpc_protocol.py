@@ -138,25 +138,25 @@ _BY_MODEL: Final = (
 )
 
 
-def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
-    message = f"{where}: {code.name}: {clean(raised(said))}"
-    if untrusting := untrusted(said, "model.ssl_cafile"):
+def refusal(code: grpc.StatusCode, reason: str, where: str) -> PenstockError:
+    message = f"{where}: {code.name}: {clean(raised(reason))}"
+    if untrusting := untrusted(reason, "model.ssl_cafile"):
         return usage(f"{where}: {untrusting}")
-    if code in _ALSO_BY_LIBRARY and (not said.strip() or _NO_STATUS.search(said)):
+    if code in _ALSO_BY_LIBRARY and (not reason.strip() or _NO_STATUS.search(reason)):
         # The library has given the code by itself, or the text is empty. So the server has said
         # nothing about the rows.
         return HungUp(message)
     if code is _CODE.UNAVAILABLE:
-        if _NO_CONNECTION.search(said):
+        if _NO_CONNECTION.search(reason):
             return Unreachable(f"{message}; check model.url and that the model server runs")
-        return HungUp(message) if _BROKEN.search(said) else Overloaded(message)
+        return HungUp(message) if _BROKEN.search(reason) else Overloaded(message)
     if code is _CODE.DEADLINE_EXCEEDED:
         return NoAnswer(f"{message} (model.timeout_ms)")
     if code is _CODE.RESOURCE_EXHAUSTED:
-        is_size = _TOO_LARGE.search(said)
+        is_size = _TOO_LARGE.search(reason)
         return Poison("too_large", message) if is_size else Overloaded(message)
     if code in DENIED:
         return denied(message)
     if code in (_CODE.NOT_FOUND, _CODE.UNIMPLEMENTED):
-        return Transient(message) if LOADING in said else not_there(message)
+        return Transient(message) if LOADING in reason else not_there(message)
     return Rejected("model_rejected", message) if code in _BY_MODEL else Transient(message)

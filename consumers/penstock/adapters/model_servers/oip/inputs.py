@@ -65,11 +65,11 @@ def _shapes(wanted: Signature, numbers: int) -> list[tuple[int, ...]] | None:
     """
     if wanted.takes_text:
         return None
-    known = sum(one.numbers or 0 for one in wanted.inputs)
-    shapes = [resolved(one.shape, numbers - known) for one in wanted.inputs]
-    found = [shape for shape in shapes if shape is not None]
-    fits = len(found) == len(shapes) and sum(map(math.prod, found)) == numbers
-    return found if fits else None
+    known = sum(tensor.numbers or 0 for tensor in wanted.inputs)
+    shapes = [resolved(tensor.shape, numbers - known) for tensor in wanted.inputs]
+    fitting = [shape for shape in shapes if shape is not None]
+    fits = len(fitting) == len(shapes) and sum(map(math.prod, fitting)) == numbers
+    return fitting if fits else None
 
 
 def _of_bytes(wanted: Signature, payloads: Sequence[BytesRows]) -> Filled:
@@ -87,7 +87,7 @@ def _of_columns(wanted: Signature, payloads: Sequence[Columns]) -> Filled:
     """
     names = payloads[0].batch.schema.names
     rows = sum(payload.rows for payload in payloads)
-    missing = [one.name for one in wanted.inputs if one.name not in names]
+    missing = [tensor.name for tensor in wanted.inputs if tensor.name not in names]
     if missing and len(wanted.inputs) == 1 and not wanted.takes_text:
         # numpy chooses one type that holds all columns; `fitted` then checks every value.
         groups = [[payload.batch.column(name) for payload in payloads] for name in names]
@@ -145,13 +145,13 @@ def _numbers(parts: list[Any], wanted: Signature) -> Any:
     """Joins Arrow arrays of numbers, or of lists of numbers, into one numpy array. Missing values
     become NaN.
     """
-    found = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
-    if found.dtype == object and len(found) and all(one is not None for one in found):
+    values = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+    if values.dtype == object and len(values) and all(value is not None for value in values):
         with suppress(ValueError):
-            found = np.stack(list(found))
-    if found.dtype.kind not in "iufb":
+            values = np.stack(list(values))
+    if values.dtype.kind not in "iufb":
         raise Rejected("model_rejected", f"the model wants {wanted}, a column is not of numbers")
-    return found
+    return values
 
 
 def _text(value: Any) -> bytes:
@@ -164,8 +164,8 @@ def _of_json(wanted: Signature, payloads: Sequence[JsonRows]) -> Filled:
     if at_once is not None:
         return at_once
     picked = [_picked(wanted, element) for element in elements]
-    refused = {row: one for row, one in enumerate(picked) if isinstance(one, str)}
-    kept = [one for one in picked if not isinstance(one, str)]
+    refused = {row: element for row, element in enumerate(picked) if isinstance(element, str)}
+    kept = [element for element in picked if not isinstance(element, str)]
     columns = []
     for place, tensor in enumerate(wanted.inputs):
         values = [row[place] for row in kept]
@@ -211,18 +211,18 @@ def _picked(wanted: Signature, element: Any) -> list[Any] | str:
     """
     inputs = wanted.inputs
     if isinstance(element, dict):
-        missing = [one.name for one in inputs if one.name not in element]
+        missing = [tensor.name for tensor in inputs if tensor.name not in element]
         is_named = not missing or len(inputs) > 1 or inputs[0].datatype != BYTES
         if missing and is_named:
             return f"the row has no {', '.join(missing)}; the model wants {wanted}"
-        given = [element[one.name] for one in inputs] if is_named else [element]
+        given = [element[tensor.name] for tensor in inputs] if is_named else [element]
     elif len(inputs) == 1:
         given = [element]
     elif isinstance(element, list) and len(element) == len(inputs):
         given = element
     else:
-        return f"the row is not an object with {', '.join(one.name for one in inputs)}"
-    values = [_json_value(tensor, one) for tensor, one in zip(inputs, given, strict=True)]
+        return f"the row is not an object with {', '.join(tensor.name for tensor in inputs)}"
+    values = [_json_value(tensor, value) for tensor, value in zip(inputs, given, strict=True)]
     return next((value for value in values if isinstance(value, str)), values)
 
 
@@ -235,7 +235,7 @@ def _json_value(tensor: Tensor, given: Any) -> Any:
         texts = given if isinstance(given, list) and math.prod(tensor.shape) != 1 else [given]
         if len(texts) != (tensor.numbers or 1):
             return misfit
-        return [one.encode() if isinstance(one, str) else orjson.dumps(one) for one in texts]
+        return [text.encode() if isinstance(text, str) else orjson.dumps(text) for text in texts]
     try:
         array = np.asarray(given)
     except ValueError:

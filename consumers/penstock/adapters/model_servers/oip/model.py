@@ -131,11 +131,11 @@ class OipModel:
                 "too_large",
                 f"the model takes {known.most_rows} rows in one request, these are {filled.sent}",
             )
-        found = Answers([], {})
+        answer = Answers([], {})
         if filled.sent:
             outputs, filled = await self._wire.infer(filled, next(self._ids), known.outputs)
-            found = answers(outputs, filled.sent, known.outputs) if filled.sent else found
-        return spread(found, filled.rows, filled.refused)
+            answer = answers(outputs, filled.sent, known.outputs) if filled.sent else answer
+        return spread(answer, filled.rows, filled.refused)
 
     async def _look(self) -> Signature:
         """Ask what the model takes. Raises `Fatal` if our rows can never fit the model."""
@@ -167,8 +167,8 @@ class OipModel:
             raise usage(
                 f"the model wants {known}, the rows are {rows}; set model.request = {remedy}"
             )
-        numbers = [one.numbers for one in known.inputs]
-        total = sum(one for one in numbers if one is not None)
+        numbers = [tensor.numbers for tensor in known.inputs]
+        total = sum(number for number in numbers if number is not None)
         is_known = is_matrix and self._columns is not None and None not in numbers
         if is_known and total != self._columns:
             raise usage(

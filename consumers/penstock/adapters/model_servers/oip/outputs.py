@@ -73,9 +73,9 @@ def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any
     try:
         flat = _flat(data, tuple(shape))
         if odd := set(map(type, flat)) - _PYTHON[dtype.kind if dtype else "S"]:
-            raise TypeError(f"it holds {', '.join(sorted(one.__name__ for one in odd))}")
+            raise TypeError(f"it holds {', '.join(sorted(kind.__name__ for kind in odd))}")
         if dtype is None:
-            texts = [one if isinstance(one, bytes) else one.encode() for one in flat]
+            texts = [text if isinstance(text, bytes) else text.encode() for text in flat]
             return Output(name, tuple(shape), texts)
         return Output(name, tuple(shape), np.asarray(flat, dtype))
     except (ValueError, TypeError, OverflowError) as error:
@@ -108,10 +108,10 @@ def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) ->
             used[output.name] = output
     missing = [name for name in wanted if name not in used and name != ERROR]
     if missing or not outputs:
-        found = ", ".join(output.name for output in outputs) or "no outputs"
+        answered = ", ".join(output.name for output in outputs) or "no outputs"
         raise Poison(
             "model_mismatch",
-            f"the model answered {found}; {', '.join(missing) or 'at least one'} is missing",
+            f"the model answered {answered}; {', '.join(missing) or 'at least one'} is missing",
         )
     names = [_json(name) for name in used]
     _check_together(names, used.values(), rows)
@@ -236,15 +236,15 @@ def _json_texts(
     output: Output, texts: list[bytes], rows: int
 ) -> tuple[list[bytes], dict[int, str]]:
     bad: dict[int, str] = {}
-    found, each = [], len(texts) // rows if rows else 0
+    columns, each = [], len(texts) // rows if rows else 0
     for row in range(rows):
         try:
             mine = [text.decode() for text in texts[row * each : (row + 1) * each]]
         except UnicodeDecodeError:
             bad[row] = f"the model's output {output.name} is not UTF-8"
             mine = [""]
-        found.append(_json(mine[0] if each == 1 else mine))
-    return found, bad
+        columns.append(_json(mine[0] if each == 1 else mine))
+    return columns, bad
 
 
 def _joined(names: Sequence[bytes], columns: Sequence[Sequence[bytes]], rows: int) -> bytes:

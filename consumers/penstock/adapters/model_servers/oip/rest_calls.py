@@ -77,20 +77,20 @@ class RestWire:
         if self._is_binary is None:
             try:
                 binary = as_binary(filled, identity, outputs)
-                found = await self._infer(binary, filled)
+                reply = await self._infer(binary, filled)
             except (Poison, Unreachable):
                 # Either the rows are bad, or the server does not take binary tensors; some servers
                 # then hang up. The same rows are sent as JSON to learn which of the two it is.
                 pass
             else:
                 self._is_binary = True
-                return found, filled
+                return reply, filled
         filled = fit_for_json(filled)
         if not filled.sent:
             return [], filled
-        found = await self._infer(as_json(filled, identity, outputs), filled)
+        reply = await self._infer(as_json(filled, identity, outputs), filled)
         self._is_binary = False
-        return found, filled
+        return reply, filled
 
     def request(self, filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
         make = as_binary if self._is_binary else as_json
@@ -174,33 +174,37 @@ def read_outputs(reply: Reply) -> list[Output]:
     is_cut = length is not None and length.isdecimal()
     end = int(length[:12]) if length is not None and is_cut else len(reply.body)
     document = _loaded(reply.body[:end])
-    rest, found = memoryview(reply.body)[end:], []
+    rest, tensors = memoryview(reply.body)[end:], []
     try:
-        for one in document["outputs"]:
-            name, datatype, shape = one["name"], one["datatype"], [int(n) for n in one["shape"]]
+        for output in document["outputs"]:
+            name, datatype, shape = (
+                output["name"],
+                output["datatype"],
+                [int(n) for n in output["shape"]],
+            )
             name.encode()
-            size = (one.get("parameters") or {}).get("binary_data_size")
+            size = (output.get("parameters") or {}).get("binary_data_size")
             if size is None:
-                found.append(from_list(name, datatype, shape, one["data"]))
+                tensors.append(from_list(name, datatype, shape, output["data"]))
                 continue
             if not 0 <= size <= len(rest):
                 raise unusable(f"output {name} is cut short")
-            found.append(from_raw(name, datatype, shape, rest[:size]))
+            tensors.append(from_raw(name, datatype, shape, rest[:size]))
             rest = rest[size:]
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise unusable(f"{error!r} in {excerpt(reply.body)}") from None
     if rest:
         raise unusable(f"{len(rest)} bytes are left over after its outputs")
-    return found
+    return tensors
 
 
 def refusal(reply: Reply, url: str, sent_bytes: int) -> PenstockError:
     """The error that an answer other than 200 means."""
-    said = f"{url} answered {reply.status}: {_said(reply.body)}"
-    if reply.status == NOT_FOUND and LOADING in said:
-        return Transient(said)
+    message = f"{url} answered {reply.status}: {_said(reply.body)}"
+    if reply.status == NOT_FOUND and LOADING in message:
+        return Transient(message)
     too_big = too_large(url, sent_bytes)
-    return by_status(reply.status, reply.headers, said, too_large=too_big, may_be_model=True)
+    return by_status(reply.status, reply.headers, message, too_large=too_big, may_be_model=True)
 
 
 def _described(column: Column) -> dict[str, Any]:
@@ -223,8 +227,8 @@ def _loaded(raw: bytes) -> Any:
         try:
             return json.loads(raw)
         except (ValueError, RecursionError):
-            said = f"the model's answer is not JSON ({error}): {excerpt(raw)}"
-            raise Rejected("model_rejected", said) from None
+            message = f"the model's answer is not JSON ({error}): {excerpt(raw)}"
+            raise Rejected("model_rejected", message) from None
 
 
 def _said(raw: bytes) -> str:
@@ -238,7 +242,7 @@ def _said(raw: bytes) -> str:
     return clean(raised(error)) if isinstance(error, str) else complaint(raw)
 
 
-def raised(said: str) -> str:
+def raised(text: str) -> str:
     """The last line that looks like a traceback's exception; if no line does, the whole text."""
-    found = _RAISED.findall(said)
-    return str(found[-1]) if found else said.strip()
+    matches = _RAISED.findall(text)
+    return str(matches[-1]) if matches else text.strip()

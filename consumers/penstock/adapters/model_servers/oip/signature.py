@@ -70,11 +70,11 @@ class Signature(NamedTuple):
     def __str__(self) -> str:
         if len(self.inputs) == 1:
             return str(self.inputs[0])
-        return ", ".join(f"{one.name}: {one}" for one in self.inputs)
+        return ", ".join(f"{tensor.name}: {tensor}" for tensor in self.inputs)
 
     @property
     def takes_text(self) -> bool:
-        return any(one.datatype == BYTES for one in self.inputs)
+        return any(tensor.datatype == BYTES for tensor in self.inputs)
 
 
 def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) -> Signature:
@@ -87,11 +87,11 @@ def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) 
             f"the server does not describe the inputs of {settings.name}; set model.inputs, as in "
             'inputs = ["x:FP32:16"]'
         )
-    known = [f"{one.name}: {one}" for one in inputs]
-    for one in inputs:
-        if one.datatype != BYTES and one.datatype not in DTYPES:
+    known = [f"{tensor.name}: {tensor}" for tensor in inputs]
+    for tensor in inputs:
+        if tensor.datatype != BYTES and tensor.datatype not in DTYPES:
             raise usage(
-                f"the model wants {', '.join(known)}; {one.datatype} is not supported, only "
+                f"the model wants {', '.join(known)}; {tensor.datatype} is not supported, only "
                 f"{', '.join(DTYPES)} and {BYTES}"
             )
     limit = limits.get("max_batch_size") if isinstance(limits, dict) else None
@@ -106,8 +106,8 @@ def _inputs(
         return tuple(map(written, settings.inputs)), None
     tensors, batches = [], set()
     described = metadata.get("inputs")
-    for one in described if isinstance(described, list) else ():
-        name, datatype, shape = _tensor(one, settings)
+    for tensor in described if isinstance(described, list) else ():
+        name, datatype, shape = _tensor(tensor, settings)
         batches.add(shape[0] if shape else -1)
         tensors.append(Tensor(name, datatype, shape[1:]))
     fixed = batches - {-1}
@@ -136,15 +136,15 @@ def _tensor(described: Any, settings: config.Model) -> tuple[str, str, tuple[int
 
 def written(text: str) -> Tensor:
     """The tensor that an entry of `model.inputs` describes."""
-    found = _WRITTEN.fullmatch(text)
-    if found is None:
+    match = _WRITTEN.fullmatch(text)
+    if match is None:
         raise usage(
             f"model.inputs: {text!r} cannot be read; write name:DATATYPE:SHAPE with the shape of "
             "one row, as in x:FP32:16, image:UINT8:224x224x3 or text:BYTES"
         )
-    shape = found["shape"]
+    shape = match["shape"]
     return Tensor(
-        found["name"], found["datatype"], tuple(map(int, shape.split("x"))) if shape else ()
+        match["name"], match["datatype"], tuple(map(int, shape.split("x"))) if shape else ()
     )
 
 

@@ -118,14 +118,18 @@ def _where(source: Mapping[str, Any]) -> Where:
     return Where(source["topic"], source["partition"])
 
 
-def letters(found: Mapping[str, Any]) -> Iterator[Letter]:
+def letters(record: Mapping[str, Any]) -> Iterator[Letter]:
     """Splits one dead letter into a `Letter` for the rest of its object and a `Letter` for each of
     its rows.
     """
-    offset, key, code = found["source"]["offset"], (found["object"] or {}).get("key"), found["code"]
-    model = found["model"]
+    offset, key, code = (
+        record["source"]["offset"],
+        (record["object"] or {}).get("key"),
+        record["code"],
+    )
+    model = record["model"]
     yield Letter(offset, key, None, code, model)
-    for first, stop in found["rows"] or ():
+    for first, stop in record["rows"] or ():
         if stop is not None:
             yield from (Letter(offset, key, row, code, model) for row in range(first, stop))
 
@@ -192,10 +196,10 @@ class Arrivals:
     def _published(
         self, life: Life, deployment: Deployment, outgoing: Outgoing
     ) -> Sequence[Reached]:
-        found: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
-        self.history.note("append", f"{life.name} {found[0]['id']} +{len(found)}")
+        parsed: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
+        self.history.note("append", f"{life.name} {parsed[0]['id']} +{len(parsed)}")
         of_rows = not deployment.terms.from_first_row
-        records = list(as_rows(found, self.results, self.history, of_rows=of_rows))
+        records = list(as_rows(parsed, self.results, self.history, of_rows=of_rows))
         self._check_models(life, deployment, records)
         reached = life.published(records)
         self.outcome.add(records, deployment.terms.truths, once=deployment.terms.exactly_once)
@@ -239,6 +243,6 @@ class Arrivals:
 
     def _letters_delivered(self, outgoing: Outgoing) -> None:
         for value in outgoing.values:
-            found = orjson.loads(value)
-            self.history.note("letter", found["code"])
-            self.logs[_where(found["source"])].letters.update(letters(found))
+            record = orjson.loads(value)
+            self.history.note("letter", record["code"])
+            self.logs[_where(record["source"])].letters.update(letters(record))

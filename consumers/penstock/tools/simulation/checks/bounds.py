@@ -94,9 +94,11 @@ class Bounds:
             deployment.settings.buffer_bytes + (heads + 1) * deployment.terms.truths.step_bytes
         )
 
-    def _hold(self, worker: SimulatedWorker, what: str, found: int, most: int) -> None:
-        if found > most:
-            self._history.broken(f"{worker.name} has {found} {what} in flight, the limit is {most}")
+    def _hold(self, worker: SimulatedWorker, what: str, amount: int, most: int) -> None:
+        if amount > most:
+            self._history.broken(
+                f"{worker.name} has {amount} {what} in flight, the limit is {most}"
+            )
 
 
 def _limits(worker: SimulatedWorker, deployment: Deployment) -> _Limits:

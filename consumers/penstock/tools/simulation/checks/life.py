@@ -183,7 +183,7 @@ class Life(Watched):
         return [self._publish(record) for record in records]
 
     def acknowledged(self, reached: Sequence[Reached]) -> None:
-        self._acked |= {one.number: one for one in reached}
+        self._acked |= {commit.number: commit for commit in reached}
 
     def committing(self, commit: Commit) -> None:
         """A commit, or the end of a transaction, leaves the worker."""
@@ -270,9 +270,9 @@ class Life(Watched):
             if is_due and letter not in self._log.letters:
                 raise self.broken(f"{commit} is committed without the dead letter {letter}")
 
-    def _head(self, queue: str, found: tuple[int, int | None]) -> Number | None:
+    def _head(self, queue: str, head: tuple[int, int | None]) -> Number | None:
         """The object whose turn it is: the first object of the queue that was not done before this
-        life, has not ended, and must have a record. `found`: the object of the record that is
+        life, has not ended, and must have a record. `head`: the object of the record that is
         published now, as the offset of its message and its number within the message.
         """
         log = self._log
@@ -286,7 +286,7 @@ class Life(Watched):
             ended = number in self._published and self._published[number].ended
             if is_here and not ended and not self._inherited.is_done(number):
                 self._heads[queue] = number
-                is_found = found == (log.records[index].offset, of_record)
+                is_found = head == (log.records[index].offset, of_record)
                 if is_found or not self._may_be_silent(number, is_written=False):
                     return number
             of_record += 1
@@ -294,13 +294,13 @@ class Life(Watched):
 
     def _publish(self, record: Mapping[str, Any]) -> Reached:
         offset, model = record["source"]["offset"], record["model"]
-        found = (offset, self._log.answered(offset, record["id"], model))
+        answered = (offset, self._log.answered(offset, record["id"], model))
         of_model = None if self._log.fan is None else model
         queue = queue_of(record["stream"], of_model) if self._terms.by_stream else ""
-        head = self._head(queue, found)
+        head = self._head(queue, answered)
         if head is None:
             raise self.broken(f"{record['id']} is published, nothing more was asked for")
-        if found != (self._log.records[head[0]].offset, head[1]):
+        if answered != (self._log.records[head[0]].offset, head[1]):
             raise self.broken(f"{record['id']} is published, the turn is {self._log.account(head)}")
         asked, about = self._log.asked(head), record["object"]
         if (record["stream"], about and about["key"]) != (asked.stream, asked.key):

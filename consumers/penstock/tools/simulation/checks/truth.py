@@ -96,7 +96,11 @@ def asked_by(record: Record, fan: Routes | None = None) -> Sequence[Asked]:
     named = [
         one._replace(object_index=index, place=index) for index, one in enumerate(_named_by(record))
     ]
-    return named if fan is None else [each for one in named for each in _of_models(one, fan)]
+    return (
+        named
+        if fan is None
+        else [each for named_object in named for each in _of_models(named_object, fan)]
+    )
 
 
 def _of_models(asked: Asked, fan: Routes) -> Sequence[Asked]:
@@ -149,9 +153,9 @@ class Truths:
         self._known: dict[tuple[str, str | None, object], Truth] = {}
 
     def announced(self, record: Record, asked: Sequence[Asked]) -> None:
-        for one in asked:
-            if one.inline is not None:
-                self._decode(_inline(record), one.inline.body(), claim_of("", "json", "none"))
+        for truth in asked:
+            if truth.inline is not None:
+                self._decode(_inline(record), truth.inline.body(), claim_of("", "json", "none"))
 
     def put(self, name: str, version: str, data: bytes) -> None:
         self._decode((name, version), data, claim_of(name, self.options.format))
@@ -312,18 +316,18 @@ class PartitionLog:
         object_index = int(id.rsplit("/", 2)[1])
         return self._find(
             offset,
-            lambda one: one.object_index == object_index and one.model in (None, model),
+            lambda truth: truth.object_index == object_index and truth.model in (None, model),
         )
 
     def at_place(self, offset: int, place: int) -> int | None:
         """The number, within its record, of the object that commits know by this place."""
-        return self._find(offset, lambda one: one.place == place)
+        return self._find(offset, lambda truth: truth.place == place)
 
     def _find(self, offset: int, fits: Callable[[Asked], bool]) -> int | None:
         index = self.index(offset)
         if index == len(self.records) or self.records[index].offset != offset:
             return None
-        return next((n for n, one in enumerate(self.objects(index)) if fits(one)), None)
+        return next((n for n, truth in enumerate(self.objects(index)) if fits(truth)), None)
 
     def asked(self, number: Number) -> Asked:
         return self.objects(number[0])[number[1]]

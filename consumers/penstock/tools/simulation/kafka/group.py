@@ -146,7 +146,9 @@ class Group:
         """The committed position; if a decided transaction is about to move it, the position after
         the move.
         """
-        ended = [one for one in self._pending.get(where, ()) if one.is_decided]
+        ended = [
+            transaction for transaction in self._pending.get(where, ()) if transaction.is_decided
+        ]
         return ended[-1].positions[where] if ended else self.start(where)
 
     def begin(
@@ -202,7 +204,9 @@ class Group:
         begun them. A living member repeats its transaction.
         """
         latest_s = asyncio.get_running_loop().time() - than_s
-        for opened in [one for one in self._open if one.began_s <= latest_s]:
+        for opened in [
+            transaction for transaction in self._open if transaction.began_s <= latest_s
+        ]:
             self.take_back(opened)
 
     def _forget(self, opened: SimulatedTransaction) -> None:
@@ -277,7 +281,7 @@ class Group:
                 self.leave(member)
         self.generation += 1
         # A member that joined during the hand-back takes part in the next rebalance.
-        members = [one for one in self._handing if one in self._members]
+        members = [each for each in self._handing if each in self._members]
         self._handing = {}
         if not members:
             return

@@ -100,15 +100,15 @@ class SimulatedProducers:
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def reach_broker() -> None:
-            found = not self.process.is_cut and arrive()
+            has_arrived = not self.process.is_cut and arrive()
             if not answer.done():
-                answer.set_result(found)
+                answer.set_result(has_arrived)
 
         asyncio.get_running_loop().call_later(self.injector.delay_s(), reach_broker)
-        found = await answer
+        reply = await answer
         await self.injector.delay()
         await self.process.gate()
-        return found
+        return reply
 
     async def close(self, number: int) -> None:
         """If the last transaction is open, take it back. The request to do so may be lost."""

@@ -281,8 +281,8 @@ class SimulatedSource(Generic[W]):
         await self._injector.delay()
         if self._injector.happens(self._injector.faults.commit_fails):
             raise Transient("a word about lines was not written")
-        said = obeyed(decode_words(self._group.said.get(where, "")), words)
-        self._group.said[where] = encode_words(said)
+        kept_words = obeyed(decode_words(self._group.said.get(where, "")), words)
+        self._group.said[where] = encode_words(kept_words)
 
     def pause(self, where: Where) -> None:
         self._reader.positions.pop(where, None)
