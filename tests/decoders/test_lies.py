@@ -107,6 +107,39 @@ def test_json_values_are_taken_with_their_blanks(rows: JsonRows) -> None:
     assert bytes(run.payload.body) == rows.body
 
 
+DEEP = b"[" * 1_000 + b"%b" + b"]" * 1_000
+# simdjson does not take it, all other readers do.
+BIG_NUMBER = b"123456789012345678901234567890"
+
+
+@pytest.mark.parametrize("value", [b"1", BIG_NUMBER])
+def test_values_of_many_levels_are_taken_in_steps(value: bytes) -> None:
+    body = b",".join([DEEP % value] * 500)
+    ends = np.arange(1, 501) * (len(DEEP % value) + 1) - 1
+    found = list(unpacked(memoryview(said_of(texts(body, *ends))), MOST_ROWS, MOST_ROW_BYTES))
+    assert found[-1] is not None
+    assert len(found) > len(body) // (64 << 10)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEEP % b"1" + b",2",
+        DEEP % b"1,",
+        b"[" * 1_025 + b"]" * 1_025,
+        (DEEP % BIG_NUMBER).ljust(70_000),
+    ],
+    ids=["two", "a comma", "too many levels", "long"],
+)
+def test_texts_of_many_levels_that_are_no_value_are_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=REFUSED):
+        said(said_of(texts(text, len(text))))
+
+
+def said_of(rows: JsonRows) -> bytes:
+    return b"".join(packed([Run(len(rows.ends), rows)]))
+
+
 @pytest.mark.parametrize(
     "rows",
     [

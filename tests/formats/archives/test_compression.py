@@ -210,6 +210,30 @@ def test_frames_to_be_skipped_alone_have_no_rows_and_what_follows_is_known() -> 
         assert caught.value.code == "bad_format"
 
 
+@pytest.mark.parametrize(
+    ("name", "empty"),
+    [
+        ("x.csv.zst", SKIPPED),
+        ("x.csv.zst", zstd.compress(b"")),
+        ("x.csv.gz", gzipped(b"")),
+        ("x.csv.lz4", lz4.frame.compress(b"")),
+    ],
+    ids=["to be skipped", "zstd", "gzip", "lz4"],
+)
+def test_frames_of_nothing_are_counted(name: str, empty: bytes) -> None:
+    options = RowOptions(members=1_000)
+    assert decode(empty * 1_000, name, options) == []
+    with pytest.raises(Poison, match="frames of nothing") as refused:
+        decode(empty * 1_001, name, options)
+    assert refused.value.code == "too_large"
+
+
+def test_content_allows_frames_of_nothing() -> None:
+    """As `pzstd` writes one before each frame."""
+    body = (SKIPPED + zstd.compress(b"1,2\n" * 500)) * 1_001
+    assert len(matrix(decode(body, "x.csv.zst", RowOptions(members=1)))) == 500 * 1_001
+
+
 @pytest.mark.skipif(shutil.which("pzstd") is None, reason="no pzstd")
 def test_what_pzstd_writes_is_read() -> None:
     rows = b"".join(b"%d,%d\n" % (i, i * i) for i in range(300_000))

@@ -32,6 +32,7 @@ _RATIO_FREE_BYTES = 16 << 20
 # For tables this limit is higher, because columns pack better: if the same text of 1 kB is in all
 # of 20,000 rows, DuckDB writes these rows as 62 kB of Parquet.
 TABLE_FREE_BYTES = 64 << 20
+_EMPTY_PER_BYTES: Final = 1 << 10
 
 # A frame may want this much memory, 128 MiB. The programs `zstd` and `xz` have the same limit by
 # default.
@@ -94,15 +95,30 @@ class Expansion:
         self._ratio = options.expansion_ratio
         self._free_bytes = free_bytes
         self._limit_bytes = options.expanded_bytes
+        self._most_empty = options.members
         self._outer = outer
         self._taken_bytes = 0
         self._made_bytes = 0
+        self._empty_frames = 0
 
     def add(self, taken_bytes: int, made_bytes: int) -> None:
         self._taken_bytes += taken_bytes
         self._made_bytes += made_bytes
         if self._outer is not None:
             self._outer.add(0, made_bytes)
+
+    def add_empty(self) -> None:
+        """Count a frame that made nothing. To begin one takes as long as to unpack 10 KiB. Raises
+        `ArchiveLimit` if there are too many; each KiB that others made allows one more.
+        """
+        self._empty_frames += 1
+        if self._empty_frames > self._most_empty + self._made_bytes // _EMPTY_PER_BYTES:
+            raise ArchiveLimit(
+                "too_large",
+                f"packed data has more than {self._most_empty} frames of nothing (limits.members)",
+            )
+        if self._outer is not None:
+            self._outer.add_empty()
 
     def check(self) -> None:
         """Raises `ArchiveLimit` if the unpacked bytes are above a limit."""
@@ -147,6 +163,12 @@ class Unpacking(Parser):
         self._limit_bytes = limit_bytes
         self._taken_bytes = 0
         self._made_bytes = 0
+        self._begun_at = 0  # so many bytes were made when the frame, or the gzip member, began
+
+    def _frame_ended(self) -> None:
+        if self._made_bytes == self._begun_at:
+            self._expansion.add_empty()
+        self._begun_at = self._made_bytes
 
     def _broken(self, message: str) -> Poison:
         """The error for damaged packing. Its code is the one that `inner` has for damaged content,
@@ -219,6 +241,7 @@ class GzipParser(Unpacking):
             data = rest
             if ended:
                 self._member = None
+                self._frame_ended()
             if piece:
                 yield piece
                 if not self._made_bytes % PIECE_BYTES:
@@ -294,12 +317,13 @@ class PackedParser(Unpacking):
             except _DAMAGE as error:
                 raise self._broken(f"{self._codec.name} data is damaged: {error}") from error
             data = b""
-            if self._frame.eof:
-                data = bytes(self._frame.unused_data or b"")
-                self._frame = None
             checked = self._made_bytes // PIECE_BYTES
             self._made_bytes += len(piece)
             self._expansion.add(0, len(piece))
+            if self._frame.eof:
+                data = bytes(self._frame.unused_data or b"")
+                self._frame = None
+                self._frame_ended()
             if piece:
                 yield piece
                 if self._made_bytes // PIECE_BYTES > checked:
