@@ -318,6 +318,26 @@ async def test_a_part_that_never_comes_is_transient(client: Any) -> None:
             await objects.part(Location("bucket", "key"), 0, 1000)
 
 
+@pytest.mark.parametrize(
+    ("asked", "read_as"),
+    [
+        ((0, 3), ""),
+        ((5, 8), ""),
+        ((-3, None), ""),
+        ((-3, None), "bytes=0-2"),
+        ((0, 3), "bytes=3-5"),
+        ((5, 8), "bytes=3-5"),
+    ],
+)
+async def test_a_store_that_misreads_ranges_gives_no_wrong_bytes(
+    client: Any, asked: tuple[int, int | None], read_as: str
+) -> None:
+    async with S3Stub({"key": b"0123456789"}) as stub, Reading(client, stub) as objects:
+        stub.reads_range = lambda _: read_as
+        with pytest.raises(Transient):
+            await objects.part(Location("bucket", "key"), *asked)
+
+
 async def test_another_version_than_the_pinned_one_is_changed_also_if_the_store_sends_it(
     client: Any,
 ) -> None:

@@ -59,6 +59,7 @@ from penstock.adapters.stores.transfer import (
     pin_of,
     quoted,
     repeated,
+    span_of,
     wants_etag,
 )
 from penstock.core.routing.store_choice import DEFAULT
@@ -100,6 +101,12 @@ def sent(answer: dict[str, Any]) -> tuple[int, int]:
         return 0, length or 0
     start = int(match[1])
     return start, int(match[2]) + 1 if length is None else start + length
+
+
+def _size_of(answer: dict[str, Any]) -> int:
+    """The size of the whole object. Raises `ValueError` if the answer does not tell it."""
+    in_all = (answer.get("ContentRange") or "").rpartition("/")[2]
+    return int(in_all or answer.get("ContentLength") or 0)
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
@@ -200,14 +207,14 @@ class S3fsObjects:
         try:
             answer = await self._ask(location, _pinned(location) | {"Range": f"bytes={asked}"})
             async with answer["Body"] as body:
+                # Before it is read: without a range, it may be longer than our memory.
+                size = _size_of(answer)
+                check_rest(location, span_of(start, stop, size), sent(answer), (None, None))
                 data = await body.read()
         except CLIENT_ERRORS as error:
             if start < 0 and refused_with(error) == NO_SUCH_RANGE:
                 return Part(b"", 0, location.etag, location.version_id)
             raise await self._meant(error, location) from None
-        size = int(answer.get("ContentRange", "").rpartition("/")[2] or len(data))
-        if start > 0 and sent(answer)[0] != start:
-            raise implausible_answer(location, "other bytes than were asked for")
         check_pin(location, answer.get("ETag"))
         etag, version_id = pin_of(answer.get("ETag")), pin_of(answer.get("VersionId"))
         part = Part(data, size, etag, version_id)

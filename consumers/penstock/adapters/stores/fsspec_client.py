@@ -134,8 +134,15 @@ class FsspecObjects:
             raise Transient(f"{name(location)}: {self._scheme} does not say how long it is")
         return info["size"], _etag(info)
 
-    def cat(self, path: str, start: int, stop: int) -> bytes:
-        data: bytes = self._files.cat_file(path, start=start, end=stop)
+    def cat(self, path: str, start: int, stop: int, size: int) -> bytes:
+        data: bytes
+        if self._scheme in _BY_ADDRESS:
+            # From a server that ignores ranges, `cat_file` would read the whole object.
+            with self._files.open(path, size=size, cache_type="none") as file:
+                file.seek(start)
+                data = file.read(stop - start)
+        else:
+            data = self._files.cat_file(path, start=start, end=stop)
         return data
 
     async def call(self, location: Location, work: Callable[[], T]) -> T:
@@ -203,7 +210,7 @@ class FsspecBody:
         return data
 
     async def _cat(self, start: int, stop: int) -> bytes:
-        work = partial(self._objects.cat, self._path, start, stop)
+        work = partial(self._objects.cat, self._path, start, stop, self.size)
         data = await self._objects.call(self._location, work)
         if len(data) != stop - start:
             await self._check()
