@@ -179,6 +179,7 @@ CASES: dict[str, Case] = {
     "store.aclose": (of_store("aclose"), "unavailable", 1),
     "store.part": (of_store("part"), "unavailable", 0),
     "format.open": (of_format("bad.shut"), "bad_format", 0),
+    "format.heavy": (of_format("bad.heavy"), "bad_format", 0),
     "format.feed": (of_format("bad.trap", b"feed"), "bad_format", 2),
     "format.close": (of_format("bad.trap", b"close"), "bad_format", 2),
     "format.memory": (of_format("bad.trap", b"memory"), "bad_format", 2),

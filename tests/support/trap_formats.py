@@ -1,7 +1,7 @@
 """Formats of a user's package that do to their worker what the object says.
 
 Rule: an object is a word: the call that fails, or the kind of rows that no window can take. Those
-of the extension `.shut` cannot even be opened.
+of the extensions `.shut` and `.heavy` cannot even be opened.
 """
 
 from collections.abc import Iterator
@@ -51,6 +51,10 @@ def _shut(_options: RowOptions) -> _Parser:
     raise Trap("open")
 
 
+def _heavy(_options: RowOptions) -> _Parser:
+    raise MemoryError("8,192,000,000 bytes")
+
+
 def _ranged(_source: ObjectSource, _options: RowOptions, _wanted: Wanted) -> Iterator[Run]:
     yield Run(2, Matrix(ROWS), None)
     raise Trap("ranged")
@@ -58,10 +62,13 @@ def _ranged(_source: ObjectSource, _options: RowOptions, _wanted: Wanted) -> Ite
 
 TRAP = Format("trap", makes("matrix"), lambda _: _Parser(), extensions=(".trap",))
 SHUT = Format("shut", makes("matrix"), _shut, extensions=(".shut",))
+# The worker itself opens it.
+HEAVY = Format("heavy", makes("matrix"), _heavy, extensions=(".heavy",), is_plain=lambda _: True)
 RANGED = Format("ranged", makes("matrix"), ranged=_ranged, extensions=(".ranged",))
 
 ENTRY_POINTS = f"""[penstock.formats]
 trap = {__name__}:TRAP
 shut = {__name__}:SHUT
+heavy = {__name__}:HEAVY
 ranged = {__name__}:RANGED
 """

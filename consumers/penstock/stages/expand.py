@@ -101,8 +101,11 @@ class Expand:
     def begin_inline(self, ticket: Ticket, claim: Claim, data: bytes) -> "InlineReading | None":
         """Begin to read a whole object in this process. None: the object needs a decoder."""
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
-        with self._guard:
-            parser = open_inline(self._options_of(ticket), data, most_bytes, claim)
+        try:
+            with self._guard:
+                parser = open_inline(self._options_of(ticket), data, most_bytes, claim)
+        except MemoryError:  # a decoder has memory of its own
+            return None
         if parser is None:
             return None
         return InlineReading(parser, self._rows(ticket, len(data)), self._guard)
