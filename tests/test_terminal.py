@@ -1,5 +1,6 @@
 """What a terminal gets: completion by its shell, and progress with an estimate of the rest."""
 
+import json
 import logging
 import os
 import re
@@ -11,10 +12,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock import logs
 from penstock.commands import common_options
+from penstock.commands.predict import OnTerminal
 from penstock.commands.replay import replaying
 from penstock.messages.prediction import decode_prediction
 from penstock.terminal_text import escaped, predict_bar
@@ -103,6 +106,27 @@ def test_neither_in_a_log_line_nor_in_one_of_a_command(capsys: pytest.CaptureFix
     common_options.say(f"no rows in {HOSTILE}")
     common_options.say(HOSTILE, err=True)
     assert capsys.readouterr() == (f"no rows in {HARMLESS}\n", f"{HARMLESS}\n")
+
+
+def test_nor_in_json_which_stays_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {"stream": f"caf\u00e9{HOSTILE}", "rows": [1]}
+    for written in (msgspec.json.encode(document), json.dumps(document, ensure_ascii=False)):
+        common_options.say_json(written)
+        said = capsys.readouterr().out
+        assert said.strip().isprintable()
+        assert json.loads(said) == document
+
+
+def test_results_on_a_terminal_cannot_either(capsys: pytest.CaptureFixture[str]) -> None:
+    OnTerminal().write(b'{"member":"\xc2\x9b31m"}\n{"row":1}\n')
+    assert capsys.readouterr().out == '{"member":"\\u009b31m"}\n{"row":1}\n'
+
+
+def test_all_commands_print_in_this_one_way() -> None:
+    """`say` and `say_json`, or tables of rich, whose cells are made by `visible`."""
+    for path in Path(common_options.__file__).parent.glob("*.py"):
+        if path.stem != "common_options":
+            assert not re.search(r"click\.s?echo\b|(?<!\.)\bprint\(", path.read_text())
 
 
 def test_watched_answers_cannot_either() -> None:

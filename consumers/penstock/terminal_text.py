@@ -35,6 +35,12 @@ def escaped(text: str) -> str:
     return _CONTROLS.sub(lambda sign: ascii(sign[0])[1:-1], text)
 
 
+def escaped_json(document: bytes | str) -> str:
+    """JSON with escapes of JSON for all characters that would control a terminal."""
+    text = document if isinstance(document, str) else document.decode(errors="replace")
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def visible(text: str) -> "Text":
     """The text on one line, with escapes for characters that do not print."""
     from rich.text import Text  # noqa: PLC0415

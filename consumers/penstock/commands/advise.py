@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, run_async, say
+from penstock.commands.common_options import Context, common, run_async, say, say_json
 from penstock.errors import usage
 
 
@@ -31,7 +31,7 @@ def advise(context: Context, path: str | None, as_json: bool) -> None:
         document = await status_now(cfg.http) if path is None else _read(path)
         advised = ops.advised(document, cfg)
         if as_json:
-            click.echo(ops.as_json(advised))
+            say_json(ops.as_json(advised))
             return
         for line in ops.lines(advised):
             say(line)

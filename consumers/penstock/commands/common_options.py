@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from penstock.errors import first_cause
-from penstock.terminal_text import bar, escaped
+from penstock.terminal_text import bar, escaped, escaped_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,11 +130,15 @@ def wide_console() -> "Console":
     return console if console.is_terminal else Console(width=WIDE_COLUMNS)
 
 
-def say(text: str, *, err: bool = False) -> None:
+def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
     """Print a text for people. It is escaped, because it may quote names and messages that others
-    wrote.
+    wrote. `fg`: its colour on a terminal.
     """
-    click.echo(escaped(text), err=err)
+    click.echo(click.style(escaped(text), fg=fg), err=err)
+
+
+def say_json(document: bytes | str) -> None:
+    click.echo(escaped_json(document))
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:

@@ -2,7 +2,16 @@
 
 import click
 
-from penstock.commands.common_options import Context, When, common, reading, run_async, wide_console
+from penstock.commands.common_options import (
+    Context,
+    When,
+    common,
+    reading,
+    run_async,
+    say,
+    say_json,
+    wide_console,
+)
 from penstock.errors import EXIT_CHECK_FAILED
 
 
@@ -50,17 +59,17 @@ def compare(
             )
         comparisons = comparing.found()
         if comparing.strange:
-            click.echo(f"{comparing.strange:,} records are of another kind", err=True)
+            say(f"{comparing.strange:,} records are of another kind", err=True)
         if as_json:
-            click.echo(msgspec.json.encode([each.as_json(worst) for each in comparisons]))
+            say_json(msgspec.json.encode([each.as_json(worst) for each in comparisons]))
         else:
             console = wide_console()
             for comparison in comparisons:
                 console.print(render(comparison, worst))
             if not comparisons:
-                click.echo(f"nothing is compared yet on {cfg.output.shadow_topic}")
+                say(f"nothing is compared yet on {cfg.output.shadow_topic}")
         if at_least is not None and not (comparisons and comparisons[-1].surely(at_least / 100)):
-            click.echo(f"it is not sure that they agree on {at_least:g} % of the rows", err=True)
+            say(f"it is not sure that they agree on {at_least:g} % of the rows", err=True)
             raise SystemExit(EXIT_CHECK_FAILED)
 
     run_async(work())

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.commands.common_options import Context, common
+from penstock.commands.common_options import Context, common, say, say_json
 from penstock.config import Config, check_files
 from penstock.config.starter import StarterAnswers, starter
 from penstock.errors import usage
@@ -56,7 +56,7 @@ def config(context: Context, /, schema: bool, init: bool, **given: str | None) -
     if any(given.values()):
         raise click.UsageError(f"--{next(filter(given.get, given))} is for --init")
     if schema:
-        click.echo(orjson.dumps(msgspec.json.schema(Config), option=orjson.OPT_INDENT_2))
+        say_json(orjson.dumps(msgspec.json.schema(Config), option=orjson.OPT_INDENT_2))
         return
     resolved = context.resolve()
     sections = resolved.config.sections()
@@ -70,7 +70,7 @@ def config(context: Context, /, schema: bool, init: bool, **given: str | None) -
         console.print(_table(sections, sources))
     else:
         document = {**resolved.config.masked(), "sources": sources}
-        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        say_json(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     # This import loads every client, which takes time. So it stands here, after the configuration
     # was printed.
     from penstock.tools.lint.check import refused
@@ -122,7 +122,7 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     if findings := lint(path, {}, ()):
         path.unlink()
         raise usage("\n".join(str(finding) for finding in findings))
-    click.echo(f"{path} is written. Next: penstock doctor --config {path}")
+    say(f"{path} is written. Next: penstock doctor --config {path}")
 
 
 def _ask(name: str) -> str:

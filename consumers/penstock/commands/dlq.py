@@ -14,6 +14,7 @@ from penstock.commands.common_options import (
     reading,
     run_async,
     say,
+    say_json,
     wide_console,
 )
 from penstock.errors import EXIT_CHECK_FAILED, ErrorCode, Fatal
@@ -100,7 +101,7 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
                 cfg,
                 choice,
                 limit=limit,
-                on_letter=(lambda filed: click.echo(as_json_line(filed))) if as_json else None,
+                on_letter=(lambda filed: say_json(as_json_line(filed))) if as_json else None,
                 progress=progress,
             )
         if as_json:

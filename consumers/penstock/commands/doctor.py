@@ -53,5 +53,5 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
         say(logs.redacted(f"wrong  configuration: {message}"))
     if not wrong:
         keys = len(resolved.sources)
-        click.echo(f"ok     configuration: {keys} keys set, the others are defaults")
+        say(f"ok     configuration: {keys} keys set, the others are defaults")
     return not wrong

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common
+from penstock.commands.common_options import Context, common, say, say_json
 from penstock.errors import EXIT_CHECK_FAILED, usage
 
 
@@ -34,10 +34,10 @@ def lint(
     )
     findings = [finding for finding in findings if finding.key not in ignore]
     if as_json:
-        click.echo(msgspec.json.encode([finding._asdict() for finding in findings]))
+        say_json(msgspec.json.encode([finding._asdict() for finding in findings]))
     else:
         name = context.path or "the environment"
-        click.echo("\n".join(map(str, findings)) or f"{name}: nothing is wrong")
+        say("\n".join(map(str, findings)) or f"{name}: nothing is wrong")
     if findings:
         raise SystemExit(EXIT_CHECK_FAILED)
 

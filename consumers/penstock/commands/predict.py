@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 import click
 import msgspec
@@ -26,6 +26,7 @@ from penstock.commands.common_options import (
     common,
     run_async,
     say,
+    say_json,
     time_from_key,
     timed,
 )
@@ -105,17 +106,28 @@ def predict(
         sys.exit(code)
 
 
+class ResultOutput(Protocol):
+    def write(self, lines: bytes, /) -> object: ...
+
+
+class OnTerminal(ResultOutput):
+    """ResultOutput that a person reads."""
+
+    def write(self, lines: bytes, /) -> None:
+        say_json(lines.removesuffix(b"\n"))
+
+
 @contextmanager
-def _result_file(path: Path | None, tally: "RecordTally") -> Iterator[BinaryIO]:
+def _result_file(path: Path | None, tally: "RecordTally") -> Iterator[ResultOutput]:
     """A context whose value is the file that takes the results. Without a `path`, that file is
     standard output. If `path` names a pipe, the results go into the pipe. Otherwise they go into a
     temporary file, which is renamed to `path` when it is complete.
     """
     if path is None:
         try:
-            yield sys.stdout.buffer
+            yield OnTerminal() if sys.stdout.isatty() else sys.stdout.buffer
         except asyncio.CancelledError:  # Ctrl-C; a reader like `head` that ends raises another one
-            click.echo(f"stopped after {tally.records:,} records", err=True)
+            say(f"stopped after {tally.records:,} records", err=True)
             raise
         sys.stdout.buffer.flush()
         return
@@ -136,7 +148,7 @@ def _result_file(path: Path | None, tally: "RecordTally") -> Iterator[BinaryIO]:
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
-        click.echo(f"{path} is not written: stopped after {tally.records:,} records", err=True)
+        say(f"{path} is not written: stopped after {tally.records:,} records", err=True)
         raise
 
 

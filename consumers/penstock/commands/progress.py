@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, run_async, say
+from penstock.commands.common_options import Context, common, run_async, say, say_json
 
 if TYPE_CHECKING:
     from penstock.messages.command_json import Progress
@@ -34,7 +34,7 @@ def progress(context: Context, watch: bool, as_json: bool) -> None:
         async with aclosing(follow(cfg, every_s=PROGRESS_EVERY_S)) as looks:
             async for look in looks:
                 if as_json:
-                    click.echo(msgspec.json.encode(look))
+                    say_json(msgspec.json.encode(look))
                 else:
                     say("\n".join(_progress_lines(look)))
                 if not watch:

@@ -19,6 +19,7 @@ from penstock.commands.common_options import (
     common,
     run_async,
     say,
+    say_json,
     wide_console,
 )
 from penstock.terminal_text import bar
@@ -101,7 +102,7 @@ def replay(
                 compares=compares if compare else None,
             )
         if as_json and done is not None:
-            click.echo(msgspec.json.encode(done))
+            say_json(msgspec.json.encode(done))
         elif done is not None:
             wide_console().print(render(done), crop=False)
 

@@ -25,7 +25,6 @@ from penstock.errors import (
 from penstock.packages import DISTRIBUTION
 from penstock.process import process_end
 from penstock.process.memory import hide_memory, keep_heap_small
-from penstock.terminal_text import escaped
 
 # Each command is the function of its name in the file of its name, with what `--help` says of it.
 COMMANDS: Final[Mapping[str, str]] = {
@@ -99,7 +98,7 @@ def main() -> NoReturn:
         code = 130
     except PenstockError as error:
         text = traceback.format_exc() if context.debug else f"penstock: {error}\n"
-        click.echo(escaped(_redacted(text)), err=True, nl=False)
+        say(_redacted(text).removesuffix("\n"), err=True)
         code = _exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)

@@ -30,7 +30,7 @@ def route(
 
     routes = routes_of(context.load(quiet=True))
     if not streams:
-        click.echo(str(routes))
+        say(str(routes))
     for stream in streams:
         say(f"{stream}\t{' '.join(routes.of(stream, bucket, key))}")
     if pid is not None:

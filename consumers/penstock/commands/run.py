@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from penstock import config
-from penstock.commands.common_options import Context, common, run_async
+from penstock.commands.common_options import Context, common, run_async, say, say_json
 from penstock.errors import EXIT_CHECK_FAILED
 from penstock.packages import DISTRIBUTION
 from penstock.process.memory import without_pandas
@@ -131,14 +131,14 @@ def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
     resolved = context.resolve(quiet=True)
     config.check_files(resolved.config, resolved.sources)
     cfg = resolved.config
-    seen = DryRun(cfg.output.dead_letter_topic, click.echo, as_json=as_json)
+    seen = DryRun(cfg.output.dead_letter_topic, say_json if as_json else say, as_json=as_json)
 
     async def work() -> None:
         read = await dry_run(cfg, most, seen.show)
         if read is None:
             return
         idle = f"; nothing waits in {read.idle} other partitions" if read.idle else ""
-        click.echo(
+        say(
             f"dry run: {read.messages:,} messages of {read.partitions} partitions{idle}: "
             f"{seen.answers:,} answers, {seen.errors:,} of them errors, and {seen.letters:,} dead "
             "letters; nothing was published, nothing committed",

@@ -2,6 +2,8 @@
 
 import click
 
+from penstock.commands.common_options import say, say_json
+
 
 @click.command()
 @click.argument("name", required=False)
@@ -13,8 +15,8 @@ def schema(name: str | None) -> None:
 
     known = {file.removesuffix(SUFFIX): document for file, document in documents().items()}
     if name is None:
-        click.echo("\n".join(known))
+        say("\n".join(known))
     elif (document := known.get(name.removesuffix(SUFFIX))) is not None:
-        click.echo(text(document), nl=False)
+        say_json(text(document).removesuffix(b"\n"))
     else:
         raise click.ClickException(f"there is no schema {name!r}; there are {', '.join(known)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, run_async
+from penstock.commands.common_options import Context, common, run_async, say_json
 from penstock.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def top(context: Context, once: bool, cost: bool, as_json: bool) -> None:
 
 
 async def _top_printed(http: "config.Http") -> None:
-    click.echo(msgspec.json.encode(await status_now(http)))
+    say_json(msgspec.json.encode(await status_now(http)))
 
 
 async def _top_shown(http: "config.Http", *, once: bool, cost: bool) -> None:

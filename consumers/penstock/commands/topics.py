@@ -2,11 +2,7 @@
 
 import click
 
-from penstock.commands.common_options import (
-    Context,
-    common,
-    run_async,
-)
+from penstock.commands.common_options import Context, common, run_async, say
 
 
 @click.group()
@@ -30,7 +26,7 @@ def create(context: Context, partitions: int, replication: int, of_scenes: bool)
             from penstock.scenes.start import create_scenes_topics
 
             for topic, outcome in await create_scenes_topics(cfg, partitions, replication):
-                click.echo(f"{topic}: {outcome}")
+                say(f"{topic}: {outcome}")
             return
         made = await create_topics(cfg.kafka, cfg.topics, TopicShape(partitions, replication))
         were_there = [topic for topic, outcome in made if outcome != "created"]
@@ -38,6 +34,6 @@ def create(context: Context, partitions: int, replication: int, of_scenes: bool)
         for topic, outcome in made:
             count = counts.get(topic, partitions)
             others = "" if count == partitions else f", and keeps its {count} partitions"
-            click.echo(f"{topic}: {outcome}{others}")
+            say(f"{topic}: {outcome}{others}")
 
     run_async(work())

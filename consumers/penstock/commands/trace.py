@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, run_async, say
+from penstock.commands.common_options import Context, common, run_async, say, say_json
 
 
 @click.command()
@@ -23,7 +23,7 @@ def trace(context: Context, id: str, as_json: bool) -> None:
 
         answer = await follow(cfg, id)
         if as_json:
-            click.echo(msgspec.json.encode(for_programs(answer)))
+            say_json(msgspec.json.encode(for_programs(answer)))
             return
         for line in in_words(answer, cfg.scenes.input_topic):
             say(line)

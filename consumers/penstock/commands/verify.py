@@ -5,7 +5,7 @@ from typing import Literal
 import click
 from rich.console import Console
 
-from penstock.commands.common_options import Context, common, reading, run_async
+from penstock.commands.common_options import Context, common, reading, run_async, say_json
 from penstock.errors import EXIT_CHECK_FAILED
 
 
@@ -40,7 +40,7 @@ def verify(
         from penstock.scenes.judge import verify_scenes
 
         report = await verify_scenes(cfg)
-        click.echo(report.as_json())
+        say_json(report.as_json())
         if not report.ok:
             raise SystemExit(EXIT_CHECK_FAILED)
 
@@ -52,7 +52,7 @@ def verify(
         with reading("reading the topics") as progress:
             report = await judge(cfg, committed=read_committed, until=until, progress=progress)
         if as_json:
-            click.echo(report.as_json())
+            say_json(report.as_json())
         else:
             Console().print(render(report), crop=False)
         if not report.ok:

@@ -2,15 +2,10 @@
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 import click
 
-from penstock.commands.common_options import Context, When, common, run_async
-
-if TYPE_CHECKING:
-    from penstock.tools.verify.watch import WatchedAnswer
-
+from penstock.commands.common_options import Context, When, common, run_async, say, say_json
 
 # After Ctrl-C a request to Kafka may take this long to end.
 LEAVE_S = 10.0
@@ -57,24 +52,21 @@ def watch(
             async for answers in following:
                 none_yet.cancel()
                 shown = answers[:left]
-                lines = [
-                    answer.json.decode() if as_json else _answer_line(answer) for answer in shown
-                ]
-                click.echo("\n".join(lines))
+                for answer in shown:
+                    if as_json:
+                        say_json(answer.json)
+                    else:
+                        say(answer.line, fg="red" if answer.record.error else None)
                 if left is not None and (left := left - len(shown)) == 0:
                     return
 
     def say_none_yet() -> None:
         wanted_by = "" if since is None else " since then"
         end = "" if until_now else "; Ctrl-C ends it, --until-now with --since shows what is there"
-        click.echo(f"no such answer on {cfg.output.topic}{wanted_by}: waiting{end}", err=True)
+        say(f"no such answer on {cfg.output.topic}{wanted_by}: waiting{end}", err=True)
 
     async def until_asked_to_end() -> None:
         with StopSignal(LEAVE_S):
             await work()
 
     run_async(until_asked_to_end())
-
-
-def _answer_line(answer: "WatchedAnswer") -> str:
-    return click.style(answer.line, fg="red") if answer.record.error else answer.line
