@@ -7,7 +7,7 @@ publishing. No task is started here.
 """
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,7 @@ from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop, Passing
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
+from penstock.core.rows.blocks import Block
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.stream_costs import StreamCosts
 from penstock.core.window.window import Window
@@ -126,22 +127,7 @@ class Wiring:
         self.tracks = self._tracks()
         self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
-        results = self._results(offload)
-        encode = Encode(
-            adapters.sink,
-            self.reject,
-            settings.labels,
-            settings.publish,
-            self._dedupe,
-            clock,
-            telemetry,
-            guards,
-            results,
-            self._tracer,
-        )
-        paces = {model: track.pace for model, track in self.tracks.items() if track.pace}
-        delivery_times = DeliveryTimes(paces, clock, telemetry, self._tracer)
-        self.publish = Publish(adapters.sink, encode, delivery_times, results, clock, telemetry)
+        self.publish = self._publish(offload)
         self.help_regions = self._help_regions()
         times = settings.times
         self.settle = Settle(
@@ -249,7 +235,7 @@ class Wiring:
         """`model`: the model's name, or None for the default model; `name`: its name in records,
         which the default model has, too.
         """
-        clock, window, is_alone = self.adapters.clock, terms.window, not self.settings.models
+        clock, window = self.adapters.clock, terms.window
         fixed = BatchPlan(window.max_rows, window.max_wait_s)
         pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None
         microbatch = Microbatch(
@@ -258,23 +244,11 @@ class Wiring:
             clock,
             self.telemetry,
             calls=terms.begin_calls or terms.callers,
-            share=None if is_alone else ModelShare(self.budget),
+            share=ModelShare(self.budget) if self.settings.models else None,
         )
         costs = StreamCosts()
-        calls = ModelCalls(
-            server,
-            terms.canary,
-            Limiter(terms.callers, terms.begin_calls),
-            clock,
-            telemetry,
-            away,
-            self.jitter,
-            self._guards,
-            is_alone=is_alone,
-            size=None if pace is None else microbatch.call_size,
-            token_prices=terms.token_prices,
-            tracing=partial(self._tracer.call, name) if self._tracer is not None else None,
-        )
+        size = None if pace is None else microbatch.call_size
+        calls = self._calls(name, server, terms, telemetry, away, size)
         predict = Predict(
             Asker(calls, clock, window.max_rows, window.max_bytes),
             calls,
@@ -288,6 +262,34 @@ class Wiring:
             if self.samples is None
             else Sampling(self.samples, name, terms.rows.of(PictureOptions).image),
         )
+        download = self._download(model, terms, microbatch)
+        return Track(name, pace, costs, microbatch, calls, predict, download)
+
+    def _calls(
+        self,
+        name: str,
+        server: Model,
+        terms: ModelTerms,
+        telemetry: CallsTelemetry,
+        away: Outage,
+        size: Callable[[Sequence[Block]], float] | None,
+    ) -> ModelCalls:
+        return ModelCalls(
+            server,
+            terms.canary,
+            Limiter(terms.callers, terms.begin_calls),
+            self.adapters.clock,
+            telemetry,
+            away,
+            self.jitter,
+            self._guards,
+            is_alone=not self.settings.models,
+            size=size,
+            token_prices=terms.token_prices,
+            tracing=partial(self._tracer.call, name) if self._tracer is not None else None,
+        )
+
+    def _download(self, model: str | None, terms: ModelTerms, microbatch: Microbatch) -> Download:
         expand = Expand(
             terms.rows,
             microbatch,
@@ -304,13 +306,31 @@ class Wiring:
             self.reads,
             self.store_outages,
             self._dedupe,
-            clock,
+            self.adapters.clock,
             self.telemetry,
             self.settings.objects,
             self.settings.results,
         )
-        download = Download(model, reader, self.jitter, self._guards)
-        return Track(name, pace, costs, microbatch, calls, predict, download)
+        return Download(model, reader, self.jitter, self._guards)
+
+    def _publish(self, offload: Offload) -> Publish:
+        settings, sink, clock = self.settings, self.adapters.sink, self.adapters.clock
+        results = self._results(offload)
+        encode = Encode(
+            sink,
+            self.reject,
+            settings.labels,
+            settings.publish,
+            self._dedupe,
+            clock,
+            self.telemetry,
+            self._guards,
+            results,
+            self._tracer,
+        )
+        paces = {model: track.pace for model, track in self.tracks.items() if track.pace}
+        delivery_times = DeliveryTimes(paces, clock, self.telemetry, self._tracer)
+        return Publish(sink, encode, delivery_times, results, clock, self.telemetry)
 
     def _hedged(self) -> Objects:
         if not self.hedgings:

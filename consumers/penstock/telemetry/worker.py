@@ -78,7 +78,17 @@ class StatusGauges:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        reg = registry
+        self._show_worker(registry)
+        self._show_streams(registry)
+        self._show_stores(registry)
+        self._problems = LevelBy(
+            "penstock_problem",
+            "1 for each thing that the page's first lines say is wrong",
+            PROBLEM,
+            registry,
+        )
+
+    def _show_worker(self, reg: CollectorRegistry) -> None:
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
         self.buffer_limit = Gauge("penstock_buffer_limit_bytes", "Byte budget", registry=reg)
         self.lines_stopped = Gauge(
@@ -118,6 +128,7 @@ class StatusGauges:
         )
         self._bound_by = LevelBy("penstock_bound_by", "1 for what limits the worker", ("by",), reg)
 
+    def _show_streams(self, reg: CollectorRegistry) -> None:
         def of_stream(name: str, meaning: str) -> LevelBy:
             return LevelBy(name, meaning, ("stream",), reg)
 
@@ -135,15 +146,11 @@ class StatusGauges:
         self._model_seconds = TopTotals(
             "penstock_stream_model_seconds", "The model's time that a stream's rows took", reg
         )
+
+    def _show_stores(self, reg: CollectorRegistry) -> None:
         self._reads = LevelBy("penstock_store_in_flight", "Reads in flight", ("store",), reg)
         self._read_limit = LevelBy(
             "penstock_store_limit", "How many reads may be in flight", ("store",), reg
-        )
-        self._problems = LevelBy(
-            "penstock_problem",
-            "1 for each thing that the page's first lines say is wrong",
-            PROBLEM,
-            reg,
         )
 
     def show_problems(self, problems: Iterable[Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@ dry run and a job change source, sink or settings of the same pipeline, never a 
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -31,7 +31,18 @@ from penstock.ops.topic_checks import check_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Clock, Guest, InputSource, Results, Sink, Transactions
+from penstock.ports import (
+    Adapters,
+    Clock,
+    Guest,
+    InputSource,
+    Model,
+    Objects,
+    Results,
+    Sink,
+    Spans,
+    Transactions,
+)
 from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.process.memory import move_to_large_pages
@@ -82,59 +93,81 @@ async def open_worker(
     """
     clock, telemetry = SystemClock(), Telemetry(cfg.window.target_p99_ms / 1000 or None)
     telemetry.times_mended = times_mended
+    sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
+    _tell_region(cfg, telemetry)
+    async with (
+        _open_clients(cfg, variant, clock, telemetry) as clients,
+        AsyncExitStack() as after_sink,
+        stopped_after(sink.stop),
+    ):
+        await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
+        cfg = await fitted_to_server(cfg)
+        regions: KafkaRegions | None = None
+        if cfg.helped and variant is AS_CONFIGURED:
+            regions = KafkaRegions(cfg, leaves=leaves)
+            after_sink.push_async_callback(regions.aclose)
+        opened = regions or open_source(
+            cfg.kafka,
+            drain_ms=cfg.delivery.drain_ms,
+            leaves=leaves,
+            decided=cfg.delivery.guarantee == "exactly_once",
+        )
+        source = variant.source(opened)
+        groups = regions.groups if regions is not None else {}
+        adapters = Adapters(
+            source,
+            clients.objects,
+            clients.model,
+            variant.sink(sink),
+            clock,
+            _transactions(cfg, source, opened, sink, clock, groups),
+            clients.results,
+            clients.models,
+            regions,
+            clients.guest,
+            clients.spans,
+            _store_time(cfg),
+        )
+        settings = variant.settings(await _settings(cfg, adapters))
+        kept_s = [await sink.retention_s(topic) for topic in cfg.kafka.inputs]
+        telemetry.status_gauges.input_retention.set(min(filter(None, kept_s), default=None))
+        _calm_garbage_collector()
+        move_to_large_pages()
+        yield Pipeline(Wiring(settings, adapters, telemetry, decoders=clients.decoders))
+
+
+class _Clients(NamedTuple):
+    """What a pipeline uses besides Kafka."""
+
+    objects: Objects
+    model: Model
+    models: Mapping[str, Model]
+    results: Results | None
+    guest: Guest | None
+    spans: Spans | None
+    decoders: Pool
+
+
+@asynccontextmanager
+async def _open_clients(
+    cfg: config.Config, variant: Variant, clock: Clock, telemetry: Telemetry
+) -> AsyncIterator[_Clients]:
+    """None of these is asked before it is used, so nothing here waits for a service."""
     objects = open_objects(cfg, watcher=telemetry.replicas)
     model, results = open_model(cfg, telemetry.replicas), variant.results(cfg)
     models = {
         name: open_model(model_cfg, telemetry.replicas)
         for name, model_cfg in cfg.with_each_live_model().items()
     }
-    sink = KafkaSink(cfg.kafka, clock, compression=cfg.output.compression)
-    limits = cfg.limits
     decoders = Pool(
-        limits.decoders,
-        limits.decode_ms_per_mib,
+        cfg.limits.decoders,
+        cfg.limits.decode_ms_per_mib,
         telemetry.decoder_died,
-        reuse=limits.decoder_reuse,
+        reuse=cfg.limits.decoder_reuse,
     )
-    regions: KafkaRegions | None = None
-    _tell_region(cfg, telemetry)
-    guest = _guest(cfg, clock)
-    spans = open_spans(cfg.traces)
+    guest, spans = _guest(cfg, clock), open_spans(cfg.traces)
     try:
-        async with stopped_after(sink.stop):
-            await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
-            cfg = await fitted_to_server(cfg)
-            if cfg.helped and variant is AS_CONFIGURED:
-                regions = KafkaRegions(cfg, leaves=leaves)
-            opened = regions or open_source(
-                cfg.kafka,
-                drain_ms=cfg.delivery.drain_ms,
-                leaves=leaves,
-                decided=cfg.delivery.guarantee == "exactly_once",
-            )
-            source = variant.source(opened)
-            groups = regions.groups if regions is not None else {}
-            transactions = _transactions(cfg, source, opened, sink, clock, groups)
-            adapters = Adapters(
-                source,
-                objects,
-                model,
-                variant.sink(sink),
-                clock,
-                transactions,
-                results,
-                models,
-                regions,
-                guest,
-                spans,
-                _store_time(cfg),
-            )
-            settings = variant.settings(await _settings(cfg, adapters))
-            kept_s = [await sink.retention_s(topic) for topic in cfg.kafka.inputs]
-            telemetry.status_gauges.input_retention.set(min(filter(None, kept_s), default=None))
-            _calm_garbage_collector()
-            move_to_large_pages()
-            yield Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
+        yield _Clients(objects, model, models, results, guest, spans, decoders)
     finally:
         for each in (model, *models.values()):
             await each.aclose()
@@ -144,8 +177,6 @@ async def open_worker(
         await objects.aclose()
         if results is not None:
             await results.aclose()
-        if regions is not None:
-            await regions.aclose()
         if spans is not None:
             await spans.aclose()
 

@@ -4,7 +4,7 @@ and tells the checks what reaches each service.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -205,13 +205,7 @@ class World:
         self._unsteady: dict[str, set[str]] = defaultdict(set)
         self.logs = {where: self._log(records) for where, records in self.topic.records.items()}
         self.outcome = ArrivedAnswers(self.logs)
-        drawn = drawn_faults(self.random)
-        if self.troubles.objects:
-            drawn = replace(drawn, body_breaks=OFTEN)
-        if source("reads").random() < SLOW_READS:
-            drawn = replace(drawn, slow_read=SLOW_SHARE)
-        if source("distance").random() < DISTANT:
-            drawn = replace(drawn, store_s=STORE_S, model_s=MODEL_S)
+        drawn = self._drawn_faults(source)
         self.injector = FaultInjector(drawn, source("weather"))
         self.injector_of_others = self._injector_of_others(drawn, source("other models"))
         self._margin_s = self.random.choice((0.1, 10.0))
@@ -235,6 +229,16 @@ class World:
         self._clock = VirtualClock()
         self._bounds = Bounds(self.logs, self.history)
         self._deployment_of: dict[SimulatedWorker, Deployment] = {}
+
+    def _drawn_faults(self, source: Callable[[str], Random]) -> Faults:
+        drawn = drawn_faults(self.random)
+        if self.troubles.objects:
+            drawn = replace(drawn, body_breaks=OFTEN)
+        if source("reads").random() < SLOW_READS:
+            drawn = replace(drawn, slow_read=SLOW_SHARE)
+        if source("distance").random() < DISTANT:
+            drawn = replace(drawn, store_s=STORE_S, model_s=MODEL_S)
+        return drawn
 
     @staticmethod
     def _injector_of_others(drawn: Faults, random: Random) -> FaultInjector:
@@ -312,23 +316,9 @@ class World:
 
     def hire(self) -> SimulatedWorker:
         """Make a new worker, which does not run yet."""
-        name, process, injector = f"w{len(self.workers)}", Process(), self.injector
+        process, injector = Process(), self.injector
         deployment, bucket = self.deployments.now, self.bucket
-        source = SimulatedSource(
-            name,
-            self.topic,
-            self.group,
-            lambda name, where, start: Life(
-                self.logs[where], name, where, start, deployment.terms, self.history
-            ),
-            process,
-            injector,
-            self.history,
-            drain_s=deployment.settings.times.drain_s,
-            margin_s=self._margin_s,
-            exactly_once=deployment.terms.exactly_once,
-            is_in_trouble=self.troubles.broker,
-        )
+        source = self._source(deployment, process)
         objects = SimulatedObjects(
             bucket.objects, bucket.cursed, bucket.cut, bucket.broke, process, injector
         )
@@ -339,14 +329,7 @@ class World:
             for model in deployment.settings.terms
         }
         others = {name: model for name, model in models.items() if name is not None}
-        sink = SimulatedSink(
-            lambda: self.partitions,
-            lambda out: self._arrivals.accept(source, deployment, out),
-            self._most_bytes,
-            process,
-            injector,
-            is_slow=self.troubles.broker,
-        )
+        sink = self._sink(source, deployment, process)
         settings, guest = self._shaded(deployment.settings, process)
         wiring = self.wiring_kind(
             settings,
@@ -387,6 +370,35 @@ class World:
         shadow = SimulatedShadow(self._ask, process, random, self.history.counts)
         terms = drawn_shadow(random)
         return replace(settings, shadow=terms), Guest(shadow, ShadowSink(process, random))
+
+    def _source(self, deployment: Deployment, process: Process) -> SimulatedSource[Life]:
+        return SimulatedSource(
+            f"w{len(self.workers)}",
+            self.topic,
+            self.group,
+            lambda name, where, start: Life(
+                self.logs[where], name, where, start, deployment.terms, self.history
+            ),
+            process,
+            self.injector,
+            self.history,
+            drain_s=deployment.settings.times.drain_s,
+            margin_s=self._margin_s,
+            exactly_once=deployment.terms.exactly_once,
+            is_in_trouble=self.troubles.broker,
+        )
+
+    def _sink(
+        self, source: SimulatedSource[Life], deployment: Deployment, process: Process
+    ) -> SimulatedSink:
+        return SimulatedSink(
+            lambda: self.partitions,
+            lambda out: self._arrivals.accept(source, deployment, out),
+            self._most_bytes,
+            process,
+            self.injector,
+            is_slow=self.troubles.broker,
+        )
 
     def _transactions(
         self, source: SimulatedSource[Life], deployment: Deployment, process: Process
