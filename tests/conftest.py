@@ -2,15 +2,20 @@
 
 import gc
 import logging
+import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 
 from tests.support.lanes import Lanes, rank
+
+if TYPE_CHECKING:
+    from penstock.config import Config
 
 # Tests count, they do not measure: a busy machine makes no example wrong.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,6 +38,29 @@ def log_level() -> Iterator[None]:
     before = logger.level
     yield
     logger.setLevel(before)
+
+
+@pytest.fixture
+def cfg(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Config]":
+    """With a broker in this process; the environment names it, too."""
+    from penstock.config import load  # noqa: PLC0415 (few tests need it)
+    from penstock.tools.embedded.broker import EmbeddedBroker  # noqa: PLC0415
+
+    with EmbeddedBroker() as broker:
+        monkeypatch.setenv("PENSTOCK_KAFKA__BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+        yield load()
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The deadly formats are installed, here and for processes that are started from here."""
+    from tests.support import deadly_formats  # noqa: PLC0415
+
+    deadly_formats.plant(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(Path.cwd())])
+    deadly_formats.forget_plugins()
+    yield
+    deadly_formats.forget_plugins()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

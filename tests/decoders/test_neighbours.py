@@ -3,10 +3,8 @@ answered, and the rows of others are those that they were.
 """
 
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -33,7 +31,6 @@ from penstock.formats.runs import RowOptions
 from penstock.messages.times import LATEST_MS
 from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import virtual_time
-from tests.support import deadly_formats
 from tests.support.behind import DecodersBehind
 from tests.support.pipelines import World, csv, running, until
 
@@ -139,15 +136,6 @@ async def echo(payloads: Sequence[Payload]) -> Answers:
             found.append(b'"%b"' % rest[4:end].hex().encode())
             rest = rest[end:]
     return Answers(found, {})
-
-
-@pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    deadly_formats.plant(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(Path.cwd())])
-    deadly_formats.forget_plugins()
-    yield
-    deadly_formats.forget_plugins()
 
 
 NEIGHBOURS: dict[Form, tuple[str, bytes, list[str]]] = {

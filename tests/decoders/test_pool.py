@@ -9,7 +9,6 @@ import platform
 import resource
 import signal
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,18 +41,10 @@ from penstock.errors import Poison, Transient, Unforeseen
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.runs import PIECE_ROWS, RowOptions, Run
 from tests.formats.support import rows_of
-from tests.support import deadly_formats
 
 DEATHS: list[str] = []
 # Longer than any test: nobody is ended for a pause of the machine.
 LONG_S = 600.0
-
-
-@pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadly format is installed, for processes that are started from here."""
-    deadly_formats.plant(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(Path.cwd())])
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -23,19 +23,11 @@ from penstock.messages.reference import Reference
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
 from penstock.tools.dlq.redrive import fields_of_results
-from penstock.tools.embedded.broker import EmbeddedBroker
 
 pytest.importorskip("confluent_kafka")
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 INLINE = orjson.dumps({"stream": "tiny", "inline": [[1], ["x"], [2]]})
-
-
-@pytest.fixture
-def cfg(monkeypatch: pytest.MonkeyPatch) -> Iterator[config.Config]:
-    with EmbeddedBroker() as broker:
-        monkeypatch.setenv("PENSTOCK_KAFKA__BOOTSTRAP_SERVERS", broker.bootstrap_servers)
-        yield config.load()
 
 
 def letter(offset: int, *, key: str | None = "a.csv", partition: int = 2, **more: Any) -> bytes:

@@ -1,7 +1,5 @@
 """Announcing objects: what is refused, and what is hinted at."""
 
-from collections.abc import AsyncIterator
-
 import msgspec
 import orjson
 import pytest
@@ -11,7 +9,6 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.tools.embedded.broker import EmbeddedBroker
 from penstock.tools.jobs import listing_position
 from penstock.tools.jobs.produce import FEW, Produced, Sending, Wanted, produce
 from tests.support.refusing_sink import RefusingSink
@@ -23,12 +20,6 @@ pytest.importorskip("confluent_kafka")
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other process of the command is waited for."""
     monkeypatch.setattr(listing_position, "BEGUN_S", 0.0)
-
-
-@pytest.fixture
-async def cfg() -> AsyncIterator[config.Config]:
-    with EmbeddedBroker() as broker:
-        yield config.Config(kafka=config.Kafka(bootstrap_servers=broker.bootstrap_servers))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A listing that was cut off goes on where it was, on a broker: nothing missing, nothing double."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -16,7 +16,6 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Commit
-from penstock.tools.embedded.broker import EmbeddedBroker
 from penstock.tools.jobs import list_rows, listing_position
 from penstock.tools.jobs.produce import Produced, Wanted, produce
 
@@ -28,12 +27,6 @@ WANTED = Wanted(manifest="s3://lists/a.csv", resume=True)
 
 class Cut(Exception):
     """The process is gone."""
-
-
-@pytest.fixture
-async def cfg() -> AsyncIterator[config.Config]:
-    with EmbeddedBroker() as broker:
-        yield config.Config(kafka=config.Kafka(bootstrap_servers=broker.bootstrap_servers))
 
 
 @pytest.fixture

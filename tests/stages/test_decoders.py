@@ -1,25 +1,10 @@
 """Objects that kill their decoder, through the pipeline with real processes."""
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from penstock.tools.simulation.virtual_time import virtual_time
-from tests.support import deadly_formats
 from tests.support.behind import DecodersBehind
 from tests.support.pipelines import World, csv, run_to_end
-
-
-@pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Worker and decoders have the package."""
-    deadly_formats.plant(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(Path.cwd())])
-    deadly_formats.forget_plugins()
-    yield
-    deadly_formats.forget_plugins()
 
 
 @pytest.mark.usefixtures("planted")

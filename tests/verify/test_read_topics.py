@@ -1,7 +1,6 @@
 """`verify` and its command on a broker: what is on the topics is what is judged."""
 
 import asyncio
-from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -15,18 +14,10 @@ from penstock.commands.root import cli
 from penstock.core.progress.cursor import Cursor, PartitionProgress, digest, encode
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
-from penstock.tools.embedded.broker import EmbeddedBroker
 from penstock.tools.verify.read_topics import verify
 from tests.verify.topics import Topics
 
 pytest.importorskip("confluent_kafka")
-
-
-@pytest.fixture
-def cfg(monkeypatch: pytest.MonkeyPatch) -> Iterator[config.Config]:
-    with EmbeddedBroker() as broker:
-        monkeypatch.setenv("PENSTOCK_KAFKA__BOOTSTRAP_SERVERS", broker.bootstrap_servers)
-        yield config.load()
 
 
 def sound() -> Topics:

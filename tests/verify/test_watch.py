@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.messages.prediction import Source
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
-from penstock.tools.embedded.broker import EmbeddedBroker
 from penstock.tools.verify.watch import (
     BEHIND,
     MOST_TIMES,
@@ -30,13 +28,6 @@ pytest.importorskip("confluent_kafka")
 
 PARTITION = 2
 GONE = {"code": "not_found", "message": "no object a.csv\x1b[2J"}
-
-
-@pytest.fixture
-def cfg(monkeypatch: pytest.MonkeyPatch) -> Iterator[config.Config]:
-    with EmbeddedBroker() as broker:
-        monkeypatch.setenv("PENSTOCK_KAFKA__BOOTSTRAP_SERVERS", broker.bootstrap_servers)
-        yield config.load()
 
 
 def answer(offset: int, stream: str = "site-1/cam", **more: Any) -> bytes:

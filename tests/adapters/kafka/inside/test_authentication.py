@@ -6,7 +6,7 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiokafka import client
@@ -16,49 +16,39 @@ from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 from penstock import config
 from penstock.adapters.kafka.client import connection
 from penstock.adapters.kafka.identity.identity import identity_of
+from tests.adapters.kafka.inside.fake_broker import (
+    API_VERSIONS,
+    FakeBroker,
+    listening,
+    versions,
+)
 
-API_VERSIONS, HANDSHAKE = 18, 17
-VERSIONS = struct.pack(">hi", 0, 3) + struct.pack(">hhh", API_VERSIONS, 0, 0)
-VERSIONS += struct.pack(">hhh", HANDSHAKE, 1, 1) + struct.pack(">hhh", 36, 1, 1)
+HANDSHAKE, AUTHENTICATE = 17, 36
+VERSIONS = versions((HANDSHAKE, 1, 1), (AUTHENTICATE, 1, 1))
 MECHANISMS = struct.pack(">hi", 0, 1) + struct.pack(">h11s", 11, b"OAUTHBEARER")
 REFUSES = struct.pack(">hh8siq", 58, 8, b"no such!", 0, 0)
 TAKES = struct.pack(">hhiq", 0, -1, 0, 0)
 
 
-class Broker:
+class Broker(FakeBroker):
     """Takes the tokens of `takes`, and looks at each for so many seconds."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.takes: set[str] = set()
-        self.pause_s = 0.0
-        self.port = 0
-        self.tasks: list[asyncio.Task[None]] = []
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.tasks.append(cast("asyncio.Task[None]", asyncio.current_task()))
-        try:
-            while True:
-                (size,) = struct.unpack(">i", await reader.readexactly(4))
-                asked = await reader.readexactly(size)
-                kind, _, number = struct.unpack(">hhi", asked[:8])
-                body = {API_VERSIONS: VERSIONS, HANDSHAKE: MECHANISMS}.get(kind)
-                if body is None:
-                    shown = asked.partition(b"Bearer ")[2].partition(b"\x01")[0].decode()
-                    body = TAKES if shown in self.takes else REFUSES
-                    await asyncio.sleep(self.pause_s)
-                writer.write(struct.pack(">ii", 4 + len(body), number) + body)
-        except (EOFError, ConnectionError):
-            writer.close()
+    async def answer(self, number: int, kind: int, request: bytes) -> bytes:
+        if kind in (API_VERSIONS, HANDSHAKE):
+            return VERSIONS if kind == API_VERSIONS else MECHANISMS
+        token = request.partition(b"Bearer ")[2].partition(b"\x01")[0].decode()
+        await asyncio.sleep(self.pause_s)
+        return TAKES if token in self.takes else REFUSES
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    broker = Broker()
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
-    broker.port = server.sockets[0].getsockname()[1]
-    yield broker
-    server.close()
-    await asyncio.wait(broker.tasks)
+    async with listening(Broker()) as broker:
+        yield broker
 
 
 @pytest.fixture

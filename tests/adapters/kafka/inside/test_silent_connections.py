@@ -4,7 +4,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiokafka import client
@@ -17,54 +17,40 @@ from aiokafka.structs import BrokerMetadata
 from penstock import config
 from penstock.adapters.kafka.client import connection
 from penstock.adapters.kafka.inside.silent_connections import IN_USE_S, SILENCE_S
+from tests.adapters.kafka.inside.fake_broker import (
+    API_VERSIONS,
+    FakeBroker,
+    listening,
+    versions,
+)
 
-# ApiVersions, Metadata and JoinGroup in their first versions.
-VERSIONS = struct.pack(">hi", 0, 3) + struct.pack(">hhh", 18, 0, 0)
-VERSIONS += struct.pack(">hhh", 3, 0, 0) + struct.pack(">hhh", 11, 0, 0)
+METADATA, JOIN_GROUP = 3, 11
+VERSIONS = versions((METADATA, 0, 0), (JOIN_GROUP, 0, 0))
 NO_METADATA = struct.pack(">ii", 0, 0)
-API_VERSIONS = 18
 
 
-class Broker:
+class Broker(FakeBroker):
     """Answers on each connection after so many seconds, but never on the `silent` ones, which are
     counted from 0.
     """
 
     def __init__(self) -> None:
-        self.pause_s = 0.0
+        super().__init__()
         self.silent: set[int] = set()
-        self.was_reset: set[int] = set()
-        self.port = 0
-        self.tasks: list[asyncio.Task[None]] = []
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number = len(self.tasks)
-        self.tasks.append(cast("asyncio.Task[None]", asyncio.current_task()))
-        try:
-            while True:
-                (size,) = struct.unpack(">i", await reader.readexactly(4))
-                head = struct.unpack(">hhi", (await reader.readexactly(size))[:8])
-                is_versions = head[0] == API_VERSIONS
-                if not is_versions and number in self.silent:
-                    continue
-                await asyncio.sleep(0.0 if is_versions else self.pause_s)
-                body = VERSIONS if is_versions else NO_METADATA
-                writer.write(struct.pack(">ii", 4 + len(body), head[2]) + body)
-        except EOFError:
-            pass
-        except ConnectionError:
-            self.was_reset.add(number)
-        writer.close()
+    async def answer(self, number: int, kind: int, request: bytes) -> bytes | None:
+        if kind == API_VERSIONS:
+            return VERSIONS
+        if number in self.silent:
+            return None
+        await asyncio.sleep(self.pause_s)
+        return NO_METADATA
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    broker = Broker()
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
-    broker.port = server.sockets[0].getsockname()[1]
-    yield broker
-    server.close()
-    await asyncio.wait(broker.tasks)
+    async with listening(Broker()) as broker:
+        yield broker
 
 
 async def connected(broker: Broker) -> AIOKafkaConnection:
