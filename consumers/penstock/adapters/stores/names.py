@@ -19,10 +19,10 @@ from penstock.ports import Location
 LISTED_AT_ONCE: Final = 1000
 
 # A bucket has no slash, so that `bucket/key` can be read in one way only.
-BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-# Finds keys with an empty segment, a segment `.` or `..`, or a control character. S3 allows such
-# keys, but code that treats keys as paths rewrites or refuses them.
-ODD_KEY: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+is_bucket: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}").fullmatch
+# Finds an empty segment of a key, a segment `.` or `..`, or a control character. S3 allows such
+# keys, but a library that treats keys as paths would change or refuse them.
+is_odd: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]").search
 _GLOB_CHARACTER = re.compile(r"[*?\[]")
 
 
@@ -37,13 +37,8 @@ def section_of(location: Location) -> str:
     return DEFAULT if location.store == DEFAULT else f"stores.{location.store}"
 
 
-def is_odd(key: str) -> bool:
-    """True if a library that treats keys as paths would change or refuse this key."""
-    return ODD_KEY.search(key) is not None
-
-
 def check_bucket(location: Location) -> None:
-    if not BUCKET.fullmatch(location.bucket):
+    if not is_bucket(location.bucket):
         raise Poison("not_found", f"{name(location)}: no bucket has such a name")
 
 
