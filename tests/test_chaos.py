@@ -233,8 +233,8 @@ def test_lost_rows_wrong_answers_and_an_unfinished_run_are_problems() -> None:
     broken = verdict(rows=19_999, violated={"lost": 1}, violations=(lost,))
     watch = Watch(POOL, [OBJECT])
     watch.take(0, 1, record(0, label=3))
-    found = report.problems(outcome(verdict=broken, watch=watch, unfinished="not done in time"))
-    assert [text.split(":")[0] for text in found] == [
+    problems = report.problems(outcome(verdict=broken, watch=watch, unfinished="not done in time"))
+    assert [text.split(":")[0] for text in problems] == [
         "not done in time",
         "lost at in/0/7",
         "19,999 rows on the topic, 20,000 were announced",
@@ -258,10 +258,10 @@ def test_only_the_workers_are_at_a_distance(tmp_path: Path) -> None:
 
 
 def test_the_partitions_of_a_worker_are_those_that_begin_and_those_that_go_on() -> None:
-    said = "INFO assigned partitions [refs/4, refs/6] as generation 1 to 2\n"
-    assert last_assignment(said) == {4, 6}
+    message = "INFO assigned partitions [refs/4, refs/6] as generation 1 to 2\n"
+    assert last_assignment(message) == {4, 6}
     also = "assigned partitions [refs/2] as generation 3; [refs/4, refs/6] go on\n"
-    assert last_assignment(said + also) == {2, 4, 6}
-    assert last_assignment(f"{said}assigned partitions none; [refs/6] go on\n") == {6}
-    assert last_assignment(f"{said}assigned partitions none\n") == frozenset()
+    assert last_assignment(message + also) == {2, 4, 6}
+    assert last_assignment(f"{message}assigned partitions none; [refs/6] go on\n") == {6}
+    assert last_assignment(f"{message}assigned partitions none\n") == frozenset()
     assert last_assignment("") == frozenset()

@@ -513,10 +513,10 @@ def test_where_blanks_count_only_line_breaks_are_trimmed() -> None:
 def test_a_line_break_inside_and_a_blank_in_a_host_are_refused(
     name: str, text: str, said: str
 ) -> None:
-    found = refused({"PENSTOCK_STORES__EU__URL": "s3://b", name: text})
-    assert said in found
-    assert name in found
-    assert text not in found, "it may be a secret"
+    refusals = refused({"PENSTOCK_STORES__EU__URL": "s3://b", name: text})
+    assert said in refusals
+    assert name in refusals
+    assert text not in refusals, "it may be a secret"
 
 
 def test_a_folder_may_have_blanks_in_its_name() -> None:

@@ -51,9 +51,9 @@ of_each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.
 def section(page: Path, title: str) -> str:
     """The text below a heading of the second level."""
     text = page.read_text()
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"{page.name} has no section {title}"
-    return found[1]
+    match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert match, f"{page.name} has no section {title}"
+    return match[1]
 
 
 def table(text: str) -> list[list[str]]:
@@ -65,8 +65,8 @@ def table(text: str) -> list[list[str]]:
 
 def described(text: str) -> list[list[str]]:
     """Key, default and meaning of each line "- `key` (default): meaning"; without ticks around."""
-    found = re.findall(r"^- (`[^(]+`) \((.*?)\): (.*(?:\n  .*)*)", text, re.MULTILINE)
-    rows = [[key, default, " ".join(meaning.split())] for key, default, meaning in found]
+    matches = re.findall(r"^- (`[^(]+`) \((.*?)\): (.*(?:\n  .*)*)", text, re.MULTILINE)
+    rows = [[key, default, " ".join(meaning.split())] for key, default, meaning in matches]
     return [[_TICKED.sub(r"\1", cell) for cell in row] for row in rows]
 
 
@@ -189,10 +189,10 @@ def test_keys_and_variables_that_are_mentioned_exist(page: Path) -> None:
     ours = {"SECTION", *(name.upper() for name in NAMED)}
     keys += [f"{name}.{key}".lower() for name, key in variables if name not in ours]
     inner = {
-        f"{name}.{key}__{one}"
+        f"{name}.{key}__{field}"
         for name, kind in SECTIONS.items()
         for key, table_of in nested(kind).items()
-        for one in table_of.__struct_fields__
+        for field in table_of.__struct_fields__
     }
     assert set(keys) <= defaults().keys() | inner
 
@@ -347,15 +347,15 @@ def test_examples_of_messages_are_such_messages(title: str, read: Any) -> None:
 
 
 def test_the_example_of_an_arrow_block_is_such_a_head() -> None:
-    found = _FENCE.findall(section(DOCS / "messages.md", "Output"))
-    (example,) = [text for language, text in found if language == "jsonc"]
+    matches = _FENCE.findall(section(DOCS / "messages.md", "Output"))
+    (example,) = [text for language, text in matches if language == "jsonc"]
     decode_head(example.encode())
 
 
 def test_examples_of_a_shadow_topic_are_such_records() -> None:
     examples = _FENCE.findall(section(DOCS / "models.md", "A shadow"))
     kinds = [decode_shadow(text.encode()) for language, text in examples if language == "json"]
-    assert [type(one) for one in kinds] == [Disagreement, Summary]
+    assert [type(kind) for kind in kinds] == [Disagreement, Summary]
 
 
 def test_references_in_dead_letters_can_be_published() -> None:

@@ -287,7 +287,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
         for name in kinds:
             if not name.startswith("_"):
                 owners.setdefault(name, []).append(name_of(file))
-    shared = {name: found for name, found in owners.items() if len(found) > 1}
+    shared = {name: rooms for name, rooms in owners.items() if len(rooms) > 1}
     assert not shared, "rename all but one of each: the plain name stays where most use it"
     bare = [
         f"{name_of(file)}: config.{alias.name}"

@@ -67,17 +67,17 @@ def test_model_servers_of_the_region_come_first_and_then_those_of_others(tmp_pat
 
 def test_a_key_for_all_regions_can_be_overridden_for_one(tmp_path: Path) -> None:
     cfg = resolved(tmp_path, "eu", PENSTOCK_REGIONS__HELP_LAG="5").config
-    assert {name: one.help_lag for name, one in cfg.regions.items()} == {"eu": 5, "us": 7}
-    assert {name: one.fallback for name, one in cfg.regions.items()} == {
+    assert {name: region.help_lag for name, region in cfg.regions.items()} == {"eu": 5, "us": 7}
+    assert {name: region.fallback for name, region in cfg.regions.items()} == {
         "eu": ["us"],
         "us": ["eu"],
     }
 
 
 def test_the_source_of_a_key_that_a_region_sets_is_the_region(tmp_path: Path) -> None:
-    found = resolved(tmp_path, "eu")
-    assert found.sources["kafka.group"] == found.sources["model.url"] == "regions.eu"
-    assert found.sources[".region"] == "PENSTOCK_REGION"
+    settings = resolved(tmp_path, "eu")
+    assert settings.sources["kafka.group"] == settings.sources["model.url"] == "regions.eu"
+    assert settings.sources[".region"] == "PENSTOCK_REGION"
 
 
 def test_references_of_a_region_are_looked_for_in_its_own_store_first(tmp_path: Path) -> None:

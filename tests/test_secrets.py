@@ -41,10 +41,10 @@ async def echo() -> AsyncIterator[str]:
     """`host:port` of a server that refuses and repeats everything; at `/rejects` the rows."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        said = await reader.read(4096)
+        text = await reader.read(4096)
         writer.write(
             b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
-            % (400 if b"/rejects" in said else 401, len(said), said)
+            % (400 if b"/rejects" in text else 401, len(text), text)
         )
         writer.close()
 
@@ -64,13 +64,13 @@ async def said_by(*arguments: str, settings: dict[str, str]) -> tuple[int, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     assert process.stdout is not None
-    said = ""
+    message = ""
     async with asyncio.timeout(ENDS_S):
         async for line in process.stdout:
-            said += line.decode()
-            if "waiting" in said and process.returncode is None:
+            message += line.decode()
+            if "waiting" in message and process.returncode is None:
                 process.terminate()
-        return await process.wait(), said
+        return await process.wait(), message
 
 
 def check(said: str) -> None:

@@ -177,7 +177,7 @@ def test_without_its_shadow_a_configuration_has_the_models_that_answer(tmp_path:
     assert for_one(cfg).shadow is None
     assert not cfg.models
     routed = loaded(tmp_path, SHADOWED + '[[routes]]\nmodel = "v2"\n').without_shadow()
-    assert [one.name for one in routed.models] == ["v2"]
+    assert [model.name for model in routed.models] == ["v2"]
 
 
 def test_a_shadow_may_be_set_by_a_variable(tmp_path: Path) -> None:

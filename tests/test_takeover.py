@@ -353,7 +353,9 @@ def test_each_row_is_there_once_though_calls_fail_and_another_owner_comes_betwee
         async with running(world):
             await until(lambda: world.next_offset(0) == world.next_offset(1) == 4, within_s=600.0)
         for partition in range(2):
-            answers = [(one["source"]["offset"], one["row"]) for one in world.records(partition)]
+            answers = [
+                (record["source"]["offset"], record["row"]) for record in world.records(partition)
+            ]
             assert answers == [
                 answer
                 for offset in (0, 2)

@@ -131,8 +131,8 @@ def _store(place: Place, shape: Shape) -> Any:
 
 
 def _remove(client: Any, bucket: str) -> None:
-    for found in client.list_objects_v2(Bucket=bucket).get("Contents", []):
-        client.delete_object(Bucket=bucket, Key=found["Key"])
+    for entry in client.list_objects_v2(Bucket=bucket).get("Contents", []):
+        client.delete_object(Bucket=bucket, Key=entry["Key"])
     client.delete_bucket(Bucket=bucket)
     client.close()
 
@@ -216,7 +216,7 @@ def lag_text(announced: list[float], found: Lags, cores: Mapping[str, float], du
     """
     late = {"announcer": tails([round(ms) for ms in announced]), "worker": found.worker_ms}
     behind = [name for name, each in late.items() if each.get("p99", 0) > due_ms]
-    said = (
+    message = (
         f"behind: {' and '.join(behind)}, with {cores['machine']} of {os.cpu_count()} cores busy; "
         "scenes of it are late for that"
         if behind
@@ -229,6 +229,6 @@ def lag_text(announced: list[float], found: Lags, cores: Mapping[str, float], du
             f"predicted after its event time, ms: {late['worker']}; {apart}",
             f"of each ten seconds, half no later than: {found.steps_ms}",
             f"cores busy: {dict(cores)}",
-            said,
+            message,
         ]
     )

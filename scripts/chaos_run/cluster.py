@@ -231,8 +231,8 @@ class Cluster:
             await admin.close()
         return len(brokers) == len(BROKERS) and all(
             len(part["isr"]) == len(part["replicas"])
-            for one in topics
-            for part in one["partitions"]
+            for topic in topics
+            for part in topic["partitions"]
         )
 
     def _store_answers(self) -> bool:

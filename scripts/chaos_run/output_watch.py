@@ -188,11 +188,11 @@ class Watch:
 async def _read(follower: Follower, watch: Watch, objects: Objects) -> None:
     while True:
         for _, partition, records in await follower.more(POLL_MS):
-            for one in records:
+            for record in records:
                 lines: Iterable[bytes] = ()
-                if RESULT in one.value and (result := _decode(one.value).result) is not None:
+                if RESULT in record.value and (result := _decode(record.value).result) is not None:
                     lines = await _lines(objects, result.url, watch)
-                watch.take(partition, one.timestamp, one.value, lines)
+                watch.take(partition, record.timestamp, record.value, lines)
 
 
 async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:

@@ -32,8 +32,9 @@ def problems(outcome: Outcome) -> list[str]:
     found = [outcome.unfinished] if outcome.unfinished else []
     verdict = outcome.verdict
     found += [
-        f"{one.kind} at {one.topic}/{one.partition}/{one.offset}: {one.text}"
-        for one in verdict.violations
+        f"{violation.kind} at {violation.topic}/{violation.partition}/{violation.offset}: "
+        f"{violation.text}"
+        for violation in verdict.violations
     ]
     rows = outcome.plan.rows + len(outcome.watch.poison_rows)
     if verdict.rows != rows:
@@ -50,11 +51,11 @@ def _poisons(outcome: Outcome) -> Iterator[str]:
     """A sentence for each poison that is not answered, or that is answered by codes that are not
     its own.
     """
-    for one in outcome.plan.poisons:
-        codes = outcome.watch.poison_codes.get(one.key, set())
-        if not codes or not codes <= set(one.codes):
+    for poison in outcome.plan.poisons:
+        codes = outcome.watch.poison_codes.get(poison.key, set())
+        if not codes or not codes <= set(poison.codes):
             said = ", ".join(sorted(codes)) or "nothing"
-            yield f"{one.key} was answered by {said}, not by {' or '.join(one.codes)}"
+            yield f"{poison.key} was answered by {said}, not by {' or '.join(poison.codes)}"
 
 
 def text(outcome: Outcome) -> str:

@@ -93,7 +93,9 @@ async def chaos(plan: Plan, place: Place, tell: Tell) -> Outcome:
         faults = Faults(place, crew, watch)
         limit_s = START_S + plan.length_s + GRACE_S + plan.rows / SLOW_ROWS_PER_S
         limit_s += CUT_S if plan.poisons else 0.0
-        limit_s += ROLL_S * sum(one.kind in ("restart kafka", "lose broker") for one in plan.faults)
+        limit_s += ROLL_S * sum(
+            fault.kind in ("restart kafka", "lose broker") for fault in plan.faults
+        )
         try:
             async with asyncio.timeout(limit_s):
                 await _until_done(plan, place, crew, faults, watch, tell)

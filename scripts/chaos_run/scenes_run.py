@@ -186,14 +186,14 @@ async def judged(place: Place, shape: Shape, read: Read) -> bool:
     code, said = await asyncio.to_thread(_verify, place)
     print(said)
     scenes = place.config.scenes
-    found = scenes_oracle.compare(
+    comparison = scenes_oracle.compare(
         *read,
         period_ms=shape.period_ms,
         members=shape.members_of(),
         bounds=scenes_oracle.Bounds(scenes.deadline_ms, scenes.ahead_ms, scenes.engine == "faust"),
     )
-    print(f"oracle: {found}")
-    return code == EXIT_DONE and not found.wrong
+    print(f"oracle: {comparison}")
+    return code == EXIT_DONE and not comparison.wrong
 
 
 def _verify(place: Place) -> tuple[int, str]:

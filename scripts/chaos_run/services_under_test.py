@@ -197,6 +197,6 @@ async def stamped(kafka: config.Kafka, topic: str) -> list[Stamped]:
     async with open_reader(kafka, "read_committed") as reader:
         spans = await reader.spans(topic)
         return [
-            Stamped(one.partition, one.offset, one.timestamp, one.value)
-            async for one in reader.records(topic, spans)
+            Stamped(record.partition, record.offset, record.timestamp, record.value)
+            async for record in reader.records(topic, spans)
         ]

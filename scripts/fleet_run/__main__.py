@@ -42,7 +42,7 @@ async def main(options: argparse.Namespace) -> int:
                 figures = await scaling.measured(Path(folder), options.cores, options.rows)
             case _:
                 figures = await members.measured(options.members, options.partitions)
-    return EXIT_DONE if all(one.is_kept for one in figures) else EXIT_CHECK_FAILED
+    return EXIT_DONE if all(figure.is_kept for figure in figures) else EXIT_CHECK_FAILED
 
 
 if __name__ == "__main__":

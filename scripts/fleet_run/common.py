@@ -41,11 +41,11 @@ class Figure(NamedTuple):
 
 def tell(*figures: Figure) -> list[Figure]:
     """Print the figures, each with its goal."""
-    for one in figures:
-        goals = {"at most": one.most, "at least": one.least}
+    for figure in figures:
+        goals = {"at most": figure.most, "at least": figure.least}
         goal = "".join(f"  ({how} {bound:g})" for how, bound in goals.items() if bound is not None)
-        mark = "  " if not goal else "ok" if one.is_kept else "NO"
-        sys.stdout.write(f"{mark} {one.what:<58} {one.value:10,.2f} {one.unit}{goal}\n")
+        mark = "  " if not goal else "ok" if figure.is_kept else "NO"
+        sys.stdout.write(f"{mark} {figure.what:<58} {figure.value:10,.2f} {figure.unit}{goal}\n")
         sys.stdout.flush()
     return list(figures)
 

@@ -87,7 +87,7 @@ class _Group:
                 await asyncio.sleep(LOOK_S)
 
     def _is_even(self, partitions: int, share: float) -> bool:
-        owned = [one.ours for one in self._members]
+        owned = [member.ours for member in self._members]
         return len(set[Where]().union(*owned)) == sum(map(len, owned)) == partitions and all(
             abs(len(one) - share) < 1 for one in owned
         )

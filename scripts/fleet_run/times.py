@@ -118,7 +118,7 @@ async def measured(folder: Path) -> list[Figure]:
         await _roll(fleet)
     what = "rolling restart, static members"
     found += _told(what, fleet.answered, fleet.events, stay_ms=300)
-    changed = [len(one.moved) for one in fleet.events]
+    changed = [len(event.moved) for event in fleet.events]
     found += tell(Figure("the same: partitions moved", sum(changed), "", most=0))
     for spare, most_s in (("", 2.0), (" --spare", 1.0)):
         async with _fleet(
@@ -129,7 +129,7 @@ async def measured(folder: Path) -> list[Figure]:
                     children = _children(fleet)
                     os.kill(children[number % len(children)], signal.SIGKILL)
                     await asyncio.sleep(RESTART_S)
-        silences = [_silence_s(fleet.answered, one) for one in fleet.events]
+        silences = [_silence_s(fleet.answered, event) for event in fleet.events]
         what = f"kill -9 of one of run --processes {WORKERS}{spare}: silence"
         found += tell(
             Figure(f"{what}, median", median(silences), "s", most=most_s),
@@ -147,10 +147,10 @@ def _told(
 ) -> list[Figure]:
     stays: list[float] = []
     moves: list[float] = []
-    for one in events:
+    for event in events:
         for record in answered:
-            if one.began_ms <= record.at_ms <= one.ended_ms:
-                changes = record.partition in one.moved | one.away
+            if event.began_ms <= record.at_ms <= event.ended_ms:
+                changes = record.partition in event.moved | event.away
                 (moves if changes else stays).append(record.late_ms)
     figures = [Figure(f"{what}: p99 of {len(stays)} that stay", _p99(stays), "ms", most=stay_ms)]
     if moves:

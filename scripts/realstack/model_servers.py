@@ -91,8 +91,8 @@ class TorchServe:
             run(["apt-get", "download", "python3-torchvision"], what=what, cwd=folder)
             (package,) = folder.glob("*.deb")
             run(["dpkg", "-x", package.name, "all"], what="unpacking torchvision", cwd=folder)
-            found = folder / "all" / "usr" / "lib" / "python3" / "dist-packages" / "torchvision"
-            for entry in found.iterdir():
+            message = folder / "all" / "usr" / "lib" / "python3" / "dist-packages" / "torchvision"
+            for entry in message.iterdir():
                 entry.rename(folder / entry.name)
             shutil.rmtree(folder / "all")
             package.unlink()

@@ -75,8 +75,8 @@ def _version(command: list[str], pattern: str) -> tuple[int, ...]:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return (0,)
-    found = re.search(pattern, answer.stdout + answer.stderr)
-    return tuple(int(part) for part in found.groups()) if found else (0,)
+    match = re.search(pattern, answer.stdout + answer.stderr)
+    return tuple(int(part) for part in match.groups()) if match else (0,)
 
 
 def _java() -> int:

@@ -202,7 +202,7 @@ async def main(rate: float, delay_ms: float) -> int:
     name = f"regions-{uuid.uuid4().hex[:8]}"
     output = (f"{name}-out", f"{name}-out.dlq")
     topics = {region: Topics(f"{name}-{region}", *output) for region in ("eu", "us")}
-    every = [*output, *(one.input for one in topics.values())]
+    every = [*output, *(topic.input for topic in topics.values())]
     kafka = config.Kafka(bootstrap_servers=services.bootstrap_servers)
     await create_topics(kafka, every, TopicShape(PARTITIONS))
     try:

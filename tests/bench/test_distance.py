@@ -67,14 +67,14 @@ def waits_ms(way: FarAddress) -> list[float]:
 
 
 def test_half_of_the_requests_wait_longer_than_the_distance() -> None:
-    found = waits_ms(FarAddress("store", 80, "http", wait_ms=30, spread=0.4))
-    assert statistics.median(found) == pytest.approx(30, rel=0.02)
-    assert statistics.quantiles(found, n=100)[-1] == pytest.approx(30 * 2.5, rel=0.1)
+    waits = waits_ms(FarAddress("store", 80, "http", wait_ms=30, spread=0.4))
+    assert statistics.median(waits) == pytest.approx(30, rel=0.02)
+    assert statistics.quantiles(waits, n=100)[-1] == pytest.approx(30 * 2.5, rel=0.1)
 
 
 def test_a_share_of_the_requests_is_slow() -> None:
-    found = waits_ms(FarAddress("store", 80, "http", wait_ms=3, spread=0.4, slow=Slow(0.02, 1000)))
-    assert found.count(1000) / len(found) == pytest.approx(0.02, rel=0.2)
+    waits = waits_ms(FarAddress("store", 80, "http", wait_ms=3, spread=0.4, slow=Slow(0.02, 1000)))
+    assert waits.count(1000) / len(waits) == pytest.approx(0.02, rel=0.2)
 
 
 @pytest.mark.parametrize("kind", ["streams", "throughput"])

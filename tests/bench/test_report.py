@@ -145,5 +145,5 @@ def test_wake_ups_are_shown_for_the_processes_that_they_are_counted_for() -> Non
 
 
 def test_the_report_says_what_a_lone_tick_calls() -> None:
-    said = report.lone_tick_line(streams_report(trial(20, 16.0, held=True), streams=0))
-    assert "1,841.2 calls in Python, 26.0 turns of the event loop, and 4.0 sends" in said
+    line = report.lone_tick_line(streams_report(trial(20, 16.0, held=True), streams=0))
+    assert "1,841.2 calls in Python, 26.0 turns of the event loop, and 4.0 sends" in line

@@ -17,9 +17,9 @@ def due_by_stream(streams: int, hz: float, ticks: int) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("streams", [1, 2, 7, 25, 60, 500])
 def test_every_stream_has_all_its_ticks_one_period_apart(streams: int) -> None:
-    found = due_by_stream(streams, 20, 5)
-    assert sorted(found) == list(range(streams))
-    for times in found.values():
+    due = due_by_stream(streams, 20, 5)
+    assert sorted(due) == list(range(streams))
+    for times in due.values():
         assert [later - times[0] for later in times] == [0, 50, 100, 150, 200]
 
 

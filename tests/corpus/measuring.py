@@ -152,9 +152,9 @@ def in_a_fork(case: Heavy, services: str) -> int | None:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read()
+        text = pipe.read()
     os.waitpid(child, 0)
-    return int(said) if said else None
+    return int(text) if text else None
 
 
 def main() -> None:

@@ -61,12 +61,12 @@ async def run(case_world: World) -> int:
 def answered(by: World, partition: int = 0) -> dict[int, list[Prediction]]:
     """The output by input offset; it must be in order, and every record must be readable."""
     values = [value for _, value in by.sink.topics["predictions"][partition]]
-    found = [decode_prediction(record) for value in values for record in records_of(value)]
-    places = [_place(record) for record in found]
+    predictions = [decode_prediction(record) for value in values for record in records_of(value)]
+    places = [_place(record) for record in predictions]
     assert places == sorted(places), "out of order"
     assert len(places) == len(set(places)), "repeated"
     by_offset: dict[int, list[Prediction]] = {}
-    for record in found:
+    for record in predictions:
         by_offset.setdefault(record.source.offset, []).append(record)
     return by_offset
 

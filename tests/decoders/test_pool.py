@@ -72,18 +72,18 @@ async def lent_read(decoder: Decoder, data: bytes, key: str, options: RowOptions
     chunks = [data[at : at + 1_000_000] for at in range(0, len(data), 1_000_000)]
     # Only the decoders have the package of the deadly format.
     claim = Claim(key, "deadly", "any") if key.endswith(".deadly") else claim_of(key)
-    said = await decoder.turn(Task(options, claim, len(data), 0, None))
-    while said is not None:
+    message = await decoder.turn(Task(options, claim, len(data), 0, None))
+    while message is not None:
         answer = b""
-        if isinstance(said, list):
-            runs += said
-        elif said == NEXT:
+        if isinstance(message, list):
+            runs += message
+        elif message == NEXT:
             answer = chunks.pop(0) if chunks else b""
-        elif said == TAIL:
+        elif message == TAIL:
             answer = tail_of(len(data), data[-100:])
         else:
-            answer = data[said.start : said.stop]
-        said = await decoder.turn(answer)
+            answer = data[message.start : message.stop]
+        message = await decoder.turn(answer)
     return runs
 
 
@@ -218,8 +218,8 @@ async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_take
             assert await answering == NEXT
             assert not decoder._overran  # else its death is under way
             runs: list[Run] = []
-            while (said := await decoder.turn(b"" if runs else b"1,2\n")) is not None:
-                runs += said if isinstance(said, list) else []
+            while (message := await decoder.turn(b"" if runs else b"1,2\n")) is not None:
+                runs += message if isinstance(message, list) else []
         assert values(runs) == [[1, 2]]
         assert not DEATHS
 
@@ -453,8 +453,8 @@ async def test_of_many_long_lines_about_an_object_the_first_are_logged(
     async with pool(most=1) as decoders:
         with pytest.raises(Poison, match="xxx"):
             await read(decoders, b"chatter", "a.deadly")
-    told = [record for record in caplog.records if record.name.endswith("pooled_decoder")]
-    lines = [record.getMessage() for record in told]
+    records = [record for record in caplog.records if record.name.endswith("pooled_decoder")]
+    lines = [record.getMessage() for record in records]
     assert [line.split()[0] for line in lines] == [str(number) for number in range(20)]
     assert {len(line) for line in lines} == {16_384}
 

@@ -51,8 +51,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def lines_until(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     assert process.stdout is not None
     for line in process.stdout:
-        if found := re.search(pattern, line):
-            return found
+        if match := re.search(pattern, line):
+            return match
     raise AssertionError(f"no line like {pattern}: {finish(process)}")
 
 

@@ -22,9 +22,9 @@ def test_the_demo_ends_with_every_prediction_in_its_place(tmp_path: Path) -> Non
         assert page.string.startswith("the live page")
         code, out, err = finish(process)
     assert code == 0, err
-    found = PROOF.search(out)
-    assert found is not None, out
-    predictions, in_scenes, _, late = map(number, found.groups())
+    match = PROOF.search(out)
+    assert match is not None, out
+    predictions, in_scenes, _, late = map(number, match.groups())
     # At 5 Hz: three cameras all the time, and one that is away for a third of it.
     assert predictions == in_scenes + late
     assert 3 * 20 < predictions < 4 * 20
@@ -49,5 +49,5 @@ def test_members_that_are_away_are_named() -> None:
     assert line(status("present")) == "site-1: 2 of 2"
     console = Console(record=True, width=100)
     console.print(view(status("late")))
-    said = console.export_text()
-    assert all(part in said for part in ("site-1", "cam-2", "9", "7", "1/2"))
+    text = console.export_text()
+    assert all(part in text for part in ("site-1", "cam-2", "9", "7", "1/2"))

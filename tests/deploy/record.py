@@ -61,12 +61,12 @@ def note(page: str, number: int, at_s: int, samples: Samples) -> None:
     for line in page.splitlines():
         if line.startswith("# TYPE"):
             family = line
-        found = _SAMPLE.match(line)
-        if found is None or found[1].endswith("_created"):
+        match = _SAMPLE.match(line)
+        if match is None or match[1].endswith("_created"):
             continue
         labels = f'job="penstock",instance="10.0.0.{number}:8900"'
-        labels += f",{found[2]}" if found[2] else ""
-        samples[family].append(f"{found[1]}{{{labels}}} {found[3]} {at_s}")
+        labels += f",{match[2]}" if match[2] else ""
+        samples[family].append(f"{match[1]}{{{labels}}} {match[3]} {at_s}")
 
 
 async def scrape(port: int, number: int, at_s: int, samples: Samples) -> None:
@@ -128,7 +128,7 @@ def main() -> None:
         config = Path(folder) / "penstock.toml"
         config.write_text(_CONFIG.format(url=os.environ["PENSTOCK_MODEL__URL"]))
         samples = asyncio.run(record(config))
-    lines = [line for family, found in samples.items() for line in (family, *found)]
+    lines = [line for family, series in samples.items() for line in (family, *series)]
     RECORDING.write_bytes(gzip.compress("\n".join([*lines, "# EOF\n"]).encode(), mtime=0))
 
 

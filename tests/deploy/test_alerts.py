@@ -51,14 +51,14 @@ def test_there_are_eighteen_alerts_and_a_failure_for_each() -> None:
 
 @pytest.mark.parametrize("alert", FAILURES)
 def test_an_alert_fires_on_its_own_failure_alone(alert: str, tmp_path: Path) -> None:
-    said = judged(tmp_path, [scenario(alert, [FAILURES[alert], {}], [alert])])
-    assert said.returncode == 0, said.stdout + said.stderr
+    report = judged(tmp_path, [scenario(alert, [FAILURES[alert], {}], [alert])])
+    assert report.returncode == 0, report.stdout + report.stderr
 
 
 @pytest.mark.parametrize("name", QUIET)
 def test_no_alert_fires_in_health_and_restarts(name: str, tmp_path: Path) -> None:
-    said = judged(tmp_path, [scenario(name, QUIET[name], [])])
-    assert said.returncode == 0, said.stdout + said.stderr
+    report = judged(tmp_path, [scenario(name, QUIET[name], [])])
+    assert report.returncode == 0, report.stdout + report.stderr
 
 
 def test_no_worker_at_all_is_an_alert(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_no_worker_at_all_is_an_alert(tmp_path: Path) -> None:
 
 def test_promtool_accepts_the_rules() -> None:
     command = [tool("promtool"), "check", "rules", "--lint-fatal", str(RULES)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stdout + said.stderr
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_the_scenarios_and_the_rules_use_what_a_worker_exports() -> None:

@@ -78,7 +78,7 @@ def test_it_follows_the_load() -> None:
 
 def test_a_model_that_is_the_limit_gets_no_more_workers() -> None:
     _, moments = day(DAYS["model bound"], SCALED, RATE, BACKLOG_S, TARGET)
-    bound = [one for one in moments if one.seen.elsewhere > 0.5]
+    bound = [moment for moment in moments if moment.seen.elsewhere > 0.5]
     assert len(bound) * SYNC_S > 3600
     assert max(one.replicas for one in bound) <= bound[0].replicas
 
@@ -147,5 +147,5 @@ def test_the_query_is_what_the_simulation_takes_it_for(tmp_path: Path) -> None:
     file = tmp_path / "tests.yml"
     file.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": tests}))
     command = [tool("promtool"), "test", "rules", str(file)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stdout + said.stderr
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -44,11 +44,11 @@ async def asked(session: aiohttp.ClientSession, expression: str) -> list[Any]:
     """The series of the whole run; none without a number."""
     over: dict[str, str | int] = {"query": expression, "start": BEGIN_S, "end": END_S, "step": "15"}
     async with session.get("/api/v1/query_range", params=over) as answer:
-        said = await answer.json()
-    assert said["status"] == "success", said
+        document = await answer.json()
+    assert document["status"] == "success", document
     return [
         series
-        for series in said["data"]["result"]
+        for series in document["data"]["result"]
         if any(math.isfinite(float(value)) for _, value in series["values"])
     ]
 
@@ -104,8 +104,8 @@ async def test_the_recorded_run_is_what_the_alerts_would_say_of_it(tmp_path: Pat
     """
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())["groups"][0]["rules"]
     async with prometheus_of_the_run(tmp_path) as session:
-        told = {rule["alert"] for rule in rules if await asked(session, rule["expr"])}
-    assert told == {"PenstockObjectsLate", "PenstockLineStopped", "PenstockMetricsAbsent"}
+        alerts = {rule["alert"] for rule in rules if await asked(session, rule["expr"])}
+    assert alerts == {"PenstockObjectsLate", "PenstockLineStopped", "PenstockMetricsAbsent"}
 
 
 def test_the_night_fits_one_screen() -> None:

@@ -33,9 +33,9 @@ def helm(values: Path) -> "subprocess.CompletedProcess[str]":
 def render(name: str) -> str:
     """The chart with the values of `name`."""
     cloud = CLOUDS / f"{name}.yaml"
-    found = helm(cloud if cloud.exists() else RENDERED / "values" / f"{name}.yaml")
-    assert found.returncode == 0, found.stderr
-    return found.stdout
+    parts = helm(cloud if cloud.exists() else RENDERED / "values" / f"{name}.yaml")
+    assert parts.returncode == 0, parts.stderr
+    return parts.stdout
 
 
 def pods(name: str) -> dict[str, dict[str, Any]]:
@@ -105,9 +105,9 @@ def test_helm_renders_what_is_committed(name: str) -> None:
 def test_a_backfill_beside_several_topics_is_refused(config: str, tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"config": config, "backfill": {"enabled": True}}))
-    found = helm(values)
-    assert found.returncode != 0
-    assert "install the backfill as a release of its own" in found.stderr
+    parts = helm(values)
+    assert parts.returncode != 0
+    assert "install the backfill as a release of its own" in parts.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -115,8 +115,8 @@ def test_kubernetes_takes_what_is_rendered(name: str) -> None:
     validate = pytest.importorskip("kubernetes_validate")
     ours = [one for one in rendered(name) if one["apiVersion"].partition("/")[0] not in FOREIGN]
     assert len(ours) >= 6
-    for one in ours:
-        validate.validate(one, KUBERNETES.rpartition(".")[0], strict=True)
+    for our in ours:
+        validate.validate(our, KUBERNETES.rpartition(".")[0], strict=True)
 
 
 # Kinds that operators bring; kubernetes-validate does not know them.
@@ -142,9 +142,11 @@ def test_a_pod_may_drain_and_may_do_nothing_else(name: str) -> None:
 def test_a_private_authority_can_be_mounted_and_an_identity_of_the_cloud_given() -> None:
     for pod in pods("fleet").values():
         (worker,) = pod["containers"]
-        mounts = {one["name"]: one["mountPath"] for one in worker["volumeMounts"]}
+        mounts = {
+            volumeMount["name"]: volumeMount["mountPath"] for volumeMount in worker["volumeMounts"]
+        }
         assert mounts["authority"] == "/etc/authority"
-        assert {one["name"] for one in pod["volumes"]} == mounts.keys()
+        assert {volume["name"] for volume in pod["volumes"]} == mounts.keys()
     (account,) = [one for one in rendered("fleet") if one["kind"] == "ServiceAccount"]
     assert "eks.amazonaws.com/role-arn" in account["metadata"]["annotations"]
 
@@ -163,8 +165,8 @@ def test_the_arguments_are_options_of_the_command(name: str) -> None:
         command, *arguments = pod["containers"][0]["args"]
         of_command = cli.get_command(click.Context(cli), command)
         assert of_command is not None
-        known = {one for parameter in of_command.params for one in parameter.opts}
-        assert {one for one in arguments if one.startswith("--")} <= known
+        known = {opt for parameter in of_command.params for opt in parameter.opts}
+        assert {argument for argument in arguments if argument.startswith("--")} <= known
 
 
 def test_restarted_workers_keep_their_place_and_scaled_ones_give_it_up() -> None:

@@ -90,9 +90,9 @@ async def store(
 async def test_a_store_with_another_time_is_found(seconds: int, says: list[str]) -> None:
     async with store(clock=timedelta(seconds=seconds)) as objects:
         assert objects.endpoint_url is not None
-        found = await stores.look_at_clock(objects.endpoint_url, NOW)
-    assert len(found) == len(says)
-    assert all(text in one.said for text, one in zip(says, found, strict=True))
+        finding = await stores.look_at_clock(objects.endpoint_url, NOW)
+    assert len(finding) == len(says)
+    assert all(text in one.said for text, one in zip(says, finding, strict=True))
 
 
 async def test_a_server_that_tells_no_time_is_none_of_it() -> None:
@@ -115,11 +115,11 @@ async def test_buckets_that_may_be_read_must_be_there() -> None:
 async def test_uploads_that_nobody_completed_are_found(hours: tuple[int, ...], count: int) -> None:
     async with store(uploads=tuple(timedelta(hours=each) for each in hours)) as objects:
         cfg = config.Config(objects=objects)
-        found = await look_at_leftovers(cfg, "s3://there/{bucket}/{key}.jsonl", NOW)
-    assert [one.level for one in found] == ["mind"] * bool(count)
-    if found:
-        assert found[0].said.startswith(f"{count} uploads were begun more than a day ago")
-        assert "put-bucket-lifecycle-configuration --bucket there" in found[0].said
+        findings = await look_at_leftovers(cfg, "s3://there/{bucket}/{key}.jsonl", NOW)
+    assert [finding.level for finding in findings] == ["mind"] * bool(count)
+    if findings:
+        assert findings[0].said.startswith(f"{count} uploads were begun more than a day ago")
+        assert "put-bucket-lifecycle-configuration --bucket there" in findings[0].said
 
 
 async def test_rights_to_write_results_are_tried_and_nothing_stays() -> None:
@@ -172,9 +172,9 @@ async def test_what_the_worker_here_says_is_told_as_on_its_page() -> None:
     cfg = config.Config(http=config.Http(port=port, token="open"))
     assert [one.level for one in await look_at_worker(cfg)] == ["ok"]
     async with serving(cfg.http, {"/api/status": answer}):
-        found = await look_at_worker(cfg)
-        assert [one.level for one in found] == ["wrong", "mind"]
-        assert found[0].said == "cam-7 is 4.2 s behind. Look at its objects"
+        findings = await look_at_worker(cfg)
+        assert [finding.level for finding in findings] == ["wrong", "mind"]
+        assert findings[0].said == "cam-7 is 4.2 s behind. Look at its objects"
         with pytest.raises(Fatal, match="another token"):
             await look_at_worker(replace(cfg, http=replace(cfg.http, token="other")))
         document["problems"] = []

@@ -41,8 +41,8 @@ def configured(folder: Path, url: str, name: str = "a.csv", body: bytes = BODY) 
 
 async def test_it_shows_what_was_sent_and_answered(tmp_path: Path) -> None:
     async with json_server("/", lambda rows: [sum(row) for row in rows]) as server:
-        said = await try_first_row(configured(tmp_path, server.url), "s3://b/a.csv")
-    assert said == "rows was sent 1 row as application/json, 7 bytes: [[1,2]]; it answered 3"
+        words = await try_first_row(configured(tmp_path, server.url), "s3://b/a.csv")
+    assert words == "rows was sent 1 row as application/json, 7 bytes: [[1,2]]; it answered 3"
 
 
 async def test_a_server_that_hangs_up_on_the_row_is_told_with_the_row(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ async def test_the_routes_choose_the_model(tmp_path: Path) -> None:
             models=[special],
             routes=[config.Route(model="special", key="a.*")],
         )
-        said = await try_first_row(cfg, "s3://b/a.csv")
-    assert said.startswith("special was sent")
+        words = await try_first_row(cfg, "s3://b/a.csv")
+    assert words.startswith("special was sent")
 
 
 @pytest.mark.parametrize(("name", "body"), [("a.csv", b""), ("a.parquet", b"no table")])

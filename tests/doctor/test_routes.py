@@ -7,13 +7,13 @@ from penstock.tools.doctor.models_and_routes import RouteMatches
 
 def seen(count: int, *globs: str) -> RouteMatches:
     routes = [Route(("other",), stream=glob) for glob in globs]
-    found = RouteMatches(Routes(("rows", "other"), routes), StreamNames(None))
+    matches = RouteMatches(Routes(("rows", "other"), routes), StreamNames(None))
     for number in range(count):
         value = b'{"bucket": "plat", "key": "site-1/cam-1/%d.csv"}' % number
-        found.take(0, number, None, value)
-    found.take(0, count, b"site-1/cam-1", b'{"inline": [[1]]}')
-    found.take(0, count + 1, None, b"no reference")
-    return found
+        matches.take(0, number, None, value)
+    matches.take(0, count, b"site-1/cam-1", b'{"inline": [[1]]}')
+    matches.take(0, count + 1, None, b"no reference")
+    return matches
 
 
 def test_a_route_that_none_of_many_objects_match_is_warned_of() -> None:

@@ -115,9 +115,9 @@ def said(findings: list[Finding]) -> str:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_found_alone_with_what_mends_it(fault: str) -> None:
     facts, level, says = FAULTS[fault]
-    found = judge(CFG, facts, NOW_MS)
-    assert [one.level for one in found] == [level], found
-    assert re.search(says, said(found)), found
+    findings = judge(CFG, facts, NOW_MS)
+    assert [finding.level for finding in findings] == [level], findings
+    assert re.search(says, said(findings)), findings
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ async def test_the_model_child_answers_like_the_example_model() -> None:
         answer = await session.post(f"{url}/predictions/rows", json=rows.tolist())
         answers = orjson.loads(await answer.read())
     expected = numpy_answers(rows)
-    assert [one["label"] for one in answers] == [one["label"] for one in expected]
+    assert [answer["label"] for answer in answers] == [answer["label"] for answer in expected]
     scores = [one["score"] for one in expected]
-    assert [one["score"] for one in answers] == pytest.approx(scores, abs=1e-6)
+    assert [answer["score"] for answer in answers] == pytest.approx(scores, abs=1e-6)
     child.terminate()
     assert await child.wait() == 0
 

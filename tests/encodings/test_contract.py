@@ -42,10 +42,15 @@ def written(name: str, found: Sequence[Rows]) -> bytes:
 
 
 def by_json(data: bytes) -> list[Row]:
-    found = [orjson.loads(line) for line in data.splitlines()]
+    documents = [orjson.loads(line) for line in data.splitlines()]
     return [
-        (one["row"], one.get("member"), one["prediction"], one.get("error", {}).get("message"))
-        for one in found
+        (
+            document["row"],
+            document.get("member"),
+            document["prediction"],
+            document.get("error", {}).get("message"),
+        )
+        for document in documents
     ]
 
 

@@ -29,8 +29,8 @@ def written(
     """The result of these answers, which come `step` rows at a time."""
     encoding, parts = ParquetRows("columns"), list[bytes]()
     texts = [
-        one if isinstance(one, bytes) else json.dumps(one, separators=(",", ":")).encode()
-        for one in answers
+        answer if isinstance(answer, bytes) else json.dumps(answer, separators=(",", ":")).encode()
+        for answer in answers
     ]
     step = step or max(1, len(texts))
     for at in range(0, len(texts), step):

@@ -229,6 +229,6 @@ def test_cut_at_every_byte_is_read_as_whole(key: str) -> None:
     for options in (RowOptions(), RowOptions(form="json")):
         whole = decode_until_failure(body, key, options)
         for cut in range(1, len(body)):
-            found = decode_until_failure(body, key, options, cuts=[cut])
-            assert rows_of(found[0]) == rows_of(whole[0])
-            assert str(found[1]) == str(whole[1])
+            runs = decode_until_failure(body, key, options, cuts=[cut])
+            assert rows_of(runs[0]) == rows_of(whole[0])
+            assert str(runs[1]) == str(whole[1])

@@ -60,7 +60,7 @@ def shown(path: Path) -> list[float]:
     command += ["-show_entries", "frame=pts_time,best_effort_timestamp_time", str(path)]
     said = subprocess.run(command, capture_output=True, check=False).stdout
     frames = json.loads(said)["frames"]
-    return [float(one.get("pts_time", one["best_effort_timestamp_time"])) for one in frames]
+    return [float(frame.get("pts_time", frame["best_effort_timestamp_time"])) for frame in frames]
 
 
 def decoded(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:

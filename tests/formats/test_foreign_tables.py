@@ -105,9 +105,9 @@ def test_numbers_are_those_that_were_written(writer: str, tmp_path: Path) -> Non
 def test_texts_booleans_and_nulls_are_those_that_were_written(writer: str, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     WRITERS[writer](RICH, path)
-    found = rows_of(path.read_bytes(), RowOptions(form="json", columns=tuple(RICH)))
+    rows = rows_of(path.read_bytes(), RowOptions(form="json", columns=tuple(RICH)))
     # Of a missing number pandas makes NaN, which is null in JSON, too.
-    assert found == records(RICH)
+    assert rows == records(RICH)
 
 
 @every_writer
@@ -132,13 +132,13 @@ def test_times_of_polars_are_those_that_were_written(unit: str, tmp_path: Path) 
         }
     )
     frame.write_parquet(path)
-    found = rows_of(path.read_bytes(), JSON)
-    for row, moment in zip(found, moments, strict=True):
+    rows = rows_of(path.read_bytes(), JSON)
+    for row, moment in zip(rows, moments, strict=True):
         whole = moment.replace(microsecond=123_000) if unit == "ms" else moment
         assert datetime.fromisoformat(row["ts"]) == whole
         assert date.fromisoformat(row["day"]) == moment.date()
-    assert [row["sizes"] for row in found] == [[1, 2], [], None]
-    assert [row["place"] for row in found] == [{"x": n, "y": None} for n in range(3)]
+    assert [row["sizes"] for row in rows] == [[1, 2], [], None]
+    assert [row["place"] for row in rows] == [{"x": n, "y": None} for n in range(3)]
 
 
 def test_every_type_of_duckdb_has_a_form_in_json(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def test_no_picture_is_taken_for_a_film(brands: tuple[bytes, ...]) -> None:
     assert sniff_format(data[:512], RowOptions(form="bytes")) == ("bytes" if is_raw else "image")
     with pytest.raises(Poison) as caught:
         list(read_object(AtHand(data), RowOptions(form="bytes"), claim_of("x.mp4")))
-    said = "a raw picture of a camera" if is_raw else 'read it as "image"'
-    assert said in str(caught.value)
+    message = "a raw picture of a camera" if is_raw else 'read it as "image"'
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

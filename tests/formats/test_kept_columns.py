@@ -128,8 +128,8 @@ def test_a_kept_cell_is_part_of_a_line(cell: bytes) -> None:
 @pytest.mark.parametrize("key", ["x.parquet", "x.ndjson", "x.arrow"])
 def test_a_null_stays_null(key: str) -> None:
     options = RowOptions(keep=("who",), columns=["a"])
-    found = kept_of(runs_of(WRITERS[key](ROWS), key, options))
-    assert [columns["who"] for columns, _ in found] == ['n"0', 'n"1', 'n"2', None, 'n"4']
+    kept = kept_of(runs_of(WRITERS[key](ROWS), key, options))
+    assert [columns["who"] for columns, _ in kept] == ['n"0', 'n"1', 'n"2', None, 'n"4']
 
 
 def test_a_bad_row_takes_nothing_from_its_neighbours() -> None:
@@ -169,8 +169,8 @@ def test_a_time_that_cannot_be_read_is_left_out_and_told_once(key: str) -> None:
     rows = [
         row | {"who": "x", "at": at} for row, at in zip(ROWS, [45292, 7, 8, 9, 10], strict=True)
     ]
-    found = kept_of(runs_of(WRITERS[key](rows), key, options))
-    assert [at for _, at in found] == [None] * 5
+    kept = kept_of(runs_of(WRITERS[key](rows), key, options))
+    assert [at for _, at in kept] == [None] * 5
     (said,) = told
     assert said == (
         'rows.time = "at": a value of the column is too small a number to tell its unit; give '

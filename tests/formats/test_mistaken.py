@@ -99,9 +99,9 @@ def test_what_nobody_reads_here_is_named_too() -> None:
 def test_another_kind_named_as_one_that_is_read_by_its_parts(
     key: str, what: str, data: bytes, words: str
 ) -> None:
-    said = str(refused_ranged(data, key))
-    assert what in said
-    assert words in said
+    message = str(refused_ranged(data, key))
+    assert what in message
+    assert words in message
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_damaged_part_says_which() -> None:
     with pa.ipc.new_stream(out, schema) as stream:
         for _ in range(3):
             stream.write_batch(pa.record_batch([np.zeros(50, np.float32)], schema=schema))
-    said = str(refused_ranged(out.getvalue()[:-120], "a.arrow"))
-    assert "batch 2 of the Arrow data cannot be read" in said
+    message = str(refused_ranged(out.getvalue()[:-120], "a.arrow"))
+    assert "batch 2 of the Arrow data cannot be read" in message
 
 
 def test_pictures_for_a_model_of_numbers_are_told_their_setting() -> None:

@@ -54,10 +54,10 @@ def inline(
 ) -> tuple[list[object], str | None] | None:
     runs: list[Run] = []
     try:
-        found = open_inline(options, data, MOST_BYTES, claim_of(key, compression=compression))
-        if found is None:
+        reading = open_inline(options, data, MOST_BYTES, claim_of(key, compression=compression))
+        if reading is None:
             return None
-        for turn in found:
+        for turn in reading:
             runs += turn.runs
     except Poison as poison:
         return told(runs, poison)
@@ -82,10 +82,10 @@ def test_it_is_read_as_a_decoder_reads_it(form: Form, format: str) -> None:
     options = RowOptions(form=form, format=format)
     inlined = 0
     for key, data, compression in product(NAMES, BODIES + PACKED, (None, "none")):
-        found = inline(options, data, key, compression)
-        if found is not None:
+        reading = inline(options, data, key, compression)
+        if reading is not None:
             inlined += 1
-            assert found == by_decoder(options, data, key, compression), (key, data, compression)
+            assert reading == by_decoder(options, data, key, compression), (key, data, compression)
     assert inlined
 
 
@@ -124,8 +124,8 @@ def test_a_long_line_is_for_a_decoder_where_it_is_taken_apart(key: str) -> None:
     [("x.json", b"[" + b"[]," * 20_000 + b"[]]"), ("x.ndjson", b"{}\n" * 20_000)],
 )
 def test_rows_that_are_read_one_by_one_come_in_portions(key: str, data: bytes) -> None:
-    found = open_inline(RowOptions(form="json"), data, 1 << 20, claim_of(key))
-    assert found is not None
-    rows = [sum(run.rows for run in turn.runs) for turn in found]
+    reading = open_inline(RowOptions(form="json"), data, 1 << 20, claim_of(key))
+    assert reading is not None
+    rows = [sum(run.rows for run in turn.runs) for turn in reading]
     assert sum(rows) in (20_000, 20_001)
     assert max(rows) <= 2 * 512

@@ -48,10 +48,10 @@ def test_the_format_of_the_documentation_can_be_installed_and_read(tmp_path: Pat
     subprocess.run(command, check=True, capture_output=True)
     root = str(PAGE.parents[1])
     environment = {"PYTHONPATH": f"{site}:{root}", "PATH": "/usr/bin:/bin"}
-    found = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", READS], env=environment, capture_output=True, text=True, check=False
     )
-    assert found.returncode == 0, found.stderr
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize(

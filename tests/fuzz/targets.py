@@ -150,9 +150,9 @@ def _container(data: bytes) -> None:
         file = FollowedFile(AtHand(data), kind)
         while file.read(len(data) // 2 + 1):
             pass
-        said = file.container.missing()
+        reason = file.container.missing()
         unread = FollowedFile(AtHand(data), kind).container.missing()
-        assert kind == "matroska" or (said is None) == (unread is None)
+        assert kind == "matroska" or (reason is None) == (unread is None)
     pages = OggFile(AtHand(data), 0)
     assert b"".join(iter(partial(pages.read, 300), b"")) == data[: pages.at]
 

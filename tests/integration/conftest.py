@@ -153,7 +153,9 @@ def bucket(s3: Any) -> Iterator[str]:
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):
         versions = page.get("Versions", []) + page.get("DeleteMarkers", [])
         if versions:
-            named = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in versions]
+            named = [
+                {"Key": version["Key"], "VersionId": version["VersionId"]} for version in versions
+            ]
             s3.delete_objects(Bucket=name, Delete={"Objects": named, "Quiet": True})
     s3.delete_bucket(Bucket=name)
 

@@ -33,5 +33,5 @@ async def test_a_partition_that_the_sink_has_counted_can_be_written_to(
         await (await sink.send(Outgoing(topics.output, 2, [None], [b"behind"])))
     finally:
         await sink.stop()
-    found = await broker.records(topics.output)
-    assert [record.value for record in found[2]] == [b"behind"]
+    records = await broker.records(topics.output)
+    assert [record.value for record in records[2]] == [b"behind"]

@@ -58,12 +58,12 @@ async def test_each_binary_key_is_a_stream_and_the_key_of_its_answers(
         assert "sent 1 of them back" in redriven.stdout.decode(), redriven.stdout.decode()
         await broker.until_committed(topics.input, topics.input, {0: len(messages) + 2})
         assert await worker.stop() == 0, worker.said
-    found = [one for of in (await broker.records(topics.output)).values() for one in of]
-    by_key = {key: [one.document for one in found if one.key == key] for key in KEYS}
-    assert sum(map(len, by_key.values())) == len(found), "no other keys"
+    records = [one for of in (await broker.records(topics.output)).values() for one in of]
+    by_key = {key: [record.document for record in records if record.key == key] for key in KEYS}
+    assert sum(map(len, by_key.values())) == len(records), "no other keys"
     for key, answers in by_key.items():
-        assert {one["stream"] for one in answers} == {name_of(key)}
-        assert len([one for one in answers if one["prediction"]]) == 6
+        assert {answer["stream"] for answer in answers} == {name_of(key)}
+        assert len([answer for answer in answers if answer["prediction"]]) == 6
     errors = [one for one in by_key[KEYS[0]] if one["prediction"] is None]
     assert len(errors) == 2, "the row that was refused, and again after its redrive"
     judged = await penstock("verify", "--json", environ=environ)

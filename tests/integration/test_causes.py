@@ -127,9 +127,9 @@ class Plant:
         for turn in count():
             keys = self.keys if turn % 3 == 0 else ["good.csv"] * STREAMS
             messages = [(stream, {"key": key}) for stream, key in enumerate(keys)]
-            messages = [one for one in messages if one[0] not in self.silent]
-            first = [one for one in messages if chance.random() < 0.5]
-            for part in (first, [one for one in messages if one not in first]):
+            messages = [message for message in messages if message[0] not in self.silent]
+            first = [message for message in messages if chance.random() < 0.5]
+            for part in (first, [message for message in messages if message not in first]):
                 await self.say(part)
                 await asyncio.sleep(0.25)
 

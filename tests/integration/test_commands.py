@@ -131,11 +131,11 @@ async def test_the_doctor_says_what_is_there(
 ) -> None:
     s3.put_object(Bucket=bucket, Key="a.csv", Body=b",".join([b"1"] * 16) + b"\n")
     environ = environment(services, topics, MODEL__CANARY=str([0.5] * 16))
-    found = await penstock("doctor", f"s3://{bucket}/a.csv", environ=environ)
-    lines = found.stdout.decode().splitlines()
-    assert (found.code, [line[:5] for line in lines]) == (0, ["ok   "] * len(lines)), lines
+    ended = await penstock("doctor", f"s3://{bucket}/a.csv", environ=environ)
+    lines = ended.stdout.decode().splitlines()
+    assert (ended.code, [line[:5] for line in lines]) == (0, ["ok   "] * len(lines)), lines
     for said in (f"{topics.input} (4 partitions)", services.endpoint_url, "32 bytes", "canary"):
-        assert said in found.stdout.decode()
+        assert said in ended.stdout.decode()
     assert lines[-1].startswith("ok     distance: a read takes "), lines[-1]
 
 
@@ -152,12 +152,12 @@ async def test_the_doctor_says_what_is_there(
 async def test_the_doctor_says_what_is_wrong_and_still_looks_at_the_rest(
     services: Services, topics: Topics, wrong: dict[str, str], says: str
 ) -> None:
-    found = await penstock("doctor", environ=environment(services, topics, **wrong))
-    lines = found.stdout.decode().splitlines()
+    ended = await penstock("doctor", environ=environment(services, topics, **wrong))
+    lines = ended.stdout.decode().splitlines()
     [bad] = [line for line in lines if line.startswith("wrong")]
-    assert (found.code, says in bad) == (1, True), lines
+    assert (ended.code, says in bad) == (1, True), lines
     assert {line[7:].partition(":")[0] for line in lines} >= {"topics", "store", "model"}
-    assert services.secret not in found.stdout.decode()
+    assert services.secret not in ended.stdout.decode()
 
 
 async def test_the_doctor_says_which_route_nothing_matches(
@@ -178,9 +178,9 @@ async def test_the_doctor_says_which_route_nothing_matches(
         """
     )
     environ = environment(services, topics)
-    found = await penstock("doctor", "--config", str(file), environ=environ)
-    [bad] = [line for line in found.stdout.decode().splitlines() if "routes:" in line]
-    assert bad.startswith("mind   routes: none of the newest 1,000 objects match"), found
+    ended = await penstock("doctor", "--config", str(file), environ=environ)
+    [bad] = [line for line in ended.stdout.decode().splitlines() if "routes:" in line]
+    assert bad.startswith("mind   routes: none of the newest 1,000 objects match"), ended
     assert "'site-1/cam-1'" in bad
 
 
@@ -188,9 +188,9 @@ async def test_the_doctor_says_which_object_cannot_be_read(
     services: Services, topics: Topics, bucket: str
 ) -> None:
     url = f"s3://{bucket}/missing.csv"
-    found = await penstock("doctor", url, environ=environment(services, topics))
-    assert found.code == 1
-    assert f"wrong  {url}: " in found.stdout.decode()
+    ended = await penstock("doctor", url, environ=environment(services, topics))
+    assert ended.code == 1
+    assert f"wrong  {url}: " in ended.stdout.decode()
 
 
 async def test_watching_without_answers_says_that_it_waits(

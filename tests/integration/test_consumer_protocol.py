@@ -44,7 +44,7 @@ async def test_a_member_that_joins_takes_only_its_share_and_all_commit(
                     for number in range(4)
                 }
                 for each in (first, second):
-                    await each.source.commit({one: both[one] for one in each.ours})
+                    await each.source.commit({our: both[our] for our in each.ours})
                 assert await broker.positions(topics.input, topics.input) == by_number(both)
                 assert (await first.source.rewind(first.ours)).keys() == first.ours
     (told,) = await look_at_group(config.Config(kafka=settings))

@@ -87,7 +87,7 @@ async def test_a_stopped_line_is_told_everywhere_and_goes_on_after_the_mending(
     async with running_worker(environ) as worker:
         await broker.until_committed(topics.input, topics.input, {0: 5})
         assert await worker.stop() == 0
-    offsets = [one["source"]["offset"] for one in await answers(broker, topics, 0)]
+    offsets = [answer["source"]["offset"] for answer in await answers(broker, topics, 0)]
     assert offsets == [0, 1, 2, 3, 4]
     assert sum((await broker.ends(topics.dlq)).values()) == 2
 

@@ -13,14 +13,14 @@ async def test_faults_of_topics_and_buckets_are_found_in_one_run(
     topics = await make_topics(2, cleanup_policy="compact", min_insync_replicas="2")
     await broker.publish(topics.input, [Message({"bucket": "b", "key": "k"}, 1)])
     environ = environment(services, topics, OBJECTS__ALLOW="no-such-bucket-of-ours/")
-    found = await penstock("doctor", environ=environ)
-    said = found.stdout.decode()
-    assert found.code == 1
+    ended = await penstock("doctor", environ=environ)
+    decoded = ended.stdout.decode()
+    assert ended.code == 1
     for topic in (topics.output, topics.dlq):
-        assert f"wrong  {topic}: it is compacted" in said
-        assert f"wrong  {topic}: min.insync.replicas is 2, but it has 1 replicas" in said
-    assert f"{topics.input}: " not in said
-    assert "wrong  bucket no-such-bucket-of-ours: objects.allow names it" in said
+        assert f"wrong  {topic}: it is compacted" in decoded
+        assert f"wrong  {topic}: min.insync.replicas is 2, but it has 1 replicas" in decoded
+    assert f"{topics.input}: " not in decoded
+    assert "wrong  bucket no-such-bucket-of-ours: objects.allow names it" in decoded
 
 
 async def test_only_topics_that_are_missing_are_made(
@@ -29,9 +29,9 @@ async def test_only_topics_that_are_missing_are_made(
     fresh = Topics(topics.input, f"{topics.output}-new", f"{topics.output}-new.dlq")
     environ = environment(services, fresh, OBJECTS__ALLOW="no-such-bucket-of-ours/")
     before = await broker.topics()
-    told = await penstock("doctor", environ=environ)
-    assert f"there is no topic {fresh.output} " in told.stdout.decode()
-    assert f"there is no topic {fresh.dlq} " in told.stdout.decode()
+    ended = await penstock("doctor", environ=environ)
+    assert f"there is no topic {fresh.output} " in ended.stdout.decode()
+    assert f"there is no topic {fresh.dlq} " in ended.stdout.decode()
     assert fresh.output not in await broker.topics()
     try:
         fixed = await penstock("doctor", "--fix", environ=environ)

@@ -35,14 +35,14 @@ async def test_it_shows_what_a_worker_then_publishes_and_leaves_all_as_it_was(jo
         for record in records
     ]
     lines = [json.loads(line) for line in shown.stdout.splitlines()]
-    told = [(str(one["topic"]), int(one["partition"]), one["record"]) for one in lines]
+    told = [(str(line["topic"]), int(line["partition"]), line["record"]) for line in lines]
     told.sort(key=_by_id)
     published.sort(key=_by_id)
     # The two may have asked in other batches, which torch sums in another order.
     scores = [[one["prediction"].pop("score") for _, _, one in each] for each in (told, published)]
     assert told == published
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
-    assert all(one["key"] == one["record"]["stream"] for one in lines)
+    assert all(line["key"] == line["record"]["stream"] for line in lines)
 
 
 def _by_id(told: tuple[str, int, dict[str, Any]]) -> str:

@@ -51,7 +51,9 @@ async def test_a_file_put_into_the_bucket_is_predicted_with_no_further_step(
         """The answers about this bucket; those of tests that run beside this one are there, too."""
         found = (await broker.records(topics.output)).values()
         documents = [record.document for records in found for record in records]
-        return [one for one in documents if (one["object"] or {}).get("bucket") == bucket]
+        return [
+            document for document in documents if (document["object"] or {}).get("bucket") == bucket
+        ]
 
     async def are_answered() -> bool:
         return len(await ours()) >= len(rows)
@@ -62,10 +64,10 @@ async def test_a_file_put_into_the_bucket_is_predicted_with_no_further_step(
         await until(are_answered, lambda: f"the rows of {key}: {worker.said}")
         assert await worker.stop() == 0, worker.said
     documents = await ours()
-    assert [(found["object"]["key"], found["row"]) for found in documents] == [
+    assert [(document["object"]["key"], document["row"]) for document in documents] == [
         (key, 0), (key, 1), (key, 2)
     ]  # fmt: skip
-    assert [found["prediction"]["score"] for found in documents] == pytest.approx(
+    assert [document["prediction"]["score"] for document in documents] == pytest.approx(
         [answer["score"] for answer in numpy_answers(rows)], abs=1e-5
     )
 
@@ -87,10 +89,12 @@ async def test_changes_of_tags_and_legal_holds_are_no_new_objects(
     async def ours() -> list[dict[str, Any]]:
         found = (await broker.records(topics.output)).values()
         documents = [record.document for records in found for record in records]
-        return [one for one in documents if (one["object"] or {}).get("bucket") == bucket]
+        return [
+            document for document in documents if (document["object"] or {}).get("bucket") == bucket
+        ]
 
     async def is_last_answered() -> bool:
-        return any(one["object"]["key"] == "last.csv" for one in await ours())
+        return any(our["object"]["key"] == "last.csv" for our in await ours())
 
     async with running_worker(environment(services, wired, group)) as worker:
         await worker.ready()
@@ -104,7 +108,7 @@ async def test_changes_of_tags_and_legal_holds_are_no_new_objects(
         metrics, said = (await worker.get("/metrics"))[1], worker.said
         assert await worker.stop() == 0, worker.said
     # The bucket's name decides which partition has which.
-    assert sorted(one["object"]["key"] for one in await ours()) == ["last.csv", "site 1/a.csv"]
+    assert sorted(our["object"]["key"] for our in await ours()) == ["last.csv", "site 1/a.csv"]
     for kind in ("PutTagging", "DeleteTagging", "PutLegalHold"):
         assert f'penstock_events_ignored_total{{kind="ObjectCreated:{kind}"}}' in metrics
         assert said.count(f"ObjectCreated:{kind} announce no new bytes") == 1
@@ -229,10 +233,10 @@ async def test_several_objects_in_one_message_and_rows_inside_a_message_are_answ
         await broker.publish(topics.input, [Message(message) for message in messages])
         await broker.until_committed(topics.input, topics.input, {0: 2})
         assert await worker.stop() == 0
-    found = [record.document for record in (await broker.records(topics.output))[0]]
+    documents = [record.document for record in (await broker.records(topics.output))[0]]
     ends = ["0/0/0", "0/1/0", "0/1/1", "1/0/0"]
-    assert [answer["id"] for answer in found] == [f"{topics.input}/0/{end}" for end in ends]
-    assert [answer["prediction"]["score"] for answer in found] == pytest.approx(
+    assert [answer["id"] for answer in documents] == [f"{topics.input}/0/{end}" for end in ends]
+    assert [answer["prediction"]["score"] for answer in documents] == pytest.approx(
         [answer["score"] for answer in numpy_answers(rows)], abs=1e-5
     )
 
@@ -292,8 +296,8 @@ async def test_the_predict_command_prints_every_row_of_all_archives_in_order(
         "predict", f"s3://{bucket}/*.tar.gz", *arguments, environ=environment(services, topics)
     )
     assert done.code == 0, done.stderr
-    found = [Record(0, None, line).document for line in done.stdout.splitlines()]
-    assert [(line["object"]["key"], line["row"]) for line in found] == [
+    documents = [Record(0, None, line).document for line in done.stdout.splitlines()]
+    assert [(line["object"]["key"], line["row"]) for line in documents] == [
         (f"{count}.tar.gz", row)
         for count in sorted(SIZES, key=str)
         for row in (range(count) if count else (None,))

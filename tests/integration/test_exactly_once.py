@@ -78,8 +78,8 @@ class KafkaGround:
 
     async def position(self, partition: int = 0) -> Commit | None:
         await self._all_written()
-        found = await self._broker.positions(self._topics.input, self._topics.input)
-        return found.get(partition)
+        positions = await self._broker.positions(self._topics.input, self._topics.input)
+        return positions.get(partition)
 
     async def _all_written(self) -> None:
         for number in range(2):
@@ -142,8 +142,8 @@ async def assert_each_row_once(
     """In order, too; and one dead letter for each missing object."""
     answers = await broker.records(topics.output)
     for partition in range(partitions):
-        found = [record.document for record in answers[partition]]
-        rows = [(document["source"]["offset"], document["row"]) for document in found]
+        documents = [record.document for record in answers[partition]]
+        rows = [(document["source"]["offset"], document["row"]) for document in documents]
         assert rows == [
             *((0, row) for row in range(LARGE_ROWS)),
             (1, None),
@@ -264,7 +264,7 @@ async def test_hundreds_of_partitions_are_answered_once_by_one_worker(
         assert_calm(worker)
     answers = await broker.records(topics.output)
     for partition in range(MANY):
-        found = [record.document for record in answers[partition]]
-        assert [(one["source"]["offset"], one["row"]) for one in found] == [
+        documents = [record.document for record in answers[partition]]
+        assert [(document["source"]["offset"], document["row"]) for document in documents] == [
             (offset, row) for offset in range(3) for row in range(2)
         ]

@@ -75,8 +75,8 @@ def shared(s3: Any, bucket: str) -> Iterator[str]:
     policy = {"Version": "2012-10-17", "Statement": statements}
     s3.put_bucket_policy(Bucket=name, Policy=json.dumps(policy))
     yield name
-    for found in s3.list_objects_v2(Bucket=name).get("Contents", []):
-        s3.delete_object(Bucket=name, Key=found["Key"])
+    for entry in s3.list_objects_v2(Bucket=name).get("Contents", []):
+        s3.delete_object(Bucket=name, Key=entry["Key"])
     s3.delete_bucket(Bucket=name)
 
 

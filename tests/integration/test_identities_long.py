@@ -186,8 +186,8 @@ async def _in_mood(server: TokenServer, worker: Worker, mood: str) -> None:
     _, metrics = await worker.get("/metrics")
     server.mood = "well"
     assert "token provider" in [outage["service"] for outage in json.loads(status)["outages"]]
-    told = [line for line in metrics.splitlines() if 'service="token provider"' in line]
-    assert [line for line in told if line.endswith(" 1.0") and 'kind="away"' in line], told
+    lines = [line for line in metrics.splitlines() if 'service="token provider"' in line]
+    assert [line for line in lines if line.endswith(" 1.0") and 'kind="away"' in line], lines
     log.info("asked %d times in %g s", server.asked - asked, SECONDS)
     assert server.asked - asked <= 8 + SECONDS / LONGEST_PAUSE_S
 

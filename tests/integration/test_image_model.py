@@ -60,10 +60,10 @@ def has_torchvision(python: str | None) -> bool:
 def handler_of_the_page(folder: Path) -> Path:
     """The example in docs/models.md, as a reader would save it."""
     page = (ROOT / "docs" / "models.md").read_text()
-    found = re.search(r"as `frames_handler\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
-    assert found
+    match = re.search(r"as `frames_handler\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
+    assert match
     path = folder / "frames_handler.py"
-    path.write_text(found[1])
+    path.write_text(match[1])
     return path
 
 

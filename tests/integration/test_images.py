@@ -123,8 +123,8 @@ async def test_a_shard_is_a_row_a_sample(
     records = [
         one.document for some in (await broker.records(topics.output)).values() for one in some
     ]
-    assert [answered(one) for one in records] == sizes
-    assert [one["member"] for one in records] == [f"train/{n:06}.jpg" for n in range(12)]
+    assert [answered(record) for record in records] == sizes
+    assert [record["member"] for record in records] == [f"train/{n:06}.jpg" for n in range(12)]
 
 
 async def on_a_terminal(environ: dict[str, str], *arguments: str) -> tuple[int, bytes, str]:
@@ -170,8 +170,8 @@ async def test_predict_reads_a_folder_of_frames_and_a_video_and_shows_how_far_it
     code, out, shown = await on_a_terminal(environ, *urls, "--request", "bytes")
     records = [orjson.loads(line) for line in out.splitlines()]
     assert (code, len(records)) == (0, 55), shown
-    assert [answered(one) for one in records] == sizes + [[64, 48]] * 25
-    assert [one["row"] for one in records] == [0] * 30 + list(range(25))
+    assert [answered(record) for record in records] == sizes + [[64, 48]] * 25
+    assert [record["row"] for record in records] == [0] * 30 + list(range(25))
     assert "55 rows of 31 objects" in shown
     # Drawn over and over, each time with what is done by then.
     plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)

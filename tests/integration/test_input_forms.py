@@ -82,9 +82,11 @@ async def test_each_reference_is_answered_in_its_order(
     assert judged.code == 0, judged
     asked = await broker.records(topics.input)
     for partition, records in (await broker.records(topics.output)).items():
-        found = [record.document for record in records]
-        assert [one["source"]["offset"] for one in found] == list(range(EACH)), writers[partition]
-        refused = [one["source"]["offset"] for one in found if one.get("error")]
+        documents = [record.document for record in records]
+        assert [document["source"]["offset"] for document in documents] == list(range(EACH)), (
+            writers[partition]
+        )
+        refused = [document["source"]["offset"] for document in documents if document.get("error")]
         # A producer that does not know the topic yet may put it one place off.
         empty = [record.offset for record in asked[partition] if not record.value]
         assert refused == empty != [], writers[partition]

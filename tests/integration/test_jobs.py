@@ -88,8 +88,8 @@ async def told(environ: dict[str, str]) -> dict[str, Any]:
     """What penstock progress says."""
     ended = await penstock("progress", "--json", environ=environ)
     assert ended.code == 0, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout)
-    return found
+    document: dict[str, Any] = json.loads(ended.stdout)
+    return document
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +127,9 @@ async def test_two_workers_end_when_all_is_answered_though_one_was_killed(
     ended = await penstock("run", "--until-end", "--strict", environ=first)
     assert (ended.code, "1 of 1 references" in ended.stderr) == (1, True), ended.stderr
     assert "not_found 1" in ended.stderr
-    said = await told(first)
-    assert (said["references"], said["answered"], said["left_s"]) == (1, 1, 0.0)
-    assert (said["answered_by_errors"], said["errors"]) == (1, {"not_found": 1})
+    lines = await told(first)
+    assert (lines["references"], lines["answered"], lines["left_s"]) == (1, 1, 0.0)
+    assert (lines["answered_by_errors"], lines["errors"]) == (1, {"not_found": 1})
     nothing = await penstock("run", "--until-end", "--strict", environ=first)
     assert nothing.code == 0
 

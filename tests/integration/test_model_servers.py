@@ -145,16 +145,18 @@ async def test_exactly_the_rows_that_make_the_model_raise_are_rejected(
         await broker.until_committed(topics.input, topics.input, {0: 1})
         assert await worker.stop() == 0, worker.said
     records = (await broker.records(topics.output))[0]
-    found = [orjson.loads(record.value) for record in records]
-    rejected = [one["row"] for one in found if "error" in one]
-    assert (len(found), rejected) == (ROWS, bad)
-    assert {one["error"]["code"] for one in found if "error" in one} == {"model_rejected"}
+    documents = [orjson.loads(record.value) for record in records]
+    rejected = [document["row"] for document in documents if "error" in document]
+    assert (len(documents), rejected) == (ROWS, bad)
+    assert {document["error"]["code"] for document in documents if "error" in document} == {
+        "model_rejected"
+    }
     expected = numpy_answers(rows)
-    for one in found:
-        if "error" not in one:
-            answer = expected[one["row"]]
-            assert one["prediction"]["label"] == answer["label"]
-            assert one["prediction"]["score"] == pytest.approx(answer["score"], abs=1e-5)
+    for document in documents:
+        if "error" not in document:
+            answer = expected[document["row"]]
+            assert document["prediction"]["label"] == answer["label"]
+            assert document["prediction"]["score"] == pytest.approx(answer["score"], abs=1e-5)
 
 
 def _triton(protocol: str) -> Way:
@@ -191,7 +193,7 @@ async def test_the_doctor_says_what_the_model_wants(
 ) -> None:
     model = variables(_triton(protocol).model(request="float32"))
     environ = environment(services, topics, **model, WINDOW__MAX_ROWS="2000")
-    found = await penstock("doctor", environ=environ)
-    assert found.code == 0, found.stdout
+    ended = await penstock("doctor", environ=environ)
+    assert ended.code == 0, ended.stdout
     wants = "the model wants FP32 [-1, 16], at most 512 rows a request; window.max_rows = 2000 is"
-    assert wants in found.stdout.decode()
+    assert wants in ended.stdout.decode()

@@ -146,8 +146,8 @@ async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
 
         await until(is_committed, lambda: f"the object is answered: {worker.said}", within_s=240)
         assert await worker.stop() == 0, worker.said
-    found = [record.document for record in (await broker.records(topics.output))[0]]
-    assert [(one["row"], "error" in one) for one in found] == [
+    documents = [record.document for record in (await broker.records(topics.output))[0]]
+    assert [(document["row"], "error" in document) for document in documents] == [
         (0, False), (1, False), (2, True), (3, False), (4, False),
     ]  # fmt: skip
 

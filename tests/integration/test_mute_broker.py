@@ -59,8 +59,8 @@ async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with
                 proxy.release()
                 worker.may_end()
                 assert await worker.ended() == 3, worker.said
-            said = f"Kafka did not answer the delivery of a batch to {topics.output} within 10 s"
-            assert said in worker.said
+            message = f"Kafka did not answer the delivery of a batch to {topics.output} within 10 s"
+            assert message in worker.said
             assert "Traceback" not in worker.said
 
 

@@ -54,8 +54,8 @@ async def test_the_page_works_and_can_be_repeated(
         done = followed(f"trap 'kill $(jobs -p)' EXIT\n{script}", environ, tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         answers = (tmp_path / "answers.jsonl").read_text().splitlines()
-        told = [json.loads(line) for line in expected.splitlines()]
-        assert [json.loads(line)["prediction"] for line in answers] == told
+        documents = [json.loads(line) for line in expected.splitlines()]
+        assert [json.loads(line)["prediction"] for line in answers] == documents
         assert "4 answers, 0 of them errors" in done.stderr
         assert re.search(r'plant/south.*"alarm":false', done.stdout)
     finally:

@@ -118,7 +118,7 @@ async def test_each_answer_is_read_once_after_a_crash_and_a_change_of_form(
     async with running_worker(job.environment(**IN_BLOCKS)) as worker:
         await job.finish(worker)
     log = await job.broker.records(job.topics.output)
-    values = [one.value for records in log.values() for one in records]
+    values = [record.value for records in log.values() for record in records]
     assert sum(len(records_of(value)) for value in values) == 2 * rows
     assert {value[:1] for value in values} == {b"{", b"["}
     seen = await penstock(

@@ -136,6 +136,6 @@ async def test_workers_that_come_and_go_cost_no_row_and_no_second_fetch_of_what_
     answers = await broker.records(topics.output)
     for number in range(PARTITIONS):
         documents = [record.document for record in answers[number]]
-        assert [(one["source"]["offset"], one["row"]) for one in documents] == [
+        assert [(document["source"]["offset"], document["row"]) for document in documents] == [
             (offset, row) for offset in range(OBJECTS) for row in range(ROWS)
         ]

@@ -154,7 +154,7 @@ async def test_frames_of_eight_cameras_that_a_bucket_announces_are_answered_in_o
         async def all_answered() -> bool:
             answers = (await broker.records(topics.output)).values()
             ours = [one for part in answers for one in part if one.document["stream"] in expected]
-            return len({one.document["id"] for one in ours}) >= total
+            return len({our.document["id"] for our in ours}) >= total
 
         await until(all_answered, lambda: f"{total} answers; {workers[-1].said}")
         for worker in workers:
@@ -218,7 +218,7 @@ async def test_alone_it_passes_on_whole_messages_and_workers_read_what_is_commit
     }
     assert passed == {b"site/cam-1": value, b"k": b"no reference"}
     answers = [one for part in (await broker.records(topics.output)).values() for one in part]
-    assert {one.document["stream"] for one in answers} == {"site/cam-1", "k"}
+    assert {answer.document["stream"] for answer in answers} == {"site/cam-1", "k"}
     await broker.until_committed(f"{between}.rekey", topics.input, {1: 1, 2: 1})
     assert await broker.committed(f"{between}.rekey", topics.input) == {1: 1, 2: 1}
     judged = await penstock("verify", environ=environ)

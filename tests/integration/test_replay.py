@@ -52,8 +52,8 @@ def options(to: str, *more: str) -> list[str]:
 def predictions(records: dict[int, list[Record]]) -> dict[int, list[tuple[str, bytes]]]:
     """Id and the bytes of all that is said of the row from there on, by partition."""
     return {
-        number: [(one.document["id"], one.value[one.value.index(b'"row":') :]) for one in found]
-        for number, found in records.items()
+        number: [(one.document["id"], one.value[one.value.index(b'"row":') :]) for one in of_part]
+        for number, of_part in records.items()
     }
 
 
@@ -103,8 +103,10 @@ async def test_what_is_done_is_not_done_again_and_other_options_need_another_nam
     again = await penstock("replay", *options(to, "--streams", "site-[01]"), environ=environ)
     other = await penstock("replay", *options(to, "--streams", "site-2"), environ=environ)
     done, repeated = json.loads(first.stdout), json.loads(again.stdout)
-    archives = [one for one in answered.load.archives if one.stream in ("site-0", "site-1")]
-    assert done["rows"] == sum(len(one.rows) for one in archives)
+    archives = [
+        archive for archive in answered.load.archives if archive.stream in ("site-0", "site-1")
+    ]
+    assert done["rows"] == sum(len(archive.rows) for archive in archives)
     assert done["skipped"] == len(answered.load.archives) - len(archives)
     assert (repeated["complete"], repeated["rows"]) == (True, 0)
     assert (other.code, "--name" in other.stderr) == (2, True)
@@ -166,11 +168,11 @@ async def test_after_a_kill_the_same_command_goes_on_and_every_row_is_there(
     ended = await penstock("replay", *options(to), environ=environ)
     assert ended.code == 0, ended.stderr
     async with broker_of(services, "read_committed") as committed:
-        found = places_of(await committed.records(to))
+        places = places_of(await committed.records(to))
     expected = job.expected()
-    assert first_of_each(found) == expected
+    assert first_of_each(places) == expected
     if guarantee == "exactly_once":
-        assert found == expected
+        assert places == expected
 
 
 def may_leave(job: Job, answered: Sequence[Rows]) -> dict[int, int]:
@@ -180,7 +182,8 @@ def may_leave(job: Job, answered: Sequence[Rows]) -> dict[int, int]:
     for archive in job.load.archives:
         rows[archive.partition] += [row.tobytes() for row in archive.rows]
     return {
-        number: len(list(takewhile(known.__contains__, found))) for number, found in rows.items()
+        number: len(list(takewhile(known.__contains__, of_part)))
+        for number, of_part in rows.items()
     }
 
 

@@ -62,13 +62,13 @@ class LosesTheEnd:
             aiohttp.ClientSession(auto_decompress=False) as session,
             session.request(request.method, address, data=body, headers=request.headers) as answer,
         ):
-            found = await answer.read()
+            text = await answer.read()
             headers = {k: v for k, v in answer.headers.items() if k != "Content-Length"}
         if is_end and not self.lost:
             self.lost += 1
             assert request.transport is not None
             request.transport.abort()
-        return web.Response(status=answer.status, body=found, headers=headers)
+        return web.Response(status=answer.status, body=text, headers=headers)
 
 
 async def test_a_long_result_is_complete_if_only_the_answer_to_its_end_was_lost(

@@ -164,7 +164,9 @@ async def test_a_picture_goes_to_a_second_model_and_leads_back_to_its_frames(
             frames = predictions("frames", range(steps), members, sites=1)
             await broker.publish(topics.input, frames)
             await until(answered, lambda: f"{steps} pictures; {log.read_text()}; {worker.said}")
-        read = [each for found in (await broker.records(topics.output)).values() for each in found]
+        read = [
+            each for of_part in (await broker.records(topics.output)).values() for each in of_part
+        ]
         pictures = [each.document for each in read]
         assert [each["event_time"] for each in pictures] == [
             EPOCH + 50 * step for step in range(steps)
@@ -179,9 +181,9 @@ async def test_a_picture_goes_to_a_second_model_and_leads_back_to_its_frames(
         for id in (pictures[3]["id"], pictures[3]["attributes"]["scene"]):
             answer = await penstock("trace", "--json", id, environ=traced)
             assert answer.code == 0, answer.stderr
-            found = msgspec.json.decode(answer.stdout)
-            assert {frame["answer"]["record"]["id"] for frame in found["frames"]} == wanted[3]
-            assert found["scene"]["record"]["id"] == pictures[3]["attributes"]["scene"]
+            decoded = msgspec.json.decode(answer.stdout)
+            assert {frame["answer"]["record"]["id"] for frame in decoded["frames"]} == wanted[3]
+            assert decoded["scene"]["record"]["id"] == pictures[3]["attributes"]["scene"]
         assert (await penstock("trace", "nothing", environ=traced)).code == 2
     finally:
         await remove(broker, name)

@@ -152,8 +152,8 @@ def assert_refused(ended: Ended, *words: str) -> None:
     assert lines[0].startswith("penstock: "), ended.stderr
     assert len(lines) <= 3, ended.stderr
     assert all(word in " ".join(lines) for word in words), ended.stderr
-    said = ended.stderr + ended.stdout.decode()
-    assert not [secret for secret in SECRETS if secret in said], said
+    message = ended.stderr + ended.stdout.decode()
+    assert not [secret for secret in SECRETS if secret in message], message
 
 
 NO_TOPICS = Topics("none", "none-out", "none-dlq")

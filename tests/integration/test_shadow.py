@@ -93,16 +93,20 @@ async def test_a_planted_disagreement_of_one_percent_is_reported_within_its_inte
             async def reported() -> bool:
                 """At its end a worker has a moment for what is not on the topic yet."""
                 records = await records_of(job, shadow_topic)
-                wrong = [one for one in records if one["kind"] == "disagreement"]
-                sums = {one["id"]: one["rows"] for one in records if one["kind"] == "summary"}
+                wrong = [record for record in records if record["kind"] == "disagreement"]
+                sums = {
+                    record["id"]: record["rows"]
+                    for record in records
+                    if record["kind"] == "summary"
+                }
                 found = (sum(sums.values()), len(wrong))
                 return found == (len(job.load.rows), other.planted)
 
             await until(reported, lambda: "all rows are in summaries")
             await job.finish(worker)
     await job.assert_answered()
-    said = await penstock("compare", "--json", "--config", str(file), environ=environ)
-    (found,) = json.loads(said.stdout)
+    ended = await penstock("compare", "--json", "--config", str(file), environ=environ)
+    (found,) = json.loads(ended.stdout)
     assert (found["rows"], found["dropped"], found["unanswered"]) == (len(job.load.rows), 0, 0)
     low, high = found["interval"]
     assert low <= 0.99 <= high

@@ -78,7 +78,9 @@ async def answers(broker: Broker, topics: Topics) -> list[tuple[Any, str | None]
     """(prediction, code of the error) of every record, in order."""
     records = (await broker.records(topics.output))[0]
     documents = [record.document for record in records]
-    return [(one["prediction"], one.get("error", {}).get("code")) for one in documents]
+    return [
+        (document["prediction"], document.get("error", {}).get("code")) for document in documents
+    ]
 
 
 async def test_exactly_the_rows_that_make_the_handler_raise_are_rejected(

@@ -98,7 +98,7 @@ async def test_objects_of_any_store_are_predicted_in_order(
             await job.finish(worker)
     await job.assert_answered()
     records = await job.broker.records(job.topics.output)
-    stores = {one.document["object"]["store"] for found in records.values() for one in found}
+    stores = {one.document["object"]["store"] for of_part in records.values() for one in of_part}
     assert stores == {"there"}
 
 

@@ -88,7 +88,7 @@ async def test_every_row_of_a_table_is_answered_with_its_own_id(
     assert [record["row"] for record in records] == list(range(ROWS))
     assert [record["columns"] for record in records] == [{"id": n} for n in range(ROWS)]
     scores = [record["prediction"]["score"] for record in records]
-    assert scores == pytest.approx([one["score"] for one in numpy_answers(rows)], abs=1e-4)
+    assert scores == pytest.approx([answer["score"] for answer in numpy_answers(rows)], abs=1e-4)
 
 
 async def test_after_a_kill_only_the_row_groups_that_are_left_are_fetched(
@@ -119,7 +119,7 @@ async def test_after_a_kill_only_the_row_groups_that_are_left_are_fetched(
         async with running_worker(environment(services, topics, **settings)) as worker:
             await broker.until_committed(topics.input, topics.input, {0: 1})
             assert await worker.stop() == 0
-    answered = [one.document["row"] for one in (await broker.records(topics.output))[0]]
+    answered = [record.document["row"] for record in (await broker.records(topics.output))[0]]
     assert sorted(set(answered)) == list(range(LARGE_ROWS))
     assert max(Counter(answered).values()) <= 2
     # What the killed worker had sent may have arrived after `before`; it was not committed, so the

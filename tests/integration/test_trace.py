@@ -22,14 +22,14 @@ async def test_a_row_s_way_is_told_with_its_model_its_letter_and_its_commit(
     s3.put_object(Bucket=bucket, Key="a/good.csv", Body=csv(random_rows(700)))
     s3.put_object(Bucket=bucket, Key="a/bad.csv", Body=csv(random_rows(2)) + b"oops\n")
     messages = [{"bucket": bucket, "key": f"a/{name}.csv"} for name in ("good", "bad", "none")]
-    await broker.publish(topics.input, [Message(one, 3) for one in messages])
+    await broker.publish(topics.input, [Message(message, 3) for message in messages])
 
     async def traced(id: str) -> dict[str, Any]:
         answer = await penstock("trace", "--json", f"{topics.input}/3/{id}", environ=environ)
         assert answer.code == 0, answer.stderr
-        found: dict[str, Any] = json.loads(answer.stdout)
-        assert found["next_offset"] == 3
-        return found
+        document: dict[str, Any] = json.loads(answer.stdout)
+        assert document["next_offset"] == 3
+        return document
 
     async with running_worker(environ) as worker:
         await broker.until_committed(topics.input, topics.input, {3: 3})

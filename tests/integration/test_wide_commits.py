@@ -47,7 +47,7 @@ async def test_more_metadata_than_the_broker_takes_at_once_is_committed(
 
     async def have_leaders() -> bool:
         found = (await asyncio.to_thread(admin.list_topics, topics.input)).topics[topics.input]
-        return sum(one.leader >= 0 for one in found.partitions.values()) == PARTITIONS
+        return sum(partition.leader >= 0 for partition in found.partitions.values()) == PARTITIONS
 
     await until(have_leaders, lambda: "partitions without a leader")
     kafka = config.Kafka(

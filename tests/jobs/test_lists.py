@@ -210,10 +210,10 @@ def put_inventory(objects: MemoryObjects, kind: str = "CSV", schema: str = INVEN
 
 async def test_the_files_of_an_inventory_are_read_in_their_order(objects: MemoryObjects) -> None:
     put_inventory(objects)
-    found = await read(objects, "manifest.json")
+    text = await read(objects, "manifest.json")
     wanted = [(f, n) for f, count in enumerate([20, 10]) for n in range(count) if n != 3]
-    assert [at for at, _ in found] == wanted
-    assert [reference.key for _, reference in found] == [f"{f}/{n}" for f, n in wanted]
+    assert [at for at, _ in text] == wanted
+    assert [reference.key for _, reference in text] == [f"{f}/{n}" for f, n in wanted]
 
 
 @pytest.mark.parametrize("after", [(0, 3), (0, 19), (1, 2)])
@@ -245,9 +245,9 @@ async def test_a_parquet_list_is_read_by_ranges_and_its_keys_are_literal(
     sink = io.BytesIO()
     pq.write_table(pa.table(table), sink, row_group_size=7_000)
     objects.put("lists", "a.parquet", sink.getvalue())
-    found = await read(objects, "a.parquet", (0, 5))
-    assert [one.key for _, one in found] == keys[6:]
-    assert found[0][1] == Reference(bucket="b", key="a+6", etag="e", event_time=5)
+    text = await read(objects, "a.parquet", (0, 5))
+    assert [one.key for _, one in text] == keys[6:]
+    assert text[0][1] == Reference(bucket="b", key="a+6", etag="e", event_time=5)
     assert max(size for _, size in objects.parts) < len(sink.getvalue())
 
 

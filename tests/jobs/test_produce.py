@@ -83,7 +83,7 @@ async def test_streams_are_named_as_a_worker_names_them_and_their_models_told(
 ) -> None:
     objects.put("b", "root.csv", b"1\n")
     sent = await announce(cfg, objects, "s3://b/root.csv", "s3://b/site-3/*", "s3://b/site-4/*")
-    assert {name: one.models for name, one in sent.streams.items()} == {
+    assert {name: stream.models for name, stream in sent.streams.items()} == {
         "b": {"rows"}, "site-3": {"ts"}, "site-4": {"rows"},
     }  # fmt: skip
 

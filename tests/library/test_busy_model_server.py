@@ -48,7 +48,7 @@ async def asked(folder: Path, url: str, canary: str | None) -> tuple[list[Any], 
             "rows": {"header": "no"},
         },
     )
-    found = [one async for one in predictions if one.row is not None]
+    found = [prediction async for prediction in predictions if prediction.row is not None]
     return [one.prediction for one in found if not one.error], [one for one in found if one.error]
 
 

@@ -83,9 +83,11 @@ async def test_a_schema_that_the_server_refuses_ends_the_call_with_what_to_mend(
     pictures(tmp_path)
     (tmp_path / "answer.json").write_bytes(b'{"type":"object"}')
     async with chat_server() as server:
-        said = "Invalid schema for response_format 'answer'"
-        server.answers += [error(400, said, param="response_format") for _ in range(3)]
+        message = "Invalid schema for response_format 'answer'"
+        server.answers += [error(400, message, param="response_format") for _ in range(3)]
         cfg = settings(server.url, answer_schema=str(tmp_path / "answer.json"))
-        with pytest.raises(PenstockError, match=re.escape(said) + ".*; mend model.answer_schema"):
+        with pytest.raises(
+            PenstockError, match=re.escape(message) + ".*; mend model.answer_schema"
+        ):
             async for _ in predict(f"{tmp_path}/*.png", config=cfg):
                 pass

@@ -93,7 +93,8 @@ def function_of(block: str, urls: dict[str, str]) -> Any:
     body = [
         node
         for node in ast.parse(here(block, urls)).body
-        if not isinstance(node, ast.If) and not any(one in ast.unparse(node) for one in engines)
+        if not isinstance(node, ast.If)
+        and not any(engine in ast.unparse(node) for engine in engines)
     ]
     names: dict[str, Any] = {}
     exec(compile(ast.Module(body, []), str(PAGE), "exec"), names)

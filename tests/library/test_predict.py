@@ -113,9 +113,9 @@ async def test_an_error_has_one_message_and_nothing_of_what_is_below(
     assert error.__suppress_context__
     ours = Path(penstock.__file__).parent
     frames = traceback.extract_tb(error.__traceback__)
-    assert {Path(one.filename).name for one in frames if ours in Path(one.filename).parents} == {
-        "python_api.py"
-    }
+    assert {
+        Path(frame.filename).name for frame in frames if ours in Path(frame.filename).parents
+    } == {"python_api.py"}
     assert error._render_traceback_() == [f"PenstockError: {error}"]
     assert error.__context__ is None
 

@@ -65,21 +65,21 @@ async def answered(*given: Any, **more: Any) -> Predictions:
     ],
 )
 async def test_rows_are_answered_in_their_order(rows: Any) -> None:
-    found = await answered(rows)
-    assert [result.prediction["mean"] for result in found] == [1.5, 3.5, 5.5]
-    assert [result.row for result in found] == [0, 1, 2]
+    answers = await answered(rows)
+    assert [result.prediction["mean"] for result in answers] == [1.5, 3.5, 5.5]
+    assert [result.row for result in answers] == [0, 1, 2]
 
 
 async def test_a_filtered_frame_has_no_column_more(tmp_path: Path) -> None:
     """Its labels are no numbers for the model."""
-    found = await answered(NUMBERS[NUMBERS["x"] > 1])
-    assert [result.prediction["mean"] for result in found] == [3.5, 5.5]
+    answers = await answered(NUMBERS[NUMBERS["x"] > 1])
+    assert [result.prediction["mean"] for result in answers] == [3.5, 5.5]
 
 
 async def test_columns_of_a_frame_can_be_kept_and_settings_of_files_do_not_matter() -> None:
     config = {"rows": {"columns": ["x", "y"], "format": "csv"}}
-    found = await answered(FRAME, keep=["id"], config=config)
-    assert list(found.to_pandas()["columns.id"]) == ["a", "b", "c"]
+    answers = await answered(FRAME, keep=["id"], config=config)
+    assert list(answers.to_pandas()["columns.id"]) == ["a", "b", "c"]
 
 
 async def test_names_rows_and_paths_come_in_the_order_in_which_they_are_given(
@@ -88,22 +88,22 @@ async def test_names_rows_and_paths_come_in_the_order_in_which_they_are_given(
     first, second = tmp_path / "1.csv", tmp_path / "2.csv"
     first.write_text("1,2\n")
     second.write_text("7,8\n")
-    found = await answered(first, [[3.0, 4.0]], [second, str(first)], np.array([[5.0, 6.0]]))
-    assert [result.prediction["mean"] for result in found] == [1.5, 3.5, 7.5, 1.5, 5.5]
-    keys = [result.object.key for result in found if result.object]
+    answers = await answered(first, [[3.0, 4.0]], [second, str(first)], np.array([[5.0, 6.0]]))
+    assert [result.prediction["mean"] for result in answers] == [1.5, 3.5, 7.5, 1.5, 5.5]
+    keys = [result.object.key for result in answers if result.object]
     assert keys == [str(first), "memory:rows-0.json", str(second), str(first), "memory:rows-1.npy"]
 
 
 @pytest.mark.parametrize("series", [pd.Series, pl.Series, tuple, iter])
 async def test_a_column_of_names_is_names(series: Any, tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("1,2\n")
-    found = await answered(series([str(tmp_path / "1.csv")]))
-    assert [result.prediction["mean"] for result in found] == [1.5]
+    answers = await answered(series([str(tmp_path / "1.csv")]))
+    assert [result.prediction["mean"] for result in answers] == [1.5]
 
 
 async def test_a_row_that_cannot_be_costs_itself_only() -> None:
-    found = await answered([[1.0, 2.0], [float("nan"), 1.0], [5.0, 6.0]])
-    assert [result.error is None for result in found] == [True, False, True]
+    answers = await answered([[1.0, 2.0], [float("nan"), 1.0], [5.0, 6.0]])
+    assert [result.error is None for result in answers] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_what_is_neither_a_name_nor_rows_is_said(given: Any, said: str) -> None:
 
 
 async def test_the_results_say_how_many_there_are_and_what_failed_first() -> None:
-    found = await answered([[1.0, 2.0], [float("nan"), 1.0]])
-    text = repr(found)
+    answers = await answered([[1.0, 2.0], [float("nan"), 1.0]])
+    text = repr(answers)
     assert text.startswith("<2 results, 1 of them errors (the first: memory:rows-0.json row 1: ")
     assert text.endswith(" s>")
     assert len(text) < 300

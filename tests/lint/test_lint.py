@@ -124,9 +124,9 @@ def test_the_exit_code_says_whether_there_is_anything(tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text("[window]\nmax_bytes = 7_000_000\n")
     run = CliRunner().invoke
-    told = run(cli, ["lint", "--config", str(file), "--json"])
-    assert told.exit_code == 1
-    assert [one["key"] for one in orjson.loads(told.stdout)] == ["window.max_bytes"]
+    ended = run(cli, ["lint", "--config", str(file), "--json"])
+    assert ended.exit_code == 1
+    assert [load["key"] for load in orjson.loads(ended.stdout)] == ["window.max_bytes"]
     kept = run(cli, ["lint", "--config", str(file), "--ignore", "window.max_bytes"])
     assert (kept.exit_code, kept.stdout) == (0, f"{file}: nothing is wrong\n")
 
@@ -144,12 +144,12 @@ def test_a_file_is_read_as_utf_8_whatever_the_locale(tmp_path: Path) -> None:
     file.write_bytes('[kafka]\ninput_topic = "Öfen"  # ü\n'.encode())
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     for command in ("config", "lint"):
-        told = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-m", "penstock", command, "--config", str(file)],
             env={**os.environ, **ascii_only, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             text=True,
             check=False,
         )
-        assert "decode" not in told.stderr, command
-        assert "Öfen" in told.stdout or command == "lint"
+        assert "decode" not in ended.stderr, command
+        assert "Öfen" in ended.stdout or command == "lint"

@@ -237,9 +237,9 @@ def test_a_message_of_many_events_yields_those_of_new_objects_in_order() -> None
     ],
 )
 def test_other_events_are_ignored(document: Any) -> None:
-    found = decode(orjson.dumps(document))
-    assert isinstance(found, Ignored)
-    assert len(found.ignored) == 1
+    decoded = decode(orjson.dumps(document))
+    assert isinstance(decoded, Ignored)
+    assert len(decoded.ignored) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,20 @@ from tests.support.status_documents import document
 
 
 def test_lines_and_json_say_the_same() -> None:
-    found = advised(document(), Config())
-    said = list(lines(found))
+    advice = advised(document(), Config())
+    said = list(lines(advice))
     assert said[0].startswith("size ")
     assert any(line.startswith("carries   the model: up to") for line in said)
-    told = orjson.loads(as_json(found))
-    assert [one["said"] for one in told["advice"]] == [one.said for one in found.advice]
-    assert told["unknown"] == found.unknown
+    told = orjson.loads(as_json(advice))
+    assert [one["said"] for one in told["advice"]] == [one.said for one in advice.advice]
+    assert told["unknown"] == advice.unknown
     assert {"kind", "said", "now", "better", "sure"} == told["advice"][0].keys()
 
 
 def test_of_several_processes_the_busiest_is_told_and_named() -> None:
     idle = document(streams=2) | {"process": 0}
-    found = advised({"processes": [idle, document() | {"process": 1}]}, Config())
-    assert any("of 2 processes, this is told of the busiest (1)" in one for one in found.unknown)
+    advice = advised({"processes": [idle, document() | {"process": 1}]}, Config())
+    assert any("of 2 processes, this is told of the busiest (1)" in one for one in advice.unknown)
 
 
 @pytest.mark.parametrize(

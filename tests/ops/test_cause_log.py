@@ -21,7 +21,7 @@ def test_a_cause_is_written_once_unless_an_event_tells_of_it(
     log = CauseLog()
     for second in range(0, 300, 2):
         log.note(seen(troubled(cause)), float(second))
-    lines = [one.getMessage().lower() for one in caplog.records]
+    lines = [record.getMessage().lower() for record in caplog.records]
     if TROUBLES[cause].kind in ("stopped", "refused", "away", "unanswered_rows"):
         assert lines == []
     else:
@@ -37,7 +37,7 @@ def test_the_end_of_a_cause_is_written_and_one_that_comes_and_goes_is_not_writte
     for second in range(0, 50, 10):
         log.note(ill, float(second))
         log.note(seen(document()), second + 4.0)
-    began, ended = (one.getMessage() for one in caplog.records)
+    began, ended = (record.getMessage() for record in caplog.records)
     assert began.startswith("the model is the limit")
     assert ended.startswith("over after 4 s: the model is the limit")
     log.note(ill, QUIET_S)

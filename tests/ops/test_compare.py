@@ -61,13 +61,13 @@ def only(comparing: Comparing) -> ComparisonSums:
 
 
 def test_summaries_of_all_workers_add_up_and_one_that_comes_twice_counts_once() -> None:
-    found = only(taken(summary(1), summary(1), summary(2), summary(1, "other"), summary(2)))
-    assert found.share == (300, 297)
-    assert found.sums.tally.streams == {"a": (180, 180), "b": (120, 117)}
-    assert (found.sums.dropped, found.sums.unanswered) == (15, 21)
-    assert (found.since, found.until) == (1_000, 3_000)
-    assert found.sums.live_took.quantile_s(0.5) == pytest.approx(0.001)
-    assert found.sums.shadow_took.quantile_s(0.5) == pytest.approx(0.01)
+    comparison = only(taken(summary(1), summary(1), summary(2), summary(1, "other"), summary(2)))
+    assert comparison.share == (300, 297)
+    assert comparison.sums.tally.streams == {"a": (180, 180), "b": (120, 117)}
+    assert (comparison.sums.dropped, comparison.sums.unanswered) == (15, 21)
+    assert (comparison.since, comparison.until) == (1_000, 3_000)
+    assert comparison.sums.live_took.quantile_s(0.5) == pytest.approx(0.001)
+    assert comparison.sums.shadow_took.quantile_s(0.5) == pytest.approx(0.01)
 
 
 def test_another_version_or_another_tolerance_is_another_comparison() -> None:
@@ -78,16 +78,16 @@ def test_another_version_or_another_tolerance_is_another_comparison() -> None:
 
 def test_the_latest_examples_are_those_of_the_same_models() -> None:
     comparing = taken(summary(1), *map(disagreement, range(5)), disagreement(9, version="3"))
-    assert [one.row for one in only(comparing).examples] == [3, 4]
+    assert [example.row for example in only(comparing).examples] == [3, 4]
 
 
 def test_only_streams_that_are_asked_for_count() -> None:
     comparing = taken(
         summary(1), disagreement(1, stream="a"), disagreement(2), streams=("b*", "none")
     )
-    found = only(comparing)
-    assert found.share == (40, 39)
-    assert [one.row for one in found.examples] == [2]
+    comparison = only(comparing)
+    assert comparison.share == (40, 39)
+    assert [example.row for example in comparison.examples] == [2]
 
 
 def test_what_is_no_such_record_is_counted() -> None:
@@ -104,9 +104,9 @@ def test_a_summary_that_no_worker_has_numbered_is_counted_like_a_strange_record(
 
 
 def test_the_agreement_is_sure_by_the_lower_end_of_its_interval() -> None:
-    found = only(taken(summary(1)))
-    assert found.surely(0.94)
-    assert not found.surely(0.95)  # 99 of 100 might be that, too
+    comparison = only(taken(summary(1)))
+    assert comparison.surely(0.94)
+    assert not comparison.surely(0.95)  # 99 of 100 might be that, too
     assert not only(taken(summary(1, rows=0, agreed=0, streams={}))).surely(0.01)
 
 

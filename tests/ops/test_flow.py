@@ -33,9 +33,9 @@ async def flow_of(world: World, every_s: float, for_s: float = 30.0) -> dict[str
                 await asyncio.sleep(every_s)
                 if number % round(1 / every_s) == 0:
                     status.flow.sample()
-            found = status.look()
-    assert found["streams_known"] == 3
-    flow: dict[str, object] = found["flow"]
+            look = status.look()
+    assert look["streams_known"] == 3
+    flow: dict[str, object] = look["flow"]
     return flow
 
 

@@ -70,9 +70,9 @@ async def test_samples_of_all_members_are_joined_and_each_picture_is_its_own() -
         aiohttp.ClientSession(url, headers={"Authorization": "Bearer t"}) as session,
     ):
         async with session.get(SAMPLES) as answer:
-            found = (await answer.json())["samples"]
-        assert [one["stream"] for one in found] == ["cam-1", "cam-2"]
-        for each in found:
+            samples = (await answer.json())["samples"]
+        assert [sample["stream"] for sample in samples] == ["cam-1", "cam-2"]
+        for each in samples:
             async with session.get(each["picture"]) as answer:
                 assert answer.content_type == "image/png"
                 assert await answer.text() == each["stream"]
@@ -99,10 +99,10 @@ async def test_an_object_s_way_is_told_by_the_member_that_delivered_it() -> None
         supervisor(one, two) as url,
     ):
         http = structs.replace(HTTP, port=int(url.rpartition(":")[2]))
-        found = await way_of(http, "refs/0/7/0/5", "rows", "out")
-        assert isinstance(found, running_worker.ReportedWay)
-        assert (found.took_ms, found.times_ms["call"]) == (50.0, 31.0)
-        assert found.batch == running_worker.ReportedBatch(64, 8, 1)
+        way = await way_of(http, "refs/0/7/0/5", "rows", "out")
+        assert isinstance(way, running_worker.ReportedWay)
+        assert (way.took_ms, way.times_ms["call"]) == (50.0, 31.0)
+        assert way.batch == running_worker.ReportedBatch(64, 8, 1)
         for id, model, topic in (
             ("refs/0/8/0/5", "rows", "out"),
             ("refs/0/7/0/5", "night", "out"),  # another model's answer to the same object
@@ -116,8 +116,8 @@ async def test_peers_are_asked_where_the_worker_itself_is_not_here() -> None:
     async with remembering("refs/0/7/0", "a#b%c") as url:
         peers = ["no-such-host.invalid", url.removeprefix("http://")]
         http = structs.replace(HTTP, port=own_port(), peers=peers)
-        found = await way_of(http, "refs/0/7/0/-", "a#b%c", "out")
-        assert isinstance(found, running_worker.ReportedWay)
+        way = await way_of(http, "refs/0/7/0/-", "a#b%c", "out")
+        assert isinstance(way, running_worker.ReportedWay)
         stranger = structs.replace(http, token="another")
         why = await way_of(stranger, "refs/0/7/0/-", "a#b%c", "out")
         assert isinstance(why, str)

@@ -28,7 +28,12 @@ DEAR = 900
 
 async def by_rows(payloads: Sequence[Payload]) -> Answers | None:
     """A row whose numbers are `DEAR` takes fifty times as long as another one."""
-    values = [value for one in payloads if isinstance(one, Matrix) for value in one.values[:, 0]]
+    values = [
+        value
+        for payload in payloads
+        if isinstance(payload, Matrix)
+        for value in payload.values[:, 0]
+    ]
     await asyncio.sleep(0.002 + sum(ROW_S * (50 if value == DEAR else 1) for value in values))
     return None
 
@@ -66,7 +71,7 @@ def world_of(calls: int = 1, **terms: Any) -> World:
 
 
 def kinds(document: dict[str, Any]) -> list[tuple[str, str | None]]:
-    return [(one["kind"], one["stream"]) for one in document["problems"]]
+    return [(problem["kind"], problem["stream"]) for problem in document["problems"]]
 
 
 @virtual_time
@@ -83,9 +88,9 @@ async def test_a_dear_stream_by_which_others_are_late_is_named_within_ten_second
         document = status.look()
         assert kinds(document) == [("costly", "cam-2")]
         assert document["flow"]["bound_by"] == "model"
-        [one] = [one for one in document["streams"] if one["stream"] == "cam-2"]
-        assert one["row_ms"] == pytest.approx(50 * ROW_S * 1000, rel=0.4)
-        assert one["model_share"] > 0.5
+        [stream] = [stream for stream in document["streams"] if stream["stream"] == "cam-2"]
+        assert stream["row_ms"] == pytest.approx(50 * ROW_S * 1000, rel=0.4)
+        assert stream["model_share"] > 0.5
 
 
 @virtual_time
@@ -94,9 +99,13 @@ async def test_the_price_of_the_hardware_is_divided_by_shares_of_the_models_time
     async with load(world, ["cam-2"]) as status:
         await asyncio.sleep(20.0)
         document = status.look()
-        streams = {one["stream"]: one for one in document["streams"]}
-        assert sum(one["cost_per_hour"] for one in streams.values()) == pytest.approx(3.6, rel=0.01)
-        assert sum(one["model_share"] for one in streams.values()) == pytest.approx(1.0, rel=0.01)
+        streams = {stream["stream"]: stream for stream in document["streams"]}
+        assert sum(stream["cost_per_hour"] for stream in streams.values()) == pytest.approx(
+            3.6, rel=0.01
+        )
+        assert sum(stream["model_share"] for stream in streams.values()) == pytest.approx(
+            1.0, rel=0.01
+        )
         assert document["costs"]["cost_per_hour"] == 3.6
         ours, other = streams["cam-2"], streams["cam-3"]
         assert ours["cost_per_hour"] > 20 * other["cost_per_hour"]
@@ -117,18 +126,18 @@ async def test_without_a_price_there_is_no_money_and_before_a_call_nothing_is_kn
         await asyncio.sleep(5.0)
         document = status.look()
         assert document["costs"]["call_ms"] == pytest.approx(2.0, abs=2.0)
-        assert all(one["cost_per_hour"] is None for one in document["streams"])
-        assert all(one["row_ms"] is not None for one in document["streams"])
+        assert all(stream["cost_per_hour"] is None for stream in document["streams"])
+        assert all(stream["row_ms"] is not None for stream in document["streams"])
 
 
 @virtual_time
 async def test_the_status_tells_what_is_needed_to_advise() -> None:
     async with load(World(partitions=STREAMS), []) as status:
         await asyncio.sleep(40)
-        found = status.look()
-    times = found["calls"]["times"]
+        look = status.look()
+    times = look["calls"]["times"]
     assert times["calls"] > 100
     assert times["base_s"] == pytest.approx(0.002, abs=1e-6)
     assert times["row_s"] == pytest.approx(ROW_S, abs=1e-6)
-    kinds = {one.kind for one in advised(found, Config()).advice}
+    kinds = {one.kind for one in advised(look, Config()).advice}
     assert {"calls", "hardware", "waste"} <= kinds

@@ -38,7 +38,7 @@ def diagnosed(status: dict[str, Any]) -> dict[str, Any]:
     """Of a worker, or of a supervisor."""
     if "processes" not in status:
         return with_diagnosis(status, diagnose(status))
-    members = [diagnosed(one) if one["up"] else one for one in status["processes"]]
+    members = [diagnosed(process) if process["up"] else process for process in status["processes"]]
     whole = status | {"processes": members}
     return whole | {"problems": [one._asdict() for one in diagnose(whole)]}
 

@@ -48,10 +48,10 @@ async def told(*named: str, is_mute: bool = False) -> list[dict[str, Any]]:
             )
 
         await until(are_told, lambda: "peers are told")
-        found = peers.look()
-    assert found is not None
-    assert found["left_out"] == 0
-    members: list[dict[str, Any]] = found["members"]
+        look = peers.look()
+    assert look is not None
+    assert look["left_out"] == 0
+    members: list[dict[str, Any]] = look["members"]
     return members
 
 

@@ -23,9 +23,9 @@ split = { v2 = %s }
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "penstock.toml"
-    found.write_text(TEXT % 0)
-    return found
+    message = tmp_path / "penstock.toml"
+    message.write_text(TEXT % 0)
+    return message
 
 
 @pytest.mark.parametrize(

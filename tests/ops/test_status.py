@@ -274,7 +274,7 @@ async def test_a_model_that_hangs_up_on_rows_only_is_told_as_just_that(
         for said in (says, "4 rows as application/json", "the server hung up"):
             assert said in outage["why"], outage
         await asyncio.sleep(20.0)
-        lines = [one for one in caplog.messages if says in one]
+        lines = [message for message in caplog.messages if says in message]
         assert (len(lines), caplog.text.count("answers again")) == (1, 0), caplog.text
         world.model.script = None
         await until(lambda: world.next_offset() == 1, within_s=120.0)
@@ -377,7 +377,7 @@ async def watched(world: World) -> AsyncIterator[tuple[Status, Readiness]]:
 
 
 def told(status: Status) -> list[tuple[str, str | None]]:
-    return [(one["kind"], one["service"]) for one in status.look()["problems"]]
+    return [(problem["kind"], problem["service"]) for problem in status.look()["problems"]]
 
 
 @virtual_time
@@ -727,7 +727,7 @@ async def test_a_question_that_fails_as_nobody_foresaw_ends_no_worker() -> None:
         await asyncio.sleep(60.0)
         seen = status.look()
     assert seen["model"]["answers"] is False
-    assert [one["service"] for one in seen["outages"]] == ["Kafka broker"]
+    assert [outage["service"] for outage in seen["outages"]] == ["Kafka broker"]
 
 
 @asynccontextmanager
@@ -845,9 +845,9 @@ async def test_the_status_says_how_far_a_shadow_agrees() -> None:
         for number, rows in enumerate((3, 2, 3)):
             world.announce(f"{number}.csv", csv(rows), stream="b" if rows == 2 else "a")
             await asyncio.sleep(1.0)
-        told = status.look()["shadow"]
-    assert told.pop("interval") == pytest.approx([0.4093, 0.9285], abs=1e-4)
-    assert told == {
+        look = status.look()["shadow"]
+    assert look.pop("interval") == pytest.approx([0.4093, 0.9285], abs=1e-4)
+    assert look == {
         "model": "v2", "percent": 100.0, "is_over": False, "away_s": None, "waiting_rows": 0,
         "rows": 8, "agreed": 6, "worst": [{"stream": "b", "rows": 2, "agreed": 0}],
     }  # fmt: skip
@@ -864,6 +864,6 @@ async def test_a_shadow_that_does_not_answer_is_an_outage_of_its_own() -> None:
     async with looking(world) as (_, status):
         world.announce("a.csv", csv(3))
         await asyncio.sleep(5.0)
-        told = status.look()
-    assert [one["service"] for one in told["outages"]] == ["shadow model v2"]
-    assert told["shadow"]["away_s"] > 4
+        look = status.look()
+    assert [outage["service"] for outage in look["outages"]] == ["shadow model v2"]
+    assert look["shadow"]["away_s"] > 4

@@ -99,8 +99,8 @@ class Supervised:
         async def tells() -> bool:
             nonlocal said
             _, said = await self.get("/api/status")
-            found: dict[str, Any] = orjson.loads(said)
-            return found == wanted
+            document: dict[str, Any] = orjson.loads(said)
+            return document == wanted
 
         await until(tells, lambda: f"{wanted}; it is {said}")
 
@@ -201,7 +201,7 @@ async def test_the_members_status_is_one_document_and_people_get_one_page(tmp_pa
 
         await until(one_is_up, lambda: f"process 0 is up: {seen}")
         assert seen["processes"][1] == away
-        assert [one["what"] for one in seen["problems"]] == ["process 1: it does not run"]
+        assert [problem["what"] for problem in seen["problems"]] == ["process 1: it does not run"]
 
 
 async def test_a_killed_member_is_started_again_and_the_other_is_left_alone(

@@ -52,10 +52,10 @@ async def test_a_signal_at_the_start_ends_it_with_0(
     assert worker.stderr is not None
     cares = (await worker.stderr.readline()).decode()
     worker.send_signal(number)
-    said = cares + (await worker.stderr.read()).decode()
-    assert await worker.wait() == 0, said
-    assert "Traceback" not in said
-    assert cares == "msgspec is loaded: False\n", said
+    message = cares + (await worker.stderr.read()).decode()
+    assert await worker.wait() == 0, message
+    assert "Traceback" not in message
+    assert cares == "msgspec is loaded: False\n", message
 
 
 @pytest.mark.parametrize(

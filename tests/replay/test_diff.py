@@ -53,27 +53,35 @@ def scores(values: Sequence[float]) -> list[bytes]:
 
 
 def test_equal_answers_are_equal_however_they_are_written() -> None:
-    spaced = [one.replace(b'"score":', b'"score" : ') for one in scores([0.5] * 100)]
-    found = compared(scores([0.5] * 100), spaced)
-    assert (found.rows, found.agreed, found.equal, found.agreement) == (100, 100, 100, 1.0)
-    assert not found.examples
-    assert not found.worst
+    spaced = [score.replace(b'"score":', b'"score" : ') for score in scores([0.5] * 100)]
+    difference = compared(scores([0.5] * 100), spaced)
+    assert (difference.rows, difference.agreed, difference.equal, difference.agreement) == (
+        100,
+        100,
+        100,
+        1.0,
+    )
+    assert not difference.examples
+    assert not difference.worst
 
 
 def test_noise_agrees_and_is_not_equal() -> None:
-    found = compared(scores([0.5] * 10), scores([0.5 + 1e-9] * 10))
-    assert (found.agreed, found.equal) == (10, 0)
+    difference = compared(scores([0.5] * 10), scores([0.5 + 1e-9] * 10))
+    assert (difference.agreed, difference.equal) == (10, 0)
 
 
 def test_a_planted_one_percent_is_found_within_its_interval_by_its_streams() -> None:
     now = [0.5] * 1_000
     now[::100] = [0.9] * 10
-    found = compared(scores([0.5] * 1_000), scores(now))
-    assert (found.rows, found.agreed) == (1_000, 990)
-    assert found.low < 0.99 < found.high < 1.0
-    assert [(one.stream, one.rows, one.agreed) for one in found.worst] == [("s0", 100, 90)]
-    assert found.examples[0].id == "refs/0/0/0/0"
-    assert (found.examples[0].then, found.examples[0].now) == ({"score": 0.5}, {"score": 0.9})
+    difference = compared(scores([0.5] * 1_000), scores(now))
+    assert (difference.rows, difference.agreed) == (1_000, 990)
+    assert difference.low < 0.99 < difference.high < 1.0
+    assert [(one.stream, one.rows, one.agreed) for one in difference.worst] == [("s0", 100, 90)]
+    assert difference.examples[0].id == "refs/0/0/0/0"
+    assert (difference.examples[0].then, difference.examples[0].now) == (
+        {"score": 0.5},
+        {"score": 0.9},
+    )
 
 
 def test_errors_are_compared_by_their_code() -> None:
@@ -94,32 +102,32 @@ def test_agreement_is_of_the_rows_that_both_predicted() -> None:
     then += [record(offset, None, **MISSING) for offset in range(4, 8)]
     now += [record(offset, None, **MISSING) for offset in (4, 5)]
     now += [record(6, None, **other), record(7, 1)]
-    found = compared(then, now)
-    assert (found.rows, found.agreed) == (3, 2)
-    assert (found.same_error, found.other_error) == (2, 1)
-    assert (found.failed_then, found.failed_now) == (1, 1)
-    assert [one.stream for one in found.worst] == ["s1", "s2", "s7"]
-    text = " ".join(lines(found))
+    difference = compared(then, now)
+    assert (difference.rows, difference.agreed) == (3, 2)
+    assert (difference.same_error, difference.other_error) == (2, 1)
+    assert (difference.failed_then, difference.failed_now) == (1, 1)
+    assert [one.stream for one in difference.worst] == ["s1", "s2", "s7"]
+    text = " ".join(lines(difference))
     assert "2 of 3 rows that were predicted then and now agree" in text
     assert "2 failed both times with the same code" in text
 
 
 def test_an_example_tells_whose_row_it_is() -> None:
-    found = compared([record(5, 1)], [record(5, 2, columns={"order_id": 77})])
-    (example,) = found.examples
+    difference = compared([record(5, 1)], [record(5, 2, columns={"order_id": 77})])
+    (example,) = difference.examples
     assert example.object == {"bucket": "b", "key": "5.csv"}
     assert example.columns == {"order_id": 77}
 
 
 def test_what_only_one_of_the_topics_has_is_counted_apart() -> None:
-    found = compared(scores([0.5] * 10), scores([0.5] * 7))
-    assert (found.rows, found.only_then, found.only_now) == (7, 3, 0)
+    difference = compared(scores([0.5] * 10), scores([0.5] * 7))
+    assert (difference.rows, difference.only_then, difference.only_now) == (7, 3, 0)
 
 
 def test_markers_and_what_is_outside_the_range_count_nothing() -> None:
     outside = [record(1_000, 1), record(2, None, None), b"no json"]
-    found = compared([*outside, record(7, 1)], [record(7, 1), *outside])
-    assert (found.rows, found.only_then, found.only_now) == (1, 0, 0)
+    difference = compared([*outside, record(7, 1)], [record(7, 1), *outside])
+    assert (difference.rows, difference.only_then, difference.only_now) == (1, 0, 0)
 
 
 def test_several_models_are_each_compared_with_themselves() -> None:
@@ -131,8 +139,8 @@ def test_several_models_are_each_compared_with_themselves() -> None:
 def test_one_model_is_compared_with_the_one_that_is_named() -> None:
     then = [record(0, 1, model="a"), record(0, 2, model="b")]
     by = planned(model="c", against="b")
-    found = compared(then, [record(0, 2, model="c")], by)
-    assert (found.rows, found.equal, found.only_then) == (1, 1, 0)
+    difference = compared(then, [record(0, 2, model="c")], by)
+    assert (difference.rows, difference.equal, difference.only_then) == (1, 1, 0)
 
 
 def test_where_several_answered_it_must_be_said_whose_answers_are_meant() -> None:

@@ -49,8 +49,8 @@ async def test_a_result_of_many_rows_is_read_in_parts(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.jsonl").write_bytes(data := encoding.close())
     now = [record(7, row, row) for row in range(many)]
-    found = await compared(tmp_path, [claim(7, data, "jsonl")], now)
-    assert (found.rows, found.equal) == (many, many)
+    difference = await compared(tmp_path, [claim(7, data, "jsonl")], now)
+    assert (difference.rows, difference.equal) == (many, many)
 
 
 def claim(offset: int, data: bytes, format: str, **more: Any) -> bytes:
@@ -111,10 +111,15 @@ async def test_results_are_fetched_side_by_side() -> None:
 @pytest.mark.parametrize("format", ["jsonl", "jsonl.gz", "csv", "parquet"])
 async def test_each_row_of_a_result_is_compared(tmp_path: Path, format: str) -> None:
     data = written(tmp_path, format)
-    found = await compared(tmp_path, [claim(7, data, format)], NOW_ANSWERS)
-    assert (found.rows, found.agreed, found.equal, found.same_error) == (2, 1, 1, 1)
-    assert (found.only_then, found.only_now) == (0, 0)
-    (example,) = found.examples
+    difference = await compared(tmp_path, [claim(7, data, format)], NOW_ANSWERS)
+    assert (difference.rows, difference.agreed, difference.equal, difference.same_error) == (
+        2,
+        1,
+        1,
+        1,
+    )
+    assert (difference.only_then, difference.only_now) == (0, 0)
+    (example,) = difference.examples
     assert (example.id, example.then, example.now) == ("refs/0/7/0/1", {"score": 2}, {"score": 9})
 
 
@@ -126,9 +131,14 @@ async def test_rows_and_markers_that_are_on_the_topic_are_compared_as_they_are(
     broken = record(8, None, None, **error)
     then = [record(6, 1), claim(7, data, "jsonl", **error), broken]
     now = [record(6, 1), *NOW_ANSWERS, record(7, None, None, **error), broken]
-    found = await compared(tmp_path, then, now)
+    difference = await compared(tmp_path, then, now)
     # Of an object that broke the rows count, and no end beside them.
-    assert (found.rows, found.same_error, found.only_then, found.only_now) == (3, 2, 0, 0)
+    assert (difference.rows, difference.same_error, difference.only_then, difference.only_now) == (
+        3,
+        2,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
@@ -141,8 +151,8 @@ async def test_a_result_that_is_no_longer_that_of_the_record_is_told(
         file.unlink()
     else:
         file.write_bytes(data + b"\n")
-    found = await compared(tmp_path, [claim(7, data, "jsonl")], NOW_ANSWERS)
-    assert (found.rows, found.only_now) == (0, 3)
+    difference = await compared(tmp_path, [claim(7, data, "jsonl")], NOW_ANSWERS)
+    assert (difference.rows, difference.only_now) == (0, 3)
     (line,) = caplog.messages
     assert line.startswith("1 former results cannot be compared")
     assert ("written again" in line) != is_gone
@@ -151,8 +161,8 @@ async def test_a_result_that_is_no_longer_that_of_the_record_is_told(
 async def test_results_outside_the_range_are_not_read(tmp_path: Path) -> None:
     data = written(tmp_path, "jsonl")
     outside = claim(1_000, data, "jsonl")
-    found = await compared(tmp_path, [outside, claim(7, data, "jsonl")], NOW_ANSWERS)
-    assert (found.rows, found.same_error, found.only_then) == (2, 1, 0)
+    difference = await compared(tmp_path, [outside, claim(7, data, "jsonl")], NOW_ANSWERS)
+    assert (difference.rows, difference.same_error, difference.only_then) == (2, 1, 0)
 
 
 @pytest.mark.parametrize("fails", [True, False])

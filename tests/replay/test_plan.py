@@ -56,7 +56,7 @@ def test_it_is_a_group_of_its_own_whose_letters_go_beside_its_answers() -> None:
 
 def test_without_a_model_all_answer_as_before() -> None:
     cfg = planned().cfg
-    assert [one.name for one in cfg.models] == ["rows-v2"]
+    assert [model.name for model in cfg.models] == ["rows-v2"]
     assert cfg.routes == LIVE.routes
 
 

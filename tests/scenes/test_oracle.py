@@ -46,10 +46,10 @@ def judged(predictions: list[Said], kafka: Kafka, scenes: list[bytes]) -> Verdic
 
 async def test_it_agrees_with_a_worker() -> None:
     predictions, kafka = await run(120)
-    found = judged(predictions, kafka, kafka.of("scenes"))
-    assert not found.wrong, found.examples
-    assert found.scenes == 240
-    assert 0 < found.complete < 240, "one site has a member that is idle"
+    report = judged(predictions, kafka, kafka.of("scenes"))
+    assert not report.wrong, report.examples
+    assert report.scenes == 240
+    assert 0 < report.complete < 240, "one site has a member that is idle"
     assert kafka.changelog[0].key == CLAIM_KEY
 
 
@@ -102,7 +102,7 @@ def test_who_was_refused_as_ahead_was_so(
         for cam in ("cam-1", "cam-2")
     ]
     late = Said(encode({"id": "in/0/48/0/0", "reason": "ahead"}), EPOCH + refused_ms)
-    found = compare(
+    comparison = compare(
         [*behind, one],
         [],
         [late],
@@ -110,4 +110,4 @@ def test_who_was_refused_as_ahead_was_so(
         members=SHAPE.members_of(),
         bounds=BOUNDS._replace(is_uneven=is_uneven),
     )
-    assert ("refused for a reason that is not true" in found.wrong) is not is_so
+    assert ("refused for a reason that is not true" in comparison.wrong) is not is_so

@@ -48,9 +48,9 @@ async def test_what_is_shown_is_bounded_whatever_the_sites_and_members_are_calle
         for step in range(2):
             names = [f"{number:03}{'m' * 200}" for number in range(100)]
             ours = [said(name, step) for name in names]
-            moved = [one.value.replace(b'"s/', f'"{site}/'.encode()) for one in ours]
+            moved = [our.value.replace(b'"s/', f'"{site}/'.encode()) for our in ours]
             await worker.handle(
-                one._replace(site=site, value=value) for one, value in zip(ours, moved, strict=True)
+                our._replace(site=site, value=value) for our, value in zip(ours, moved, strict=True)
             )
     shown = list(worker.looks(1_000))
     assert 1 < len(shown) < 100

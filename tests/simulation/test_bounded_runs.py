@@ -86,13 +86,13 @@ class BoundedRun:
             await Pipeline(wiring).run_until(self.ended.wait)
         if until is not None:
             await until
-        found = [
+        documents = [
             orjson.loads(value) for records in sink.topics[OUTPUT].values() for _, value in records
         ]
         return {
-            f"{one['source']['partition']}/{one['source']['offset']}"
-            for one in found
-            if one.get("last")
+            f"{document['source']['partition']}/{document['source']['offset']}"
+            for document in documents
+            if document.get("last")
         }
 
     def records(self) -> list[list[Record]]:
@@ -110,9 +110,9 @@ def answers(payloads: Sequence[Payload]) -> Answers:
     values: list[bytes] = []
     errors: dict[int, str] = {}
     for payload in payloads:
-        found = echo(payload)
-        errors |= {len(values) + row: text for row, text in found.errors.items()}
-        values += found.values
+        echoed = echo(payload)
+        errors |= {len(values) + row: text for row, text in echoed.errors.items()}
+        values += echoed.values
     return Answers(values, errors)
 
 

@@ -68,7 +68,7 @@ async def test_several_objects_in_one_message_are_answered_in_their_order() -> N
     names = [{"bucket": "b", "key": key} for key in ("y.csv", "x.csv")]
     world.source.append(orjson.dumps({"objects": names}), key=b"cam")
     await run_to_end(world, 1)
-    assert [(one["id"], one["prediction"]["sum"]) for one in world.records()] == [
+    assert [(record["id"], record["prediction"]["sum"]) for record in world.records()] == [
         ("refs/0/0/0/0", 40),
         ("refs/0/0/0/1", 42),
         ("refs/0/0/1/0", 20),
@@ -81,9 +81,9 @@ async def test_inline_rows_need_no_object() -> None:
     world = World()
     world.source.append(orjson.dumps({"stream": "s", "inline": [[1, 2], [3, 4]], "event_time": 7}))
     await run_to_end(world, 1)
-    assert [(one["stream"], one["object"], one["event_time"]) for one in world.records()] == [
-        ("s", None, 7)
-    ] * 2
+    assert [
+        (record["stream"], record["object"], record["event_time"]) for record in world.records()
+    ] == [("s", None, 7)] * 2
     assert rows_and_sums(world) == [(0, 0, 3.0), (0, 1, 7.0)]
 
 
@@ -96,7 +96,7 @@ async def test_an_event_time_is_milliseconds_on_every_topic_whoever_wrote_it() -
     world.source.append(orjson.dumps({"Records": [THEIRS]}))
     world.source.append(b'{"inline":[[1]],"event_time":"2026-11-21T11:00:00.5"}')
     await run_to_end(world, 4)
-    said = [one["event_time"] for one in world.records()]
+    said = [record["event_time"] for record in world.records()]
     assert said == [1_795_258_800_500] * 4
     (letter,) = world.dead_letters()
     assert letter["event_time"] == letter["reference"]["event_time"] == 1_795_258_800_500

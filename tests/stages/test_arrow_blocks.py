@@ -114,10 +114,10 @@ async def test_no_block_is_larger_than_the_topic_takes_and_no_row_is_left_out() 
     world.announce("b.csv", csv(12), stream="s")
     world.announce("empty.csv", b"", stream="s", attributes={"x": "y" * 2_500})
     await run_to_end(world, 3)
-    found = read(world)
+    text = read(world)
     assert all(len(value) <= 3_000 for value in values(world))
-    assert [record["row"] for record in found] == [*range(12), *range(12), None]
-    codes = [record.get("error", {}).get("code") for record in found]
+    assert [record["row"] for record in text] == [*range(12), *range(12), None]
+    codes = [record.get("error", {}).get("code") for record in text]
     assert codes[:12] == ["result_too_large"] * 12
     assert codes[12:] == [None] * 4 + ["result_too_large"] + [None] * 8
     failed = [span for letter in world.dead_letters() for span in letter["reference"]["rows"]]

@@ -41,7 +41,9 @@ class OneWorker:
 
     async def __call__(self, payloads: Sequence[Payload]) -> Answers | None:
         values = values_of(payloads)
-        is_refused = any(isinstance(one, Matrix) and one.values.shape[1] != 2 for one in payloads)
+        is_refused = any(
+            isinstance(payload, Matrix) and payload.values.shape[1] != 2 for payload in payloads
+        )
         async with self.worker:
             await asyncio.sleep(self.call_s + len(values) * self.row_s)
         if is_refused or any(value >= BAD for value in values):

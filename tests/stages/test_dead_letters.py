@@ -62,7 +62,7 @@ async def test_a_key_of_16_kb_and_a_member_of_24_kb_are_answered_on_the_smallest
     world.announce("a.tar", tar_of({member: b"1,2\nno\n5,6\n"}), stream="\U0001f600" * 4_096)
     world.announce("after.csv", csv(1))
     await run_to_end(world, 2)
-    assert [(one["source"]["offset"], one["row"]) for one in world.records()] == [
+    assert [(record["source"]["offset"], record["row"]) for record in world.records()] == [
         (0, 0), (0, 1), (0, 2), (1, 0)
     ]  # fmt: skip
 
@@ -88,9 +88,11 @@ async def test_letters_of_many_rows_keep_their_reference_on_a_topic_of_small_rec
     world.announce("a.csv", b"1,2\nno,2\n" * 500)
     await run_to_end(world, 1)
     letters = world.dead_letters()
-    rows = [row for one in letters for first, stop in one["rows"] for row in range(first, stop)]
+    rows = [
+        row for letter in letters for first, stop in letter["rows"] for row in range(first, stop)
+    ]
     assert rows == list(range(1, 1000, 2))
-    assert all(one["reference"]["rows"] == one["rows"] for one in letters)
+    assert all(letter["reference"]["rows"] == letter["rows"] for letter in letters)
 
 
 @virtual_time

@@ -19,10 +19,14 @@ def test_an_object_that_kills_its_decoder_is_answered_and_nobody_else_is_blamed(
             world.announce(f"{number}.csv", csv(3))
             world.announce(f"{number}.deadly", word)
         await run_to_end(world, 4)
-        errors = [one["error"] for one in world.records() if one.get("error")]
+        errors = [record["error"] for record in world.records() if record.get("error")]
         assert [error["code"] for error in errors] == ["bad_format"]
         assert "the decoder was killed by signal 11 (SIGSEGV)" in errors[0]["message"]
-        rows = [(one["source"]["offset"], one["row"]) for one in world.records() if "row" in one]
+        rows = [
+            (record["source"]["offset"], record["row"])
+            for record in world.records()
+            if "row" in record
+        ]
         good = [(0, row) for row in range(3)] + [(2, row) for row in range(3)]
         assert sorted(rows) == sorted([*good, (1, None), (3, 0), (3, 1)])
 

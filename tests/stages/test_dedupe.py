@@ -26,7 +26,7 @@ def pointers(world: World) -> dict[int, str]:
 
 
 def rows_of(world: World, offset: int) -> list[int | None]:
-    return [one["row"] for one in world.records() if one["source"]["offset"] == offset]
+    return [record["row"] for record in world.records() if record["source"]["offset"] == offset]
 
 
 @virtual_time
@@ -84,7 +84,9 @@ async def test_one_that_could_not_be_read_is_no_first() -> None:
     for _ in range(3):
         world.announce("a.csv")
     await run_to_end(world, 3)
-    assert [one["error"]["code"] for one in world.records() if "error" in one] == ["bad_format"]
+    assert [record["error"]["code"] for record in world.records() if "error" in record] == [
+        "bad_format"
+    ]
     assert rows_of(world, 1) == [0, 1, 2]
     assert pointers(world) == {2: "refs/0/1/0/0"}
 

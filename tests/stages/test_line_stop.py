@@ -240,7 +240,7 @@ GUARANTEES = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_lea
 
 
 def answered(world: World, stream: str) -> list[int]:
-    return [one["source"]["offset"] for one in world.records() if one["stream"] == stream]
+    return [record["source"]["offset"] for record in world.records() if record["stream"] == stream]
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])

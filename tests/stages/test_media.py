@@ -58,7 +58,7 @@ async def test_a_recording_that_breaks_off_costs_nobody_else() -> None:
     world.announce("b.csv", b"1,2\n")
     await run_to_end(world, 2)
     records = world.records()
-    assert [(one["row"], (one.get("error") or {}).get("code")) for one in records] == [
+    assert [(record["row"], (record.get("error") or {}).get("code")) for record in records] == [
         (0, None), (1, None), (2, None), (None, "bad_format"), (0, None),
     ]  # fmt: skip
-    assert [one["event_time"] for one in records[:3]] == [0, 1000, 2000]
+    assert [record["event_time"] for record in records[:3]] == [0, 1000, 2000]

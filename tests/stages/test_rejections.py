@@ -155,7 +155,7 @@ async def test_an_object_whose_stream_has_too_long_a_name_is_refused_alone() -> 
     e = "\N{LATIN SMALL LETTER E WITH ACUTE}"
     streams = ["x" * 17, "x" * 16, e * 9, e * 8]
     world.objects.put("b", "a.csv", csv(1))
-    named = [{"bucket": "b", "key": "a.csv", "stream": one} for one in streams]
+    named = [{"bucket": "b", "key": "a.csv", "stream": stream} for stream in streams]
     world.source.append(orjson.dumps({"objects": named}))
     world.source.append(orjson.dumps({"inline": [[1]], "stream": "x" * 17}))
     await run_to_end(world, 2)

@@ -164,14 +164,14 @@ class Member:
         """Some of what there is, as brokers answer one after the other."""
         await asyncio.sleep(0.001)
         found: list[Record] = []
-        for one in partitions:
-            at = self.positions.get(one)
+        for partition in partitions:
+            at = self.positions.get(partition)
             seen = self.random is None or self.random.random() < 0.5
-            if at is None or one in self.world.hidden or not seen:
+            if at is None or partition in self.world.hidden or not seen:
                 continue
             most = 500 if self.random is None else self.random.randint(1, 9)
-            fresh = self.world.logs[one.partition][at : at + most]
-            self.positions[one] += len(fresh)
+            fresh = self.world.logs[partition.partition][at : at + most]
+            self.positions[partition] += len(fresh)
             found += fresh
         if not found:
             await asyncio.sleep(wait_ms / 1000)
@@ -179,9 +179,9 @@ class Member:
 
     async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         await asyncio.sleep(0.001)
-        ours = [one for one in partitions if one in self.positions]
-        self.positions |= {one: self.world.committed[one] for one in ours}
-        return {one: Commit(self.positions[one]) for one in ours}
+        ours = [partition for partition in partitions if partition in self.positions]
+        self.positions |= {our: self.world.committed[our] for our in ours}
+        return {our: Commit(self.positions[our]) for our in ours}
 
     def reached(self) -> Mapping[Where, int]:
         return self.positions

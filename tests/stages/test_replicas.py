@@ -115,8 +115,8 @@ async def test_other_bytes_in_the_other_region_are_changed() -> None:
     async with running(world):
         await until(lambda: world.next_offset() == 1)
     assert world.records()[-1]["error"]["code"] == "changed"
-    found = rows_and_sums_until_the_marker(world)
-    assert found == [(row, 2.0 * row) for row in range(len(found))]
+    rows = rows_and_sums_until_the_marker(world)
+    assert rows == [(row, 2.0 * row) for row in range(len(rows))]
 
 
 def rows_and_sums_until_the_marker(world: World) -> list[tuple[int, float]]:

@@ -348,8 +348,8 @@ def test_a_slow_result_holds_back_the_records_behind_it_but_no_other_result(
             assert (world.records(), world.next_offset()) == ([], 0)
             gate.set()
             await until(lambda: world.next_offset() == 50)
-        found = [record["source"]["offset"] for record in world.records()]
-        assert found == list(range(50))
+        offsets = [record["source"]["offset"] for record in world.records()]
+        assert offsets == list(range(50))
 
     scenario()
 

@@ -38,7 +38,7 @@ def shadow_records(world: World, kind: str) -> list[dict[str, Any]]:
 def totals(world: World) -> dict[str, int]:
     summaries = shadow_records(world, "summary")
     names = ("rows", "agreed", "dropped", "unanswered", "unsent")
-    return {name: sum(one[name] for one in summaries) for name in names}
+    return {name: sum(summary[name] for summary in summaries) for name in names}
 
 
 async def off_by_one_in_ten(payloads: Sequence[Payload]) -> Answers:
@@ -261,7 +261,7 @@ async def test_a_row_that_one_of_them_rejects_is_a_disagreement_and_of_both_none
     world.model.script, world.shadow.script = rejecting(3, 4), rejecting(4, 5)
     world.announce("a.csv", csv(10))
     await run_to_end(world, 1)
-    by_row = {one["row"]: one for one in shadow_records(world, "disagreement")}
+    by_row = {record["row"]: record for record in shadow_records(world, "disagreement")}
     assert by_row.keys() == {3, 5}
     assert by_row[3]["live"] == {"model": "rows", "prediction": None, "error": "no 3"}
     assert by_row[5]["shadow"] == {"model": "v2", "prediction": None, "error": "no 5"}
@@ -301,8 +301,8 @@ async def test_a_summary_that_is_sent_again_is_the_same_one() -> None:
         await asyncio.sleep(60.0)
     summaries = shadow_records(world, "summary")
     assert len(summaries) > 1
-    assert len({one["id"] for one in summaries}) == 1
-    assert all(one == summaries[0] for one in summaries)
+    assert len({summary["id"] for summary in summaries}) == 1
+    assert all(summary == summaries[0] for summary in summaries)
     assert summaries[0]["rows"] == 1000
 
 
@@ -385,6 +385,6 @@ def test_a_shadow_s_answers_are_small_enough_to_be_read_beside_live_work(
 ) -> None:
     live = config.Model(shadow=config.Shadow(model="other"))
     limits = config.Limits(answer_bytes_per_row=own)
-    found = shadow_of(config.Config(model=live, models=[NamedModel(name="other")], limits=limits))
-    assert found is not None
-    assert found[1].limits.answer_bytes_per_row == most
+    shadow = shadow_of(config.Config(model=live, models=[NamedModel(name="other")], limits=limits))
+    assert shadow is not None
+    assert shadow[1].limits.answer_bytes_per_row == most

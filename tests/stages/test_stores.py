@@ -28,7 +28,9 @@ async def test_what_is_allowed_may_be_allowed_of_one_store_only() -> None:
         for folder in ("x", "y", "z"):
             world.announce(f"{folder}/{store}.csv", csv(1), store=store)
     await run_to_end(world, 6)
-    assert [(one["object"]["key"], one.get("error") is None) for one in world.records()] == [
+    assert [
+        (record["object"]["key"], record.get("error") is None) for record in world.records()
+    ] == [
         ("x/far.csv", True), ("y/far.csv", True), ("z/far.csv", False),
         ("x/objects.csv", False), ("y/objects.csv", True), ("z/objects.csv", False),
     ]  # fmt: skip

@@ -49,8 +49,8 @@ def assert_ordered_once(world: World, partition: int = 0) -> None:
         _, _, offset, index, _ = record["id"].split("/")
         row = -1 if record["row"] is None else record["row"]
         places[record["stream"]].append((int(offset), int(index), row))
-    for stream, found in places.items():
-        assert found == sorted(set(found)), stream
+    for stream, numbers in places.items():
+        assert numbers == sorted(set(numbers)), stream
 
 
 def all_rows(world: World) -> int:

@@ -31,7 +31,7 @@ def slow(world: World) -> World:
 
 
 def rows(world: World, partition: int = 0) -> list[tuple[int, int]]:
-    return [(one["source"]["offset"], one["row"]) for one in world.records(partition)]
+    return [(record["source"]["offset"], record["row"]) for record in world.records(partition)]
 
 
 def all_rows(*objects: int) -> list[tuple[int, int]]:

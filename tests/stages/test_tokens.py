@@ -25,4 +25,4 @@ async def test_tokens_are_counted_by_kind_and_priced() -> None:
     assert value("penstock_model_tokens_total", {"kind": "read"}) == 300
     assert value("penstock_model_tokens_total", {"kind": "written"}) == 30
     assert value("penstock_model_tokens_cost_total") == pytest.approx(300 * 2e-6 + 30 * 8e-6)
-    assert [one["row"] for one in world.records() if "error" in one] == [0]
+    assert [record["row"] for record in world.records() if "error" in record] == [0]

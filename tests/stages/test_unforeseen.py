@@ -216,7 +216,11 @@ def test_each_call_that_raises_costs_what_it_was_for(name: str, exactly_once: bo
             assert [one["prediction"]["sum"] for one in world.answered(key)] == [
                 2 * row for row in range(10)
             ]
-        bad = [one for one in world.records(0) if one["stream"] == "bad" or one.get("error")]
+        bad = [
+            record
+            for record in world.records(0)
+            if record["stream"] == "bad" or record.get("error")
+        ]
         assert [one["error"]["code"] for one in bad if one.get("error")] == [code]
         assert sum(one.get("error") is None for one in bad) == good
         assert len(world.dead_letters()) == 1
@@ -230,8 +234,8 @@ def test_each_call_that_raises_costs_what_it_was_for(name: str, exactly_once: bo
 def unforeseen(world: World, name: str) -> float:
     """How often it was counted, where the case says."""
     place = {"format": "decode"}.get(name.partition(".")[0], name.partition(".")[0])
-    found = world.telemetry.registry.get_sample_value("penstock_unforeseen_total", {"place": place})
-    return found or 0.0
+    value = world.telemetry.registry.get_sample_value("penstock_unforeseen_total", {"place": place})
+    return value or 0.0
 
 
 @virtual_time
@@ -261,7 +265,7 @@ async def test_a_row_that_a_request_falls_over_is_asked_alone_twice_at_most() ->
     alone = [call for call in world.model.calls if [one.rows for one in call] == [1]]
     tried = [call for call in alone if call[0].values[0, 0] == BAD_VALUE]  # type: ignore[attr-defined]
     assert len(tried) == 1  # once among others before
-    [bad] = [one for one in world.records() if one.get("error")]
+    [bad] = [record for record in world.records() if record.get("error")]
     assert bad["error"]["message"].startswith("Trap: predict: nobody foresaw this")
 
 
@@ -272,7 +276,7 @@ async def test_the_trace_is_logged_once_an_hour(caplog: pytest.LogCaptureFixture
         world.announce(f"{number}.trap", b"feed")
     async with running(world):
         await until(lambda: world.next_offset() == 20)
-    said = [one for one in caplog.records if one.getMessage().startswith("nobody foresaw")]
+    said = [record for record in caplog.records if record.getMessage().startswith("nobody foresaw")]
     assert len(said) == 1
     assert said[0].exc_info is not None
 
@@ -326,7 +330,9 @@ def test_a_result_that_cannot_be_written_costs_its_object(word: str, exactly_onc
         keys = ("after", "before", "beside", "later")
         assert results == [f"b/{key}.csv.jsonl" for key in keys]
         assert world.results.begun == {}
-        codes = [one["error"]["code"] if one.get("error") else None for one in world.records(0)]
+        codes = [
+            record["error"]["code"] if record.get("error") else None for record in world.records(0)
+        ]
         assert codes == [None, "unavailable", None, None]
         [letter] = world.dead_letters()
         assert letter["reference"].get("rows") is None

@@ -34,9 +34,9 @@ def axe() -> str:
             except (OSError, subprocess.SubprocessError) as error:
                 pytest.skip(f"axe-core cannot be fetched: {error}")
             with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive:
-                found = archive.extractfile("package/axe.min.js")
-                assert found is not None
-                text = found.read()
+                member = archive.extractfile("package/axe.min.js")
+                assert member is not None
+                text = member.read()
         cache.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text)
     return file.read_text()
@@ -45,11 +45,12 @@ def axe() -> str:
 async def findings(tab: Tab, script: str) -> list[str]:
     """What is serious or critical, one text each."""
     await tab.run(f"{script}; 0")
-    found: dict[str, list[dict[str, Any]]] = await tab.run("axe.run()")
-    assert found["passes"]
+    report: dict[str, list[dict[str, Any]]] = await tab.run("axe.run()")
+    assert report["passes"]
     return [
-        f"{one['id']}: {one['help']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
-        for one in found["violations"]
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
+        f"{violation['id']}: {violation['help']}: {node['html'][:200]} "
+        f"{node.get('failureSummary', '')[:300]}"
+        for violation in report["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
     ]

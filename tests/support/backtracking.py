@@ -237,20 +237,22 @@ def _inner(op: Any, value: Any) -> list[Any]:
 
 def sample(sequence: Any, flags: int = 0) -> str:
     """A text that it matches, if its assertions allow."""
-    said = ""
+    message = ""
     for op, value in sequence:
         if op is sre.LITERAL:
-            said += chr(value)
+            message += chr(value)
         elif op in (sre.NOT_LITERAL, sre.ANY, sre.IN):
             named = (chr(what) for what in _named(op, value))
-            said += next((c for c in [*"a1- :", *named, ODD] if is_one(op, value, c, flags)), ODD)
+            message += next(
+                (c for c in [*"a1- :", *named, ODD] if is_one(op, value, c, flags)), ODD
+            )
         elif op is sre.BRANCH:
-            said += sample(value[1][0], flags)
+            message += sample(value[1][0], flags)
         elif op in (sre.SUBPATTERN, sre.ATOMIC_GROUP):
-            said += sample(_inner(op, value)[0], flags)
+            message += sample(_inner(op, value)[0], flags)
         elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            said += sample(value[2], flags) * max(1, min(value[0], 40))
-    return said
+            message += sample(value[2], flags) * max(1, min(value[0], 40))
+    return message
 
 
 def hostile(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:

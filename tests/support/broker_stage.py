@@ -138,7 +138,7 @@ async def ending(world: Stage, offset: int = 0, within_s: float = STEP_S) -> tup
         return error.exit_code, str(error)
     except BaseExceptionGroup as group:
         failures = leaves(group)
-        fatal = next((one for one in failures if isinstance(one, Fatal)), None)
+        fatal = next((failure for failure in failures if isinstance(failure, Fatal)), None)
         return (fatal.exit_code if fatal else None), str(failures)
     except (AssertionError, TimeoutError) as error:
         return None, repr(error)

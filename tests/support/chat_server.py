@@ -141,8 +141,8 @@ class ChatServer:
         except msgspec.DecodeError as wrong:
             return error(400, str(wrong))
         if asked.model != "eye":
-            said = f"The model `{asked.model}` does not exist or you do not have access to it."
-            return error(404, said, code="model_not_found", param="model")
+            message = f"The model `{asked.model}` does not exist or you do not have access to it."
+            return error(404, message, code="model_not_found", param="model")
         if self.wants_new and asked.max_tokens is not None:
             return error(
                 400,

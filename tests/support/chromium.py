@@ -39,18 +39,21 @@ class Tab:
 
     async def listen(self) -> None:
         async for message in self._socket:
-            said = message.json()
-            if "id" in said:
-                answer = self._answers.pop(said["id"])
+            document = message.json()
+            if "id" in document:
+                answer = self._answers.pop(document["id"])
                 # Who asked may have given up.
                 if not answer.done():
-                    answer.set_result(said)
-            elif said["method"] == "Runtime.exceptionThrown":
-                self.complaints.append(str(said["params"]["exceptionDetails"]))
-            elif said["method"] == "Log.entryAdded":
-                self.complaints.append(str(said["params"]["entry"]))
-            elif said["method"] == "Runtime.consoleAPICalled" and said["params"]["type"] in LOUD:
-                self.complaints.append(str(said["params"]))
+                    answer.set_result(document)
+            elif document["method"] == "Runtime.exceptionThrown":
+                self.complaints.append(str(document["params"]["exceptionDetails"]))
+            elif document["method"] == "Log.entryAdded":
+                self.complaints.append(str(document["params"]["entry"]))
+            elif (
+                document["method"] == "Runtime.consoleAPICalled"
+                and document["params"]["type"] in LOUD
+            ):
+                self.complaints.append(str(document["params"]))
 
     async def call(self, method: str, **params: Any) -> Any:
         number = next(self._numbers)
@@ -62,11 +65,11 @@ class Tab:
 
     async def run(self, script: str) -> Any:
         """The value of an expression of JavaScript; a promise is waited for."""
-        found = await self.call(
+        reply = await self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        assert "exceptionDetails" not in reply, reply
+        return reply["result"].get("value")
 
     async def open(self, url: str, *, width: int = 1440, height: int = 900) -> None:
         await self.size(width, height)
@@ -108,8 +111,8 @@ class Tab:
         """A PNG of the whole page."""
         size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        found = await self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(found["data"])
+        reply = await self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(reply["data"])
 
 
 class Browser:

@@ -55,7 +55,7 @@ class DeployedModel:
             session.get(f"{self._url}/{self.name}") as answer,
         ):
             (description,) = await answer.json()
-        alive = [one for one in description["workers"] if one["status"] == "READY"]
+        alive = [worker for worker in description["workers"] if worker["status"] == "READY"]
         if not alive:
             return False
         try:

@@ -83,7 +83,7 @@ async def _watch(pid: int) -> tuple[float, float]:
         while True:
             pids = [pid, *_children(pid)]
             peak = max(peak, _kernel_mb(pid, "status", "VmHWM:"))
-            family = max(family, sum(_kernel_mb(one, "smaps_rollup", "Pss:") for one in pids))
+            family = max(family, sum(_kernel_mb(pid, "smaps_rollup", "Pss:") for pid in pids))
             await asyncio.sleep(LOOK_S)
     except asyncio.CancelledError:
         return peak, family

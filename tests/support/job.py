@@ -57,6 +57,6 @@ class Job:
 
     async def assert_predicted(self, answers: Sequence[dict[str, Any]] | None = None) -> None:
         """Whatever is there is right; every row is there."""
-        found = await self.broker.records(self.topics.output)
+        records = await self.broker.records(self.topics.output)
         right = numpy_answers(self.load.rows) if answers is None else answers
-        assert_predicted(found, self.load.answers(self.topics.input, right))
+        assert_predicted(records, self.load.answers(self.topics.input, right))

@@ -67,7 +67,7 @@ class JsonServer:
             return web.Response(status=status, body=said)
         is_lines = request.content_type == "application/jsonlines"
         document = (
-            [orjson.loads(one) for one in body.splitlines()] if is_lines else orjson.loads(body)
+            [orjson.loads(line) for line in body.splitlines()] if is_lines else orjson.loads(body)
         )
         await self._wait(self.takes_s(document))
         try:

@@ -172,9 +172,9 @@ def assert_predicted(
     """Every record's prediction is the expected one of its id, to 1e-5."""
     documents = [record.document for records in output.values() for record in records]
     wanted = [expected[document["id"]] for document in documents]
-    found = [document["prediction"] for document in documents]
-    assert [answer["label"] for answer in found] == [answer["label"] for answer in wanted]
-    np.testing.assert_allclose(_scores(found), _scores(wanted), rtol=0, atol=1e-5)
+    predictions = [document["prediction"] for document in documents]
+    assert [answer["label"] for answer in predictions] == [answer["label"] for answer in wanted]
+    np.testing.assert_allclose(_scores(predictions), _scores(wanted), rtol=0, atol=1e-5)
 
 
 def _scores(answers: Sequence[dict[str, Any]]) -> npt.NDArray[np.float64]:

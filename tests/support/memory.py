@@ -106,15 +106,19 @@ class MemorySource:
 
     async def rewind(self, partitions: Collection[Where]) -> Mapping[Where, Commit]:
         await asyncio.sleep(0)
-        ours = [one for one in partitions if one in self._reader.positions]
-        if self.undecided.intersection(one.partition for one in ours):
+        ours = [partition for partition in partitions if partition in self._reader.positions]
+        if self.undecided.intersection(our.partition for our in ours):
             raise Undecided("a transaction is open")
-        starts = {one: self._start(one.partition) for one in ours}
+        starts = {our: self._start(our.partition) for our in ours}
         self._reader.go_to(starts)
         return starts
 
     async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
-        return {one: self.said[one.partition] for one in partitions if one.partition in self.said}
+        return {
+            partition: self.said[partition.partition]
+            for partition in partitions
+            if partition.partition in self.said
+        }
 
     async def mark_obeyed(self, at: Where, words: Collection[Word]) -> None:
         said = obeyed(decode_words(self.said[at.partition]), words)
@@ -200,9 +204,9 @@ class MemoryPassage:
             if self._spent:
                 raise Transient("this producer has failed before: another one must be opened")
             await asyncio.sleep(0)
-            for one in positions:
+            for position in positions:
                 if producers.before_commit is not None:
-                    await producers.before_commit(one.partition)
+                    await producers.before_commit(position.partition)
             if producers.expelled:
                 raise Fenced("the group has gone on without this member")
         except BaseException:

@@ -55,7 +55,9 @@ class OipServer(ScriptedHttp[Fault]):
             return missing
         sides = {"inputs": self.model.inputs, "outputs": self.model.outputs}
         document: dict[str, Any] = {
-            side: [dict(zip(("name", "datatype", "shape"), one, strict=True)) for one in tensors]
+            side: [
+                dict(zip(("name", "datatype", "shape"), tensor, strict=True)) for tensor in tensors
+            ]
             for side, tensors in sides.items()
         }
         versions = {"triton": ["1"], "mlserver": [], "kserve": None}[self.manner]

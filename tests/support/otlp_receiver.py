@@ -53,4 +53,7 @@ class OtlpReceiver:
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in attributes
+    }

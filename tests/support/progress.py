@@ -71,9 +71,9 @@ class Progress:
     def _tell(self, file: str) -> None:
         lasted_s = time.monotonic() - self._began_s.pop(file)
         outcomes = self._outcomes[file]
-        said = ", ".join(f"{outcomes[name]} {name}" for name in OUTCOMES if outcomes[name])
+        message = ", ".join(f"{outcomes[name]} {name}" for name in OUTCOMES if outcomes[name])
         far = 100 * self._ended // self._chosen
-        self._terminal.write_line(f"[{far:3d}%] {file}: {said}, {lasted_s:.1f} s")
+        self._terminal.write_line(f"[{far:3d}%] {file}: {message}, {lasted_s:.1f} s")
 
 
 @pytest.hookimpl(trylast=True)  # the terminal is there

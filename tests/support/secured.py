@@ -282,8 +282,8 @@ def torchserve(authority: Authority, folder: Path) -> Iterator[tuple[str, Path]]
 
 def token(keys: Path) -> str:
     """What TorchServe asks for, from the file that it wrote."""
-    found: str = json.loads(keys.read_text())["inference"]["key"]
-    return found
+    key: str = json.loads(keys.read_text())["inference"]["key"]
+    return key
 
 
 def _status(

@@ -48,8 +48,8 @@ async def lines_until(tab: Tab, line: str) -> list[tuple[int, str]]:
     """The first lines until one matches, each with the number of the update that brought it."""
     await tab.run("heard = 0; lines = []")
     await tab.until(f"lines.some(([_, line]) => RegExp({json.dumps(line)}).test(line))")
-    found: list[tuple[int, str]] = await tab.run("lines")
-    return found
+    lines: list[tuple[int, str]] = await tab.run("lines")
+    return lines
 
 
 async def told_by_all(

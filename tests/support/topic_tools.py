@@ -107,8 +107,8 @@ class Broker:
     async def ends(self, topic: str) -> dict[int, int]:
         """The offset after the last record of each partition."""
         places = await self._partitions(topic)
-        found = await self._consumer.end_offsets(places)
-        return {where.partition: offset for where, offset in sorted(found.items())}
+        ends = await self._consumer.end_offsets(places)
+        return {where.partition: offset for where, offset in sorted(ends.items())}
 
     async def _partitions(self, topic: str) -> list[TopicPartition]:
         numbers: list[int] = []

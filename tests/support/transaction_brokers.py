@@ -197,7 +197,9 @@ _VERSIONS = dict.fromkeys((0, 18, 22, 24, 25, 26, 28), (0, 99))
 
 
 def _places(built: Any) -> set[TopicPartition]:
-    return {TopicPartition(topic, one) for topic, numbers, *_ in built.topics for one in numbers}
+    return {
+        TopicPartition(topic, number) for topic, numbers, *_ in built.topics for number in numbers
+    }
 
 
 def _answer(built: Any, code: int, id: int = -1, epoch: int = -1) -> Any:
@@ -207,14 +209,14 @@ def _answer(built: Any, code: int, id: int = -1, epoch: int = -1) -> Any:
     match built.API_KEY:
         case 0:
             placed = [
-                (topic, [(one[0], code, -1, -1, -1, [], None, {}) for one in parts], {})
+                (topic, [(part[0], code, -1, -1, -1, [], None, {}) for part in parts], {})
                 for topic, parts, *_ in topics
             ]
         case 24:
-            placed = [(topic, [(one, code) for one in parts]) for topic, parts, *_ in topics]
+            placed = [(topic, [(part, code) for part in parts]) for topic, parts, *_ in topics]
         case _:
             placed = [
-                (topic, [(one[0], code, {}) for one in parts], {}) for topic, parts, *_ in topics
+                (topic, [(part[0], code, {}) for part in parts], {}) for topic, parts, *_ in topics
             ]
     answer = SimpleNamespace(throttle_time_ms=0, producer_id=id, producer_epoch=epoch)
     if built.API_KEY in (0, 28):

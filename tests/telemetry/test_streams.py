@@ -61,11 +61,11 @@ def test_the_streams_in_most_trouble_come_first() -> None:
         "s4": Owed(1, 0.9, P0),
         "new": Owed(1, 2, where(7)),
     }
-    told = streams.told(owed, {"s0"}, 1010.0)
-    assert [row["stream"] for row in told.streams[:5]] == ["s0", "s3", "s2", "new", "s1"]
-    assert told.streams[0]["stopped"]
-    assert told.streams[3]["partition"] == 7
-    refused = told.streams[4]
+    figures = streams.told(owed, {"s0"}, 1010.0)
+    assert [row["stream"] for row in figures.streams[:5]] == ["s0", "s3", "s2", "new", "s1"]
+    assert figures.streams[0]["stopped"]
+    assert figures.streams[3]["partition"] == 7
+    refused = figures.streams[4]
     assert refused["rejected"] == 2
     assert (refused["last_code"], refused["last_message"]) == ("bad_row", "'x' is not a number")
 
@@ -75,9 +75,9 @@ def test_all_streams_beyond_the_first_twenty_are_one() -> None:
     streams.rejected("s4", P0, "bad_row", "no", 3, 950.0)
     owed = {f"s{number}": Owed(2, 4.0, P0) for number in range(5, SHOWN + 5)}
     owed["s0"] = Owed(7, 0.5, P0)
-    told = streams.told(owed, set(), 1001.0)
-    assert (len(told.streams), told.known) == (SHOWN, SHOWN + 5)
-    others = told.others
+    figures = streams.told(owed, set(), 1001.0)
+    assert (len(figures.streams), figures.known) == (SHOWN, SHOWN + 5)
+    others = figures.others
     assert others is not None
     assert (others["stream"], others["owed"], others["age_s"]) == (OTHERS, 7, 0.5)
     assert others["rejected"] == 3
@@ -125,7 +125,7 @@ def silence(streams: Streams, now_s: float, read: Where = P0, **owed: float) -> 
     owes = {name: Owed(1, age_s, P0) for name, age_s in owed.items()}
     told = streams.told(owes, set(), now_s, {read}).silence
     assert told["count"] == len(told["streams"])
-    return [one["stream"] for one in told["streams"]]
+    return [stream["stream"] for stream in told["streams"]]
 
 
 def test_a_stream_that_came_regularly_and_says_nothing_is_silent() -> None:
@@ -134,10 +134,13 @@ def test_a_stream_that_came_regularly_and_says_nothing_is_silent() -> None:
     came(streams, "b", 1000.0, 1070.0, 0.3)
     assert silence(streams, 1061.0) == []
     assert silence(streams, 1069.0) == ["a"]
-    told = streams.told({}, set(), 1152.0, {P0})
-    assert told.silence["streams"][1] == {"stream": "b", "heard_s": 82.4, "every_s": 0.3}
-    assert (told.silence["count"], told.silence["regular"]) == (2, 2)
-    assert {one["stream"]: one["is_silent"] for one in told.streams} == {"a": True, "b": True}
+    figures = streams.told({}, set(), 1152.0, {P0})
+    assert figures.silence["streams"][1] == {"stream": "b", "heard_s": 82.4, "every_s": 0.3}
+    assert (figures.silence["count"], figures.silence["regular"]) == (2, 2)
+    assert {stream["stream"]: stream["is_silent"] for stream in figures.streams} == {
+        "a": True,
+        "b": True,
+    }
     came(streams, "b", 1152.0, 1153.0, 0.3)
     assert silence(streams, 1153.0) == ["a"]
 

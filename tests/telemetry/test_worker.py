@@ -36,9 +36,9 @@ def test_bytes_of_a_region_are_those_of_its_stores() -> None:
 
 def test_the_latency_that_is_aimed_at_has_a_bucket_of_its_own() -> None:
     def bounds(telemetry: Telemetry) -> list[float]:
-        samples = [one for family in telemetry.registry.collect() for one in family.samples]
+        samples = [sample for family in telemetry.registry.collect() for sample in family.samples]
         name = "penstock_latency_seconds_bucket"
-        return [float(one.labels["le"]) for one in samples if one.name == name]
+        return [float(sample.labels["le"]) for sample in samples if sample.name == name]
 
     usual = [
         0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -99,8 +99,8 @@ def test_a_thousand_streams_make_a_small_page() -> None:
         "busy": {"loop": 0.5, "calls": 0.1, "buffer": 0.1},
         "bound_by": "model",
     }
-    told = telemetry.streams.told({}, set(), 1001.0)
-    telemetry.status_gauges.show(flow, 5, told)
+    figures = telemetry.streams.told({}, set(), 1001.0)
+    telemetry.status_gauges.show(flow, 5, figures)
     page = generate_latest(telemetry.registry)
     assert page.count(b"penstock_stream_p99_seconds{") == SHOWN + 1
     assert b'penstock_stream_p99_seconds{stream="*others*"}' in page

@@ -26,9 +26,9 @@ def test_a_marker_that_points_to_what_does_not_answer_it(
     topics.answer(topics.ask(rows=[(2, 4)]), [2, 3], 5)
     topics.point(topics.ask(), (0, 0, 0))
     topics.point(topics.ask(), first)
-    found = only(topics)
-    assert (found.kind, place(found)) == ("bad_duplicate", at_output(13))
-    assert why in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("bad_duplicate", at_output(13))
+    assert why in violation.text
 
 
 def test_a_marker_that_points_to_another_version() -> None:

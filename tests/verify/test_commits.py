@@ -17,9 +17,9 @@ def test_a_commit_ahead_of_the_delivery() -> None:
         topics.committed = {0: committed}
         assert topics.report().ok
     topics.committed = {0: 4}
-    found = only(topics)
-    assert (found.kind, place(found)) == ("commit_ahead", at_input(3))
-    assert "4 is committed" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("commit_ahead", at_input(3))
+    assert "4 is committed" in violation.text
 
 
 def test_a_commit_ahead_of_half_an_object() -> None:
@@ -38,9 +38,9 @@ def test_a_cursor_ahead_of_the_delivery(row: int, missing: str) -> None:
     topics.cursors = {0: cursor(0, 3, at=3)}
     assert topics.report().ok
     topics.cursors = {0: cursor(0, row, at=3)}
-    found = only(topics)
-    assert (found.kind, place(found)) == ("commit_ahead", at_input(3))
-    assert f"the cursor covers {missing}" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("commit_ahead", at_input(3))
+    assert f"the cursor covers {missing}" in violation.text
 
 
 def test_a_cursor_into_an_object_without_answers() -> None:
@@ -64,9 +64,9 @@ def test_a_cursor_behind_an_object_that_is_not_complete() -> None:
     topics.cursors = {0: cursor(0, 2)}
     assert topics.report().ok
     topics.cursors = {0: cursor(1, 0)}
-    found = only(topics)
-    assert (found.kind, place(found)) == ("commit_ahead", at_input(0))
-    assert "behind object 0" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("commit_ahead", at_input(0))
+    assert "behind object 0" in violation.text
 
 
 def test_a_cursor_that_says_too_much_of_what_lies_beyond_the_offset() -> None:
@@ -78,9 +78,9 @@ def test_a_cursor_that_says_too_much_of_what_lies_beyond_the_offset() -> None:
     topics.cursors = {0: encode(PartitionProgress(0, Ranges([(1, 2)]), rows=rows))}
     assert topics.report().ok
     topics.cursors = {0: encode(PartitionProgress(0, Ranges([(1, 3)])))}
-    found = only(topics)
-    assert (found.kind, place(found)) == ("commit_ahead", at_input(2))
-    assert "says that this message is answered" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("commit_ahead", at_input(2))
+    assert "says that this message is answered" in violation.text
 
 
 def test_what_is_no_cursor_is_ahead_of_nothing() -> None:

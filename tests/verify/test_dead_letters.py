@@ -24,17 +24,17 @@ def test_a_dead_letter_that_leaves_out_the_rest() -> None:
     topics.answer(topics.ask(), range(3))
     topics.mark(0, 3, UNREADABLE)
     topics.letter(0, [(5, None)])
-    found = only(topics)
-    assert found.kind == "missing_dead_letter"
-    assert "row 3-4 " in found.text
+    violation = only(topics)
+    assert violation.kind == "missing_dead_letter"
+    assert "row 3-4 " in violation.text
 
 
 def test_a_dead_letter_without_rejection() -> None:
     topics = sound()
     topics.letter(1, [(2, 3)])
-    found = only(topics)
-    assert (found.kind, place(found)) == ("stray_dead_letter", at_letters(0))
-    assert "refs/0/1: row 2 " in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("stray_dead_letter", at_letters(0))
+    assert "refs/0/1: row 2 " in violation.text
 
 
 def test_a_dead_letter_about_an_object_that_was_answered_without_markers() -> None:
@@ -48,8 +48,8 @@ def test_a_dead_letter_about_what_asks_for_nothing() -> None:
     topics = Topics()
     topics.ask_raw({"Event": "s3:TestEvent"})
     topics.letter(0, None)
-    found = only(topics)
-    assert (found.kind, place(found)) == ("stray_dead_letter", at_letters(0))
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("stray_dead_letter", at_letters(0))
 
 
 def test_a_dead_letter_whose_reference_asks_for_something_else() -> None:
@@ -59,5 +59,5 @@ def test_a_dead_letter_whose_reference_asks_for_something_else() -> None:
     letter = orjson.loads(topics.letters[0][0][1] or b"")
     letter["reference"]["rows"] = [[0, 1]]
     topics.letters[0][0] = (None, orjson.dumps(letter))
-    found = only(topics)
-    assert (found.kind, place(found)) == ("bad_dead_letter", at_letters(0))
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("bad_dead_letter", at_letters(0))

@@ -10,26 +10,26 @@ from tests.verify.topics import Topics
 def test_rows_after_an_object_s_end() -> None:
     topics = sound()
     topics.put(*topics.frame(2).rows(5, [b"1", b"2"], None))
-    found = only(topics)
-    assert (found.kind, place(found)) == ("bad_end", at_input(2))
-    assert "row 5-6 came after its end" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("bad_end", at_input(2))
+    assert "row 5-6 came after its end" in violation.text
 
 
 def test_rows_after_a_marker() -> None:
     topics = Topics()
     topics.mark(topics.ask())
     topics.answer(0, range(2), 2)
-    found = only(topics)
-    assert found.kind == "bad_end"
+    violation = only(topics)
+    assert violation.kind == "bad_end"
 
 
 def test_a_last_row_that_is_not_the_last() -> None:
     topics = Topics()
     frame = topics.frame(topics.ask())
     topics.put(frame.last_row(0, b"1", None, 3), *frame.rows(1, [b"1", b"1"], None))
-    found = only(topics)
-    assert (found.kind, place(found)) == ("bad_end", at_output(0))
-    assert "with 3 rows it is row 2" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("bad_end", at_output(0))
+    assert "with 3 rows it is row 2" in violation.text
 
 
 def test_a_wrong_row_count() -> None:
@@ -48,8 +48,8 @@ def test_an_end_needs_both_last_and_rows(without: str) -> None:
     record = orjson.loads(topics.out[2][1] or b"")
     del record[without]
     topics.out[2] = (topics.out[2][0], orjson.dumps(record))
-    found = only(topics)
-    assert (found.kind, place(found)) == ("bad_end", at_output(2))
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("bad_end", at_output(2))
 
 
 def test_a_marker_without_error_after_rows() -> None:

@@ -46,8 +46,8 @@ def record_of(row: int | None, offset: int = OFFSET) -> Callable[[Topics], int]:
         records = [orjson.loads(value or b"") for _, value in topics.out]
         return next(
             number
-            for number, one in enumerate(records)
-            if (one["source"]["offset"], one["row"]) == (offset, row)
+            for number, record in enumerate(records)
+            if (record["source"]["offset"], record["row"]) == (offset, row)
         )
 
     return find

@@ -10,7 +10,7 @@ ROWS = 40
 
 def judge_of(topics: Topics, kept: int) -> LiveJudge:
     judge = LiveJudge(topics.scope(), kept=kept)
-    judge.references(0, [Entry(offset, *one) for offset, one in enumerate(topics.refs[0])])
+    judge.references(0, [Entry(offset, *ref) for offset, ref in enumerate(topics.refs[0])])
     judge.answers(0, [Entry(offset, *one) for offset, one in enumerate(topics.out)])
     return judge
 
@@ -43,6 +43,6 @@ def test_what_is_kept_does_not_grow() -> None:
     for number in range(30):
         topics.answer(topics.ask(f"{number}"), range(ROWS), ROWS, name=f"{number}")
     judge = judge_of(topics, kept=100)
-    assert [len(one._values) for one in judge._partitions.values()] == [100]
-    assert [one._by_id for one in judge._partitions.values()] == [None]
+    assert [len(partition._values) for partition in judge._partitions.values()] == [100]
+    assert [partition._by_id for partition in judge._partitions.values()] == [None]
     assert judge.report().rows == 30 * ROWS

@@ -9,16 +9,16 @@ from tests.verify.topics import UNREADABLE, Topics
 def test_swapped_rows() -> None:
     topics = sound()
     topics.out[6], topics.out[7] = topics.out[7], topics.out[6]
-    found = only(topics)
-    assert (found.kind, place(found)) == ("disorder", at_output(7))
-    assert "row 1 of object 0 of offset 1 comes after row 2" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("disorder", at_output(7))
+    assert "row 1 of object 0 of offset 1 comes after row 2" in violation.text
 
 
 def test_a_last_row_that_comes_early() -> None:
     topics = sound()
     topics.out[8], topics.out[9] = topics.out[9], topics.out[8]
-    found = only(topics)
-    assert (found.kind, place(found)) == ("disorder", at_output(9))
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("disorder", at_output(9))
 
 
 def test_swapped_objects() -> None:
@@ -49,9 +49,9 @@ def test_a_repeat_that_leaves_out_a_row() -> None:
     topics = sound()
     topics.out.append(topics.out[10])
     topics.out.append(topics.out[12])
-    found = only(topics)
-    assert (found.kind, place(found)) == ("disorder", at_output(16))
-    assert "leaves out row 1" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("disorder", at_output(16))
+    assert "leaves out row 1" in violation.text
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_repeats_that_leave_out_something_between_objects(
 ) -> None:
     topics = sound()
     topics.out.extend([topics.out[number] for number in again])
-    found = only(topics)
-    assert (found.kind, place(found)) == ("disorder", at_output(at))
-    assert found.text.endswith(f"leaves out {left_out}")
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("disorder", at_output(at))
+    assert violation.text.endswith(f"leaves out {left_out}")
 
 
 def test_a_repeat_that_leaves_out_an_object_of_its_message() -> None:
@@ -79,9 +79,9 @@ def test_a_repeat_that_leaves_out_an_object_of_its_message() -> None:
     for index, name in enumerate("abc"):
         topics.answer(offset, range(2), 2, name=name, index=index)
     topics.out.extend([topics.out[1], topics.out[4]])
-    found = only(topics)
-    assert (found.kind, place(found)) == ("disorder", at_output(7))
-    assert "object 1 of offset 0" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("disorder", at_output(7))
+    assert "object 1 of offset 0" in violation.text
 
 
 def test_a_repeat_that_leaves_out_rows_of_a_stream() -> None:
@@ -92,6 +92,6 @@ def test_a_repeat_that_leaves_out_rows_of_a_stream() -> None:
     out += [out[2], out[6], out[3]]  # where the order is by stream, each goes on for itself
     assert topics.report().ok
     out += [out[1], out[8]]
-    found = only(topics)
-    assert (found.kind, place(found)) == ("disorder", at_output(13))
-    assert "row 0-1" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("disorder", at_output(13))
+    assert "row 0-1" in violation.text

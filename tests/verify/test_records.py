@@ -15,8 +15,12 @@ def test_a_record_in_a_foreign_partition() -> None:
     topics = Topics(partitions=2)
     topics.answer(topics.ask(), range(3), 3)
     topics.predictions[1].append(topics.out.pop(1))
-    found = only(topics)
-    assert (found.kind, found.topic, found.partition) == ("foreign_partition", "predictions", 1)
+    violation = only(topics)
+    assert (violation.kind, violation.topic, violation.partition) == (
+        "foreign_partition",
+        "predictions",
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,9 +80,9 @@ def test_a_stream_that_changes_within_an_object() -> None:
     assert value is not None
     changed = value.replace(b'"stream":"cam"', b'"stream":"cat"')
     topics.out[2] = (b"cat", changed)
-    found = only(topics)
-    assert (found.kind, place(found)) == ("wrong_field", at_output(2))
-    assert found.text == "refs/0/0/0/2 was not asked for stream 'cat'"
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("wrong_field", at_output(2))
+    assert violation.text == "refs/0/0/0/2 was not asked for stream 'cat'"
     topics.out[2] = (key, changed)
     assert kinds(topics) == {"bad_key": 1, "wrong_field": 1}
 
@@ -88,7 +92,7 @@ def test_a_repeat_of_another_stream() -> None:
     value = topics.out[12][1]
     assert value is not None
     topics.out.append((b"cat", value.replace(b'"stream":"cam"', b'"stream":"cat"')))
-    assert {(one.kind, place(one)) for one in topics.report().violations} == {
+    assert {(violation.kind, place(violation)) for violation in topics.report().violations} == {
         ("wrong_field", at_output(15)),
         ("differs", at_output(15)),
     }
@@ -97,8 +101,8 @@ def test_a_repeat_of_another_stream() -> None:
 def test_a_key_that_is_not_the_stream() -> None:
     topics = sound()
     topics.out[3] = (b"another", topics.out[3][1])
-    found = only(topics)
-    assert (found.kind, place(found)) == ("bad_key", at_output(3))
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("bad_key", at_output(3))
 
 
 def test_an_answer_nobody_asked_for() -> None:
@@ -125,8 +129,8 @@ def test_a_row_outside_the_selection() -> None:
 def test_a_row_between_the_selected_ones() -> None:
     topics = Topics()
     topics.answer(topics.ask(rows=[(2, 4), (6, 7)]), [2, 3, 4, 6], 9)
-    found = only(topics)
-    assert (found.kind, place(found)) == ("not_asked", at_output(2))
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("not_asked", at_output(2))
 
 
 def test_an_answer_to_an_offset_that_is_a_gap() -> None:
@@ -155,4 +159,4 @@ def test_many_violations_are_counted_and_the_first_are_shown() -> None:
         topics.ask()
     report = topics.report()
     assert report.violated == {"lost": 100}
-    assert [one.offset for one in report.violations] == list(range(KEPT_PER_KIND))
+    assert [violation.offset for violation in report.violations] == list(range(KEPT_PER_KIND))

@@ -11,9 +11,9 @@ def test_a_repeat_with_another_prediction() -> None:
     key, value = topics.out[12]
     assert value is not None
     topics.out.append((key, value.replace(b"2.5", b"2.6")))
-    found = only(topics)
-    assert (found.kind, place(found)) == ("differs", at_output(15))
-    assert "refs/0/2/0/2" in found.text
+    violation = only(topics)
+    assert (violation.kind, place(violation)) == ("differs", at_output(15))
+    assert "refs/0/2/0/2" in violation.text
 
 
 @pytest.mark.parametrize(

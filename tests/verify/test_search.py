@@ -34,9 +34,9 @@ class Log:
         return self.records[first : first + CHUNK]
 
     def find(self, wanted: TracedRow) -> Record | None:
-        found = asyncio.run(search(self.at, tell, (0, self.end), wanted))
-        assert found is None or isinstance(found, Record)
-        return found
+        value = asyncio.run(search(self.at, tell, (0, self.end), wanted))
+        assert value is None or isinstance(value, Record)
+        return value
 
 
 def tell(record: Record) -> list[TracedRows]:

@@ -78,8 +78,8 @@ def test_a_worker_that_remembers_the_object_tells_its_times_and_its_batch(
     answer = FoundRecord("predictions/0/70", 1_037, orjson.dumps(ANSWER))
     times_ms = {"kafka_in": 2.0, "call": 31.5, "hold_back": 0.0}
     way = ReportedWay("h", 12, 1_037.5, times_ms, ReportedBatch(*batch) if batch else None)
-    found = AnswerTrace("refs/0/7/0/1", answer, asked, None, [], way=way)
-    lines = list(in_words(found, "predictions"))[5:]
+    trace = AnswerTrace("refs/0/7/0/1", answer, asked, None, [], way=way)
+    lines = list(in_words(trace, "predictions"))[5:]
     assert lines == [
         "worker    process 12 of h",
         "times     in 2.0 ms, call 31.5 ms, hold-back 0.0 ms; 1,037.5 ms to the end of its object",
@@ -91,7 +91,7 @@ def test_a_line_feed_in_a_key_makes_no_line_of_its_own() -> None:
     key = "k.csv\nmodel     forged, version 9"
     answer = orjson.dumps(ANSWER | {"object": ANSWER["object"] | {"key": key}})
     answered, asked = FoundRecord("predictions/0/70", 1, answer), FoundRecord("refs/0/7", 1, b"{}")
-    found = AnswerTrace("refs/0/7/0/1", answered, asked, None, [])
-    lines = list(in_words(found, "predictions"))
+    trace = AnswerTrace("refs/0/7/0/1", answered, asked, None, [])
+    lines = list(in_words(trace, "predictions"))
     assert any(r"k.csv\nmodel     forged" in line for line in lines)
     assert not any("\n" in line for line in lines)

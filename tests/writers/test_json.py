@@ -132,7 +132,7 @@ def ogr2ogr(form: str, key: str) -> Any:
     def write(folder: Path) -> File:
         (folder / "in.csv").write_text("id,x,y\n1,1.5,2.5\n2,3.5,4.5\n")
         options = ["X_POSSIBLE_NAMES=x", "Y_POSSIBLE_NAMES=y", "KEEP_GEOM_COLUMNS=NO"]
-        given = [word for one in (*options, "AUTODETECT_TYPE=YES") for word in ("-oo", one)]
+        given = [word for option in (*options, "AUTODETECT_TYPE=YES") for word in ("-oo", option)]
         run("ogr2ogr", "-f", form, key, "in.csv", *given, cwd=folder)
         return File(key, (folder / key).read_bytes(), {"json": FEATURES})
 

@@ -145,7 +145,7 @@ def turned(orientation: int) -> list[Cell]:
     shown = SHOWN[orientation](SCENE)
     exif = Image.Exif()
     exif[0x0112] = orientation
-    said = f"EXIF orientation {orientation}"
+    message = f"EXIF orientation {orientation}"
     kinds: Mapping[str, Mapping[str, Any]] = {
         "PNG": {}, "TIFF": {}, "WEBP": {"lossless": True}, "JPEG": {"quality": 95},
         "AVIF": {"quality": 95}, "HEIF": {"quality": 95},
@@ -153,7 +153,7 @@ def turned(orientation: int) -> list[Cell]:
     lossy = {"JPEG": LOSSY, "AVIF": LOSSY, "HEIF": LOSSY}
     pillows = [
         by_pillow(
-            kind, said, plain, shown, lossy=lossy.get(kind, 0), exif=exif.tobytes(), **settings
+            kind, message, plain, shown, lossy=lossy.get(kind, 0), exif=exif.tobytes(), **settings
         )
         for kind, settings in kinds.items()
     ]

@@ -210,8 +210,8 @@ async def ask(
         "model": {"request": "json", "timeout_ms": 5_000},
         "window": {"max_rows": most_rows},
     }
-    found = predict(str(folder / "rows.ndjson"), model=url, protocol=protocol, config=settings)
-    all_ = [one async for one in found if one.row is not None]
+    answers = predict(str(folder / "rows.ndjson"), model=url, protocol=protocol, config=settings)
+    all_ = [answer async for answer in answers if answer.row is not None]
     good = [one.prediction for one in all_ if not one.error]
     return Asked(good, [one for one in all_ if one.error])
 

@@ -61,9 +61,9 @@ def _kind(option: str) -> str:
 
 
 def test_the_page_lists_what_is_tried() -> None:
-    found = _TABLE.search(PAGE.read_text())
-    assert found is not None
-    assert found.group() == table(), "write it anew: python -m tests.writers.test_tried_with"
+    match = _TABLE.search(PAGE.read_text())
+    assert match is not None
+    assert match.group() == table(), "write it anew: python -m tests.writers.test_tried_with"
 
 
 if __name__ == "__main__":

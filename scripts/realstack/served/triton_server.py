@@ -16,11 +16,11 @@ OUTPUTS = [
 
 
 def rows(requests: list[Any]) -> list[dict[str, Any]]:
-    return [_columns(("label", "score", "error"), answers(one["x"])) for one in requests]
+    return [_columns(("label", "score", "error"), answers(request["x"])) for request in requests]
 
 
 def strict(requests: list[Any]) -> list[dict[str, Any]]:
-    return [_columns(("label", "score"), strict_answers(one["x"])) for one in requests]
+    return [_columns(("label", "score"), strict_answers(request["x"])) for request in requests]
 
 
 def _columns(names: tuple[str, ...], values: tuple[Any, ...]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class Consumer:
         ]
 
     def commit(self, offsets: list[Any], asynchronous: bool) -> list[Any]:
-        self.said.append(f"commit {[(one.partition, one.offset) for one in offsets]}")
+        self.said.append(f"commit {[(offset.partition, offset.offset) for offset in offsets]}")
         return offsets
 
     def consumer_group_metadata(self) -> bytes:

@@ -59,14 +59,14 @@ class Lanes:
         self.may_suspend.set()
 
     async def suspended(self, partitions: Collection[Where]) -> None:
-        self.said.append(("suspended", {one.partition for one in partitions}))
+        self.said.append(("suspended", {partition.partition for partition in partitions}))
         await self.may_suspend.wait()
 
     async def revoked(self, partitions: Collection[Where]) -> None:
-        self.said.append(("revoked", {one.partition for one in partitions}))
+        self.said.append(("revoked", {partition.partition for partition in partitions}))
 
     async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
-        self.said.append(("assigned", {one.partition for one in starts}))
+        self.said.append(("assigned", {start.partition for start in starts}))
         return {one: at for one, at in self.kept.items() if one in starts}
 
 

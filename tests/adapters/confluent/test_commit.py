@@ -30,7 +30,7 @@ class Consumer:
         self.after_a_refusal: Callable[[], None] = lambda: None
 
     def commit(self, offsets: list[Any], asynchronous: bool) -> list[Any]:
-        self.tried.append({one.partition for one in offsets})
+        self.tried.append({offset.partition for offset in offsets})
         if self.codes:
             self.after_a_refusal()
             raise KafkaException(KafkaError(self.codes.pop(0)))

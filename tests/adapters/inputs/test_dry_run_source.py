@@ -43,7 +43,7 @@ class Topic:
 
 async def found(records: int, nbytes: int, most: int) -> list[list[int]]:
     reader = cast(Reader, Topic(records, nbytes))
-    return [[one.offset for one in head.records] for head in await heads(reader, most)]
+    return [[record.offset for record in head.records] for head in await heads(reader, most)]
 
 
 async def test_small_records_are_bounded_by_their_number() -> None:

@@ -25,7 +25,7 @@ async def keys(url: str, stored: list[str]) -> list[str]:
     objects = MemoryObjects()
     for key in stored:
         objects.put("b", key, b"1,2\n")
-    return [one.key async for one in references(objects, [url], StoreChoice.one())]
+    return [reference.key async for reference in references(objects, [url], StoreChoice.one())]
 
 
 async def test_a_glob_passes_over_the_notes_of_spark_and_hive_unless_it_names_them() -> None:
@@ -54,5 +54,8 @@ async def test_files_here_are_named_in_the_same_way(tmp_path: Path) -> None:
         f"{tmp_path}/**": ["a[1].csv", "b/c.csv"],
         f"{tmp_path}/_SUCC*": ["_SUCCESS"],
     }.items():
-        found = [one.key async for one in references(MemoryObjects(), [url], StoreChoice.one())]
+        found = [
+            reference.key
+            async for reference in references(MemoryObjects(), [url], StoreChoice.one())
+        ]
         assert [str(Path(key).relative_to(tmp_path)) for key in found] == expected

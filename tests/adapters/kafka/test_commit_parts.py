@@ -29,7 +29,7 @@ class Broker:
 
     async def commit(self, positions: dict[Where, Commit]) -> None:
         self.tried += 1
-        if sum(len(one.metadata) for one in positions.values()) > self.most:
+        if sum(len(position.metadata) for position in positions.values()) > self.most:
             raise RefusedError(self.code)
         self.taken |= positions
 

@@ -72,5 +72,5 @@ def test_what_a_setting_mends_names_the_setting(code: int) -> None:
 
 def test_librdkafkas_own_error_of_authentication_is_no_refusal() -> None:
     """It comes for each request that waited for a connection whose session was not renewed."""
-    said = "FindCoordinator response error: Local: Authentication failure"
-    assert isinstance(of_ours("a read", KafkaError(KafkaError._AUTHENTICATION, said)), Transient)
+    message = "FindCoordinator response error: Local: Authentication failure"
+    assert isinstance(of_ours("a read", KafkaError(KafkaError._AUTHENTICATION, message)), Transient)

@@ -19,16 +19,16 @@ class Group:
         self._made_again = made_again
 
     async def starts(self, partitions: Collection[Where]) -> Starts:
-        return Starts({one: Commit(0) for one in partitions}, self._made_again)
+        return Starts({partition: Commit(0) for partition in partitions}, self._made_again)
 
     async def suspended(self, partitions: Collection[Where]) -> None:
-        self.said.append(("suspended", {one.partition for one in partitions}))
+        self.said.append(("suspended", {partition.partition for partition in partitions}))
 
     async def revoked(self, partitions: Collection[Where]) -> None:
-        self.said.append(("revoked", {one.partition for one in partitions}))
+        self.said.append(("revoked", {partition.partition for partition in partitions}))
 
     async def assigned(self, starts: Mapping[Where, Commit]) -> Mapping[Where, int]:
-        self.said.append(("assigned", {one.partition for one in starts}))
+        self.said.append(("assigned", {start.partition for start in starts}))
         return {}
 
     async def seek(self, starts: Mapping[Where, Commit]) -> None:

@@ -31,8 +31,8 @@ def said_by_a_member(held: Collection[int], generation: int) -> ConsumerProtocol
 
 
 def assigned(**members: ConsumerProtocolMemberMetadata) -> dict[str, set[TopicPartition]]:
-    found = sticky().assign(CLUSTER, members)
-    return {name: set(one.partitions()) for name, one in found.items()}
+    assignment = sticky().assign(CLUSTER, members)
+    return {name: set(one.partitions()) for name, one in assignment.items()}
 
 
 def parts(*numbers: int) -> set[TopicPartition]:
@@ -47,10 +47,10 @@ def test_what_an_expelled_member_had_stays_with_its_new_owner(expelled: str) -> 
         "m": said_by_a_member([0, 1], generation=4),
         "n": said_by_a_member([2, 3], generation=4),
     }
-    found = assigned(**members)
-    assert found["m"] <= parts(0, 1)
-    assert found["n"] <= parts(2, 3)
-    assert len(found["m"]) + len(found["n"]) == 3
+    assignment = assigned(**members)
+    assert assignment["m"] <= parts(0, 1)
+    assert assignment["n"] <= parts(2, 3)
+    assert len(assignment["m"]) + len(assignment["n"]) == 3
 
 
 def test_nothing_moves_without_need() -> None:

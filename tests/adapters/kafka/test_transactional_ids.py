@@ -28,7 +28,7 @@ def test_a_worker_that_is_started_again_in_its_place_has_the_ids_of_before() -> 
 
 
 def test_an_id_says_whose_group_it_is() -> None:
-    found = id_of("a/b", "c") + "1"
-    assert is_of(found, "a/b")
-    assert not any(is_of(found, other) for other in ("a", "a/b/c", "b", ""))
+    message = id_of("a/b", "c") + "1"
+    assert is_of(message, "a/b")
+    assert not any(is_of(message, other) for other in ("a", "a/b/c", "b", ""))
     assert not is_of("a/b/2", "a/b")

@@ -31,7 +31,7 @@ async def ask(model: Model, payloads: Sequence[Payload]) -> Answers:
     errors: dict[int, str] = {}
     for one in (payload.cut(row, row + 1) for payload in payloads for row in range(payload.rows)):
         answers = await model.predict([one])
-        errors |= {len(values) + row: said for row, said in answers.errors.items()}
+        errors |= {len(values) + row: error for row, error in answers.errors.items()}
         values += answers.values
     return Answers(values, errors)
 

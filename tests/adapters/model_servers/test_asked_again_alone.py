@@ -30,7 +30,7 @@ class Gathering:
     fails: type[Exception] | None = None
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
-        found = [bytes(one.body) for one in payloads if isinstance(one, JsonRows)]
+        found = [bytes(payload.body) for payload in payloads if isinstance(payload, JsonRows)]
         self.requests.append(found)
         self.batch += found
         batch = self.batch
@@ -45,7 +45,7 @@ class Gathering:
             raise self.fails("away")
         if any(b"bad" in one for one in batch):
             raise Rejected("model_rejected", "a row is bad")
-        return Answers([b"1"] * sum(one.rows for one in payloads), {})
+        return Answers([b"1"] * sum(payload.rows for payload in payloads), {})
 
     async def ready(self) -> bool:
         return True

@@ -76,8 +76,8 @@ async def test_sound_and_text_are_rows_too_and_other_bytes_are_refused_unsent(be
         )
         text = orjson.dumps([0.5] * 16)
         assert b"label" in (await model.predict([row(text)])).values[0]
-        found = await model.predict([row(b"\x00\xff\xfe")])
-        assert (found.values, list(found.errors)) == ([b"null"], [0])
+        answers = await model.predict([row(b"\x00\xff\xfe")])
+        assert (answers.values, list(answers.errors)) == ([b"null"], [0])
         assert len(server.asked) == 2
         await model.aclose()
 
@@ -104,12 +104,12 @@ async def test_the_prompt_has_the_fields_of_the_row_s_object() -> None:
 async def test_the_settings_are_asked_for_and_an_answer_that_fits_the_schema_is_the_prediction(
     schema: str,
 ) -> None:
-    said = '{"person": true,\n "sure": 0.7500000000000000001}'
+    message = '{"person": true,\n "sure": 0.7500000000000000001}'
     async with chat_server(key="sk-1") as server:
-        server.answers.append(completion(said))
+        server.answers.append(completion(message))
         model = connect(server, answer_schema=schema, temperature=0.2, max_tokens=40)
-        found = await model.predict([row(picture())])
-        assert found.values == [b'{"person":true,"sure":0.7500000000000000001}']
+        answers = await model.predict([row(picture())])
+        assert answers.values == [b'{"person":true,"sure":0.7500000000000000001}']
         (asked,) = server.asked
         assert (asked.temperature, asked.max_tokens) == (0.2, 40)
         assert asked.response_format is not None
@@ -139,9 +139,9 @@ async def test_what_is_no_answer_is_the_error_of_its_row_and_its_tokens_count(
     async with chat_server() as server:
         server.answers.append(answer)
         model = connect(server, answer_schema=schema)
-        found = await model.predict([row(picture())])
-        assert (found.values, found.tokens) == ([b"null"], Tokens(11, 3))
-        assert said in found.errors[0]
+        answers = await model.predict([row(picture())])
+        assert (answers.values, answers.tokens) == ([b"null"], Tokens(11, 3))
+        assert said in answers.errors[0]
         await model.aclose()
 
 
@@ -235,7 +235,7 @@ async def test_calls_at_the_same_time_learn_the_new_name_together() -> None:
     async with chat_server(wants_new=True) as server:
         model = connect(server)
         answers = await asyncio.gather(*(model.predict([row(picture())]) for _ in range(4)))
-        assert all(one.errors == {} for one in answers)
+        assert all(answer.errors == {} for answer in answers)
         await model.aclose()
 
 

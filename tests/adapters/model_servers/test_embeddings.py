@@ -50,20 +50,20 @@ async def test_the_numbers_of_a_vector_keep_their_digits() -> None:
     raw = b'{"data": [{"index": 0, "embedding": [0.1000, 18446744073709551617]}]}'
     async with json_server(PATH, lambda _: raw) as server:
         model = connect(server)
-        found = await model.predict([TEXTS.cut(0, 1)])
-        assert found.values == [b'{"embedding":[0.1000,18446744073709551617]}']
+        answers = await model.predict([TEXTS.cut(0, 1)])
+        assert answers.values == [b'{"embedding":[0.1000,18446744073709551617]}']
         await model.aclose()
 
 
 async def test_opaque_rows_are_texts_and_what_is_none_is_refused_alone() -> None:
     async with json_server(PATH, embedded) as server:
         model = connect(server)
-        found = await model.predict([BytesRows.of([b"ab", b"\xff", "ü".encode()])])
-        assert found.values == [*vectors(2), b"null", *vectors(1)]
-        assert list(found.errors) == [1]
-        found = await model.predict([JsonRows.of([b"[1]", b'"x"', b"null"])])
-        assert list(found.errors) == [0, 2]
-        assert found.values[1:2] == vectors(1)
+        answers = await model.predict([BytesRows.of([b"ab", b"\xff", "ü".encode()])])
+        assert answers.values == [*vectors(2), b"null", *vectors(1)]
+        assert list(answers.errors) == [1]
+        answers = await model.predict([JsonRows.of([b"[1]", b'"x"', b"null"])])
+        assert list(answers.errors) == [0, 2]
+        assert answers.values[1:2] == vectors(1)
         assert list((await model.predict([JsonRows.of([b"7"])])).errors) == [0]
         assert len(server.posted) == 2, "a request without a text is not sent"
         await model.aclose()
@@ -139,8 +139,8 @@ async def test_a_vector_with_nothing_in_it_rejects_its_row_alone() -> None:
     }
     async with json_server(PATH, lambda _: answer) as server:
         model = connect(server)
-        found = await model.predict([TEXTS])
-        assert (found.values, list(found.errors)) == (
+        answers = await model.predict([TEXTS])
+        assert (answers.values, list(answers.errors)) == (
             [b'{"embedding":[1,2]}', b"null", b"null"],
             [1, 2],
         )

@@ -203,9 +203,9 @@ def test_a_lone_surrogate_in_an_error_harms_nobody() -> None:
     ],
 )
 def test_a_hostile_refusal_is_told_on_one_short_line(raw: bytes) -> None:
-    said = str(refusal(400, {}, raw, "http://model", 1))
-    assert len(said) < 700
-    assert said.isprintable()
+    message = str(refusal(400, {}, raw, "http://model", 1))
+    assert len(message) < 700
+    assert message.isprintable()
 
 
 def test_a_request_that_was_too_large_is_told_with_its_size() -> None:

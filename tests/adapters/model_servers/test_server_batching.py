@@ -85,8 +85,10 @@ def assert_silent(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_the_settings_of_the_configured_model_are_read(management: Management) -> None:
-    found = await server_batching(config.Model(name="my rows", management_url=management.url + "/"))
-    assert found == ServerBatching(32, 10, workers=2, queue_size=1000, response_timeout_s=120)
+    batching = await server_batching(
+        config.Model(name="my rows", management_url=management.url + "/")
+    )
+    assert batching == ServerBatching(32, 10, workers=2, queue_size=1000, response_timeout_s=120)
     assert management.asked == ["/models/my%20rows"]
 
 
@@ -96,8 +98,8 @@ async def test_a_version_is_asked_for_by_its_name(management: Management) -> Non
 
 
 async def test_without_its_address_it_is_sought_on_the_next_port(management: Management) -> None:
-    found = await server_batching(config.Model(url=f"http://127.0.0.1:{management.port - 1}"))
-    assert found is not None
+    batching = await server_batching(config.Model(url=f"http://127.0.0.1:{management.port - 1}"))
+    assert batching is not None
     assert management.asked == ["/models/rows"]
 
 
@@ -124,15 +126,15 @@ async def test_the_key_of_the_management_is_sent_to_the_address_that_is_set(
 async def test_a_unix_socket_is_asked(management: Management, tmp_path: Path) -> None:
     path = tmp_path / "management"
     await web.UnixSite(management.runner, str(path)).start()
-    found = await server_batching(config.Model(management_url=f"unix://{path}"))
-    assert found is not None
+    batching = await server_batching(config.Model(management_url=f"unix://{path}"))
+    assert batching is not None
     assert management.asked == ["/models/rows"]
 
 
 async def test_what_an_older_server_does_not_tell_is_left_open(management: Management) -> None:
     management.answer = [{"batchSize": 1, "maxBatchDelay": 100}]
-    found = await server_batching(config.Model(management_url=management.url))
-    assert found == ServerBatching(1, 100, workers=0)
+    batching = await server_batching(config.Model(management_url=management.url))
+    assert batching == ServerBatching(1, 100, workers=0)
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,8 @@ def test_settings_and_the_environment_come_before_the_profile(
     )
     monkeypatch.setenv("AWS_REGION", "eu-west-2")
     mine = config.Objects(endpoint_url="http://mine", addressing="virtual", ssl_cafile="/mine")
-    found = as_profile_says(mine, "objects")
-    assert found == replace(mine, region="eu-west-2")
+    settings = as_profile_says(mine, "objects")
+    assert settings == replace(mine, region="eu-west-2")
     assert as_profile_says(config.Objects(), "objects").ssl_cafile == "/of/profile"
     monkeypatch.delenv("AWS_REGION")
     other = as_profile_says(config.Objects(profile="other"), "objects")

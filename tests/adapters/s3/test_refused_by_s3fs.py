@@ -14,6 +14,6 @@ from penstock.ports import Location
 def test_a_wish_to_wait_is_a_number_of_seconds_or_none(wish: str, wish_s: float | None) -> None:
     metadata = {"HTTPStatusCode": 503, "HTTPHeaders": {"retry-after": wish}}
     error = ClientError({"ResponseMetadata": metadata, "Error": {"Code": "SlowDown"}}, "GetObject")
-    found = translated(error, Location("bucket", "key"))
-    assert isinstance(found, Overloaded)
-    assert found.retry_after_s == wish_s
+    refusal = translated(error, Location("bucket", "key"))
+    assert isinstance(refusal, Overloaded)
+    assert refusal.retry_after_s == wish_s

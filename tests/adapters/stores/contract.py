@@ -157,12 +157,12 @@ class ObjectsContract:
         if body.version_id is not None:
             shelf.put("versioned", b"the second")
             location = Location(shelf.bucket, "versioned", version_id=body.version_id)
-            found: bytes | str
+            text: bytes | str
             try:
-                found = await read(shelf.objects, location)
+                text = await read(shelf.objects, location)
             except Poison as error:
-                found = error.code
-            assert found in (b"first", "changed")
+                text = error.code
+            assert text in (b"first", "changed")
 
     async def test_an_object_replaced_after_its_event_is_changed(self, shelf: Shelf) -> None:
         etag = shelf.put("replaced", b"first")

@@ -82,8 +82,8 @@ class FaultyStore:
         """Whether the connection may be used again."""
         asked = re.search(r"\r\nrange: bytes=(\d+)-", head, re.IGNORECASE)
         start = int(asked[1]) if asked else 0
-        found = re.match(r"GET /\w+/(\d+)", head)
-        fault = self._faults[int(found[1])] if found else Fault(status=404)
+        match = re.match(r"GET /\w+/(\d+)", head)
+        fault = self._faults[int(match[1])] if match else Fault(status=404)
         if (asked is not None) != (fault.request == "rest"):
             fault = Fault() if asked else Fault(cut_tenth=5)
         is_part = asked is not None and not fault.ignores_range

@@ -211,6 +211,6 @@ async def test_a_bucket_of_another_region_is_left_to_the_client_that_finds_it() 
 def test_who_gives_tokens_is_asked_only_where_no_credentials_are_configured() -> None:
     own = "https://storage.googleapis.com"
     assert hosts_of(config.Store(url="gs://b", anon=True), "gs") == [own]
-    found = hosts_of(config.Store(url="gs://b"), "gs")
-    assert found[0] == own
-    assert "http://169.254.169.254" in found
+    hosts = hosts_of(config.Store(url="gs://b"), "gs")
+    assert hosts[0] == own
+    assert "http://169.254.169.254" in hosts

@@ -81,28 +81,28 @@ def test_exactly_the_bad_rows_are_found_and_all_others_answered_once(
     blocks = numbered(sizes)
     rows = rows_in(blocks)
     bad = {rows[number] for number in bad_numbers}
-    found = search_to_the_end(search_of(blocks), bad.__contains__)
-    assert set(found.rejected) == bad
-    assert sorted(found.answered + found.rejected) == rows
+    outcome = search_to_the_end(search_of(blocks), bad.__contains__)
+    assert set(outcome.rejected) == bad
+    assert sorted(outcome.answered + outcome.rejected) == rows
 
 
 @pytest.mark.parametrize("bad", [0, 1, 137, 255, 256, 510, 511])
 def test_one_bad_row_among_512_costs_at_most_11_extra_requests(bad: int) -> None:
-    found = search_to_the_end(search_of([block(ticket(), 512)]), lambda row: row[1] == bad)
-    assert found.rejected == [(0, bad)]
-    assert found.requests - 1 <= math.log2(512) + 2
+    outcome = search_to_the_end(search_of([block(ticket(), 512)]), lambda row: row[1] == bad)
+    assert outcome.rejected == [(0, bad)]
+    assert outcome.requests - 1 <= math.log2(512) + 2
 
 
 @given(st.sets(st.integers(0, 511), min_size=1, max_size=512))
 def test_a_bad_row_never_costs_more_than_15_extra_requests(bad: set[int]) -> None:
-    found = search_to_the_end(search_of([block(ticket(), 512)]), lambda row: row[1] in bad)
-    assert found.requests - 1 <= 15 * len(bad)
+    outcome = search_to_the_end(search_of([block(ticket(), 512)]), lambda row: row[1] in bad)
+    assert outcome.requests - 1 <= 15 * len(bad)
 
 
 def test_where_every_row_is_bad_each_costs_little_more_than_one_request() -> None:
-    found = search_to_the_end(search_of([block(ticket(), 512)]), lambda _: True)
-    assert len(found.rejected) == 512
-    assert found.requests < 600
+    outcome = search_to_the_end(search_of([block(ticket(), 512)]), lambda _: True)
+    assert len(outcome.rejected) == 512
+    assert outcome.requests < 600
 
 
 def test_a_batch_that_is_answered_costs_one_request() -> None:
@@ -130,8 +130,8 @@ def test_objects_of_like_size_are_cut_near_the_middle() -> None:
 
 
 def test_a_bad_row_knows_how_often_it_was_refused() -> None:
-    found = search_to_the_end(search_of([block(ticket(), 8)]), lambda row: row[1] == 0)
-    assert found.attempts == [4]
+    outcome = search_to_the_end(search_of([block(ticket(), 8)]), lambda row: row[1] == 0)
+    assert outcome.attempts == [4]
 
 
 def test_rows_without_an_outcome_are_asked_again() -> None:

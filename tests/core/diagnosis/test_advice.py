@@ -50,22 +50,22 @@ def of_kind(found: Advised, kind: str) -> Advice:
 def test_the_size_that_fits_is_what_a_call_answers_in_half_of_what_is_left(
     changes: dict[str, Any], better: int, said: str
 ) -> None:
-    found = of_kind(advise(status(**changes), PRESENT), "size")
-    assert found.better == pytest.approx(better, abs=1)
-    assert found.sure is not None
-    assert found.better is not None
-    assert found.sure[0] <= found.better <= found.sure[1]
-    assert said in found.said
+    advice = of_kind(advise(status(**changes), PRESENT), "size")
+    assert advice.better == pytest.approx(better, abs=1)
+    assert advice.sure is not None
+    assert advice.better is not None
+    assert advice.sure[0] <= advice.better <= advice.sure[1]
+    assert said in advice.said
 
 
 def test_the_wait_is_within_the_bound_and_long_enough_for_the_calls() -> None:
-    found = of_kind(advise(status(), PRESENT), "wait")
-    assert (found.now, found.better) == (10.0, 18.0)
-    assert "within it" in found.said
+    advice = of_kind(advise(status(), PRESENT), "wait")
+    assert (advice.now, advice.better) == (10.0, 18.0)
+    assert "within it" in advice.said
     slow = times(base_s=0.03, row_s=0.0001, mean_s=0.0512)
     crowded = status(bound_ms=100, calls__times=slow, model__calls_allowed=1)
-    found = of_kind(advise(crowded, PRESENT), "wait")
-    assert "rows that a call needs" in found.said
+    advice = of_kind(advise(crowded, PRESENT), "wait")
+    assert "rows that a call needs" in advice.said
 
 
 @pytest.mark.parametrize(
@@ -85,69 +85,69 @@ def test_the_wait_is_within_the_bound_and_long_enough_for_the_calls() -> None:
 def test_how_many_calls_carry_the_load(
     changes: dict[str, Any], present: Present, better: int, said: str
 ) -> None:
-    found = of_kind(advise(status(**changes), present), "calls")
-    assert found.better == better
-    assert said in found.said
+    advice = of_kind(advise(status(**changes), present), "calls")
+    assert advice.better == better
+    assert said in advice.said
 
 
 def test_the_part_that_ends_first_is_named_with_what_more_of_it_would_bring() -> None:
-    found = advise(status(), PRESENT)
-    carried = {one.part: one.rows_per_s for one in found.carries}
+    advised = advise(status(), PRESENT)
+    carried = {carry.part: carry.rows_per_s for carry in advised.carries}
     # 3,840 rows a second keep the loop busy for 0.4 of the time; at 0.8 it is full.
     assert carried["the worker's event loop"] == pytest.approx(7_680)
     assert carried["the model"] == pytest.approx(0.8 * 4 * 700 / 0.018, rel=0.01)
-    hardware = of_kind(found, "hardware")
+    hardware = of_kind(advised, "hardware")
     assert hardware.said.startswith("the worker's event loop ends first, at 7,680")
     assert "(24 streams)" in hardware.said
     assert hardware.better == 15_360
     slow = times(base_s=0.1, row_s=0.0, mean_s=0.1, row_error_s=1e-7)
-    found = advise(status(bound_ms=1_000, calls__times=slow, calls__elsewhere_ms=0.0), PRESENT)
-    hardware = of_kind(found, "hardware")
+    advised = advise(status(bound_ms=1_000, calls__times=slow, calls__elsewhere_ms=0.0), PRESENT)
+    hardware = of_kind(advised, "hardware")
     assert hardware.said.startswith("the worker's event loop")
-    found = advise(status(calls__times=times(row_s=0.001, mean_s=0.216), bound_ms=2_000), PRESENT)
-    hardware = of_kind(found, "hardware")
+    advised = advise(status(calls__times=times(row_s=0.001, mean_s=0.216), bound_ms=2_000), PRESENT)
+    hardware = of_kind(advised, "hardware")
     assert hardware.said.startswith("the model ends first")
     assert "a second model server would bring" in hardware.said
 
 
 def test_a_load_above_one_worker_s_is_told_in_workers() -> None:
     busy = document()["flow"]["busy"] | {"loop": 0.99}
-    found = advise(status(flow__busy=busy), PRESENT)
-    assert of_kind(found, "workers").better == 2
+    advised = advise(status(flow__busy=busy), PRESENT)
+    assert of_kind(advised, "workers").better == 2
     alone = advise(status(flow__busy=busy, assignments=[]), PRESENT)
     assert "more than one partition" in of_kind(alone, "hardware").said
 
 
 def test_the_fixed_cost_of_small_calls_is_told_in_time_and_money() -> None:
     small = times(rows_least=2, rows_mean=16.0, rows_most=600, mean_s=0.00432)
-    found = of_kind(advise(status(calls__times=small), PRESENT), "waste")
-    assert found.now == pytest.approx(0.004 / 0.00432, abs=0.01)
-    assert found.better is not None
+    advice = of_kind(advise(status(calls__times=small), PRESENT), "waste")
+    assert advice.now == pytest.approx(0.004 / 0.00432, abs=0.01)
+    assert advice.better is not None
     # 69 rows come in 18 ms: a call of so many takes 5.4 ms, 4.0 of them fixed.
-    assert found.better == pytest.approx(0.004 / 0.00538, abs=0.01)
+    assert advice.better == pytest.approx(0.004 / 0.00538, abs=0.01)
     priced = PRESENT._replace(cost_per_hour=2.0)
     said = of_kind(advise(status(calls__times=small), priced), "waste").said
     assert "71 % of the model's time less (1.42 an hour)" in said
 
 
 def test_a_bound_below_the_smallest_call_is_out_of_reach_and_nothing_else_is_said_of_it() -> None:
-    found = advise(status(bound_ms=18), PRESENT)
-    bound = of_kind(found, "bound")
+    advised = advise(status(bound_ms=18), PRESENT)
+    bound = of_kind(advised, "bound")
     assert "no size of batches holds the bound" in bound.said
     # 14 ms elsewhere, and twice the 4.02 ms of a call of one row.
     assert bound.better == 23
-    assert {one.kind for one in found.advice}.isdisjoint({"size", "wait"})
+    assert {one.kind for one in advised.advice}.isdisjoint({"size", "wait"})
 
 
 def test_a_size_below_all_that_were_seen_may_hold_the_bound() -> None:
     large = times(
         rows_least=150, rows_mean=300.0, rows_most=512, mean_s=0.302, base_s=0.002, row_s=0.001
     )
-    found = advise(status(bound_ms=100, calls__times=large, calls__elsewhere_ms=20.0), PRESENT)
-    assert of_kind(found, "size").better == 38
+    advised = advise(status(bound_ms=100, calls__times=large, calls__elsewhere_ms=20.0), PRESENT)
+    assert of_kind(advised, "size").better == 38
     unknown = large | {"row_s": None, "row_error_s": None}
-    found = advise(status(bound_ms=100, calls__times=unknown, calls__elsewhere_ms=20.0), PRESENT)
-    assert "no size of batches that was seen holds" in of_kind(found, "bound").said
+    advised = advise(status(bound_ms=100, calls__times=unknown, calls__elsewhere_ms=20.0), PRESENT)
+    assert "no size of batches that was seen holds" in of_kind(advised, "bound").said
 
 
 def test_a_dear_stream_is_named() -> None:
@@ -175,7 +175,7 @@ def test_a_dear_stream_is_named() -> None:
 def test_what_is_not_known_is_said_and_nothing_is_advised_from_it(
     changes: dict[str, Any], said: str, kinds: set[str] | None
 ) -> None:
-    found = advise(status(**changes), PRESENT)
-    assert any(said in one for one in found.unknown)
+    advised = advise(status(**changes), PRESENT)
+    assert any(said in one for one in advised.unknown)
     if kinds is not None:
-        assert {one.kind for one in found.advice} == kinds
+        assert {one.kind for one in advised.advice} == kinds

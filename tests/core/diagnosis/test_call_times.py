@@ -12,7 +12,7 @@ def calls(
     random = np.random.default_rng(11)
     rows = random.integers(sizes[0], sizes[1] + 1, count)
     took_s = (0.004 + row_s * rows) * (1 + noise * random.standard_normal(count))
-    return [(int(one), float(took)) for one, took in zip(rows, took_s, strict=True)]
+    return [(int(row), float(took)) for row, took in zip(rows, took_s, strict=True)]
 
 
 def test_base_and_time_a_row_are_found_and_their_errors_hold_them() -> None:
@@ -43,17 +43,17 @@ def test_base_and_time_a_row_are_found_and_their_errors_hold_them() -> None:
 def test_sizes_that_do_not_tell_leave_the_time_a_row_unknown(
     sizes: tuple[int, int], noise: float, why: str
 ) -> None:
-    found = call_times(calls(sizes, noise=noise))
-    assert found is not None
-    assert (found.row_s, found.row_error_s) == (None, None), why
-    assert found.at(1) == found.at(1_000) == found.mean_s
+    times = call_times(calls(sizes, noise=noise))
+    assert times is not None
+    assert (times.row_s, times.row_error_s) == (None, None), why
+    assert times.at(1) == times.at(1_000) == times.mean_s
 
 
 def test_a_time_that_does_not_grow_is_known_not_to() -> None:
-    found = call_times(calls((1, 1_000), noise=0.02, row_s=0.0))
-    assert found is not None
-    assert found.row_s is not None
-    assert found.at(1_000) == pytest.approx(0.004, rel=0.1)
+    times = call_times(calls((1, 1_000), noise=0.02, row_s=0.0))
+    assert times is not None
+    assert times.row_s is not None
+    assert times.at(1_000) == pytest.approx(0.004, rel=0.1)
 
 
 def test_few_calls_tell_nothing() -> None:

@@ -77,7 +77,7 @@ def test_the_state_of_a_stream() -> None:
     assert state({}, stream(CAM, rejected=1, last_code="bad_row")) == "on time"
     assert state({}, stream(CAM, is_silent=True, every_s=0.3)) == "silent; came each 300 ms"
     held = {"by": "b/k", "stream": "cam-1", "stage": "download", "objects": 4}
-    behind = [one | {"held_back": held} for one in document()["assignments"]]
+    behind = [assignment | {"held_back": held} for assignment in document()["assignments"]]
     late = stream(CAM, age_s=4.0)
     assert state({"assignments": behind}, late) == "held back by cam-1"
     assert state({"assignments": behind}, late | {"stream": "cam-1"}) == "behind"
@@ -94,18 +94,18 @@ def test_a_stopped_line_tells_which_streams_stand_behind_it_and_since_when() -> 
 
 def test_nothing_measured_is_judged_while_the_worker_starts() -> None:
     for cause, trouble in TROUBLES.items():
-        found = diagnose(troubled(cause) | {"settled_s": 9.0})
+        problems = diagnose(troubled(cause) | {"settled_s": 9.0})
         is_measured = trouble.kind in (
             "model", "store", "worker", "starved", "skew", "buffer", "late", "backlog", "costly",
         )  # fmt: skip
-        assert bool(found) != is_measured, cause
+        assert bool(problems) != is_measured, cause
     assert diagnose(document() | {"assignments": [], "uptime_s": 3.0}) == []
 
 
 def said(changes: dict[str, Any]) -> list[tuple[str, str, str]]:
-    found = diagnose(document() | changes)
-    assert all(one.do for one in found)
-    return [(one.level, one.kind, one.what) for one in found]
+    problems = diagnose(document() | changes)
+    assert all(problem.do for problem in problems)
+    return [(problem.level, problem.kind, problem.what) for problem in problems]
 
 
 def test_all_is_well() -> None:
@@ -277,10 +277,14 @@ def test_decoders_that_limit_the_worker_are_told() -> None:
 
 
 def test_partitions_of_the_same_number_in_two_topics_are_told_apart() -> None:
-    parts = [one | {"topic": topic} for topic in ("a", "b") for one in document()["assignments"]]
+    parts = [
+        assignment | {"topic": topic}
+        for topic in ("a", "b")
+        for assignment in document()["assignments"]
+    ]
     hot = {"lag": 9_000, "committed_per_s": 300.0}
     found = late() | {
-        "assignments": [parts[0] | hot, *(one | {"lag": 10} for one in parts[1:])],
+        "assignments": [parts[0] | hot, *(part | {"lag": 10} for part in parts[1:])],
         "streams": [stream("cam-1", topic="b", rows_per_s=9.0), stream("cam-2", topic="a")],
     }
     [(_, _, what)] = said(found)
@@ -323,7 +327,7 @@ def test_one_late_stream_is_named_and_so_are_those_with_it() -> None:
     others = [stream(f"cam-{number}", age_s=3.0) for number in range(2)]
     [(_, _, what)] = said({"streams": [*others, late], "streams_known": 12})
     assert what == "cam-7 is 4.2 s behind, and 2 more of refs/0 wait with it"
-    elsewhere = [one | {"partition": 1} for one in others]
+    elsewhere = [other | {"partition": 1} for other in others]
     [(_, _, what)] = said({"streams": [*elsewhere, late], "streams_known": 12})
     assert what == "cam-7 is 4.2 s behind, and 2 more of 12 streams are late"
     slow = stream("cam-9", now_p99_ms=1500.0)
@@ -407,8 +411,8 @@ def test_the_problems_of_several_members_are_told_with_their_number() -> None:
     members = [
         one | {"problems": [each._asdict() for each in diagnose(one)]} for one in (late, reserve)
     ]
-    found = diagnose({"processes": [silent, *members]})
-    assert [one.what for one in found] == [
+    problems = diagnose({"processes": [silent, *members]})
+    assert [problem.what for problem in problems] == [
         "process 0: it does not run",
         "process 1: cam-7 is 4.2 s behind; the other stream is on time",
     ]

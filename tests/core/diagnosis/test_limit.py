@@ -28,7 +28,7 @@ def kind(
     whole = flow(
         **(LATE if late else {}), busy=IDLE | (busy or {}), way_ms=way, cpu=cpu(ran=ran)
     ) | {
-        "streams": [one | {"age_s": late_s} for one in document()["streams"]],
+        "streams": [stream | {"age_s": late_s} for stream in document()["streams"]],
         "assignments": [
             assignment(number) | {"lag": lag, "committed_per_s": done[number] if done else 0.0}
             for number, lag in enumerate(lags)

@@ -45,10 +45,10 @@ def test_a_problem_is_told_at_once_and_left_only_after_some_looks_without_it(
         now_s += pause_s
         seen_s |= dict.fromkeys(found, now_s)
         held = {one for one, at_s in seen_s.items() if one is not STOPPED and now_s - at_s < HOLD_S}
-        told = steady.tell(list(found), now_s)
-        assert set(told) == held | found
+        problems = steady.tell(list(found), now_s)
+        assert set(problems) == held | found
         # A state is over when it is over; and the order is the same, whatever is found first.
-        assert told == [one for one in (STOPPED, AWAY) if one in told]
+        assert problems == [one for one in (STOPPED, AWAY) if one in problems]
 
 
 def test_what_follows_from_another_cause_goes_at_once() -> None:

@@ -43,10 +43,10 @@ def test_a_backlog_is_worked_off_nearly_as_fast_as_by_the_best_constant(
     make: Callable[[], Service], constants: list[int], from_s: float, end_s: float
 ) -> None:
     best, at = max((run(make(), Limiter(n), end_s, from_s=from_s).answered, n) for n in constants)
-    found = run(make(), auto(), end_s, from_s=from_s)
-    assert found.answered >= 0.9 * best
-    assert found.in_flight_s / (end_s - from_s) <= 1.5 * at
-    assert found.refused <= 0.02 * found.answered
+    ended = run(make(), auto(), end_s, from_s=from_s)
+    assert ended.answered >= 0.9 * best
+    assert ended.in_flight_s / (end_s - from_s) <= 1.5 * at
+    assert ended.refused <= 0.02 * ended.answered
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_a_service_that_loses_most_of_its_places_gets_as_much_less_within_second
 
     from_s, end_s = 10.0 + within_s, 25.0
     best = run(service(), Limiter(left), end_s, from_s=from_s).answered
-    found = run(service(), auto(), end_s, from_s=from_s)
-    assert found.answered >= 0.9 * best
-    assert found.in_flight_s / (end_s - from_s) <= 1.5 * left
+    ended = run(service(), auto(), end_s, from_s=from_s)
+    assert ended.answered >= 0.9 * best
+    assert ended.in_flight_s / (end_s - from_s) <= 1.5 * left
 
 
 def test_a_level_that_was_refused_once_does_not_keep_the_limit_from_falling() -> None:
@@ -87,9 +87,9 @@ def test_a_level_that_was_refused_once_does_not_keep_the_limit_from_falling() ->
             is_chance = False
             limiter.failed(limiter.begin(now_s), now_s, is_full=True)
 
-    found = run(service, limiter, 30.0, from_s=15.0, each=refuse_once)
+    ended = run(service, limiter, 30.0, from_s=15.0, each=refuse_once)
     assert not is_chance
-    assert found.in_flight_s / 15.0 <= 1.5 * 8
+    assert ended.in_flight_s / 15.0 <= 1.5 * 8
 
 
 def test_a_refusal_counts_for_the_requests_in_flight_and_not_for_a_limit_that_nobody_reached() -> (

@@ -59,9 +59,9 @@ def test_all_are_fetched_in_the_end_and_nothing_is_kept_of_them() -> None:
     queue = FetchQueueByStream(StreamShare(lambda store: 8, 12))
     tickets = filled(queue, "abac" * 10)
     order: list[Ticket] = []
-    while found := taken(queue):
-        order += found
-        for one in found:
+    while taken_out := taken(queue):
+        order += taken_out
+        for one in taken_out:
             queue.fetched(one)
             queue.delivered(one)
     assert sorted(order, key=lambda one: one.record.offset) == tickets

@@ -57,9 +57,9 @@ def test_one_moving_lane_excuses_no_other() -> None:
     for now_s in range(10, 110, 10):
         moving = Snapshot("expand", 1, deliveries=0, read_bytes=now_s)
         assert watch.look(float(now_s), {P0: moving, P2: HERE}, tries=0) is None
-    found = watch.look(110.0, {P0: Snapshot("expand", 1, 0, read_bytes=110), P2: HERE}, tries=0)
-    assert found is not None
-    assert found.where == P2
+    look = watch.look(110.0, {P0: Snapshot("expand", 1, 0, read_bytes=110), P2: HERE}, tries=0)
+    assert look is not None
+    assert look.where == P2
 
 
 def test_time_in_which_the_process_was_stopped_does_not_count() -> None:

@@ -100,9 +100,9 @@ def test_it_agrees_with_one_queue_per_stream(
     for one in data.draw(st.permutations(tickets)):
         answer(one)
         left += offsets(order.release(space(room), marks(spare)))
-    while found := offsets(order.release(space(room), marks(spare))):
-        assert len(found) <= min(room, spare + 1)
-        left += found
+    while released := offsets(order.release(space(room), marks(spare))):
+        assert len(released) <= min(room, spare + 1)
+        left += released
     assert sorted(left) == list(range(len(streams)))
     for stream in set(streams):
         of_stream = [offset for offset in left if streams[offset] == stream]

@@ -49,7 +49,7 @@ def progresses(draw: st.DrawFn) -> PartitionProgress:
         base,
         completed,
         objects,
-        {at: one for at, one in rows.items() if at[1] not in objects.get(at[0], Ranges())},
+        {at: row for at, row in rows.items() if at[1] not in objects.get(at[0], Ranges())},
     )
 
 

@@ -84,9 +84,9 @@ def test_a_key_that_is_no_text_stays_the_key_of_its_stream(key: bytes) -> None:
     several = packed(
         {"objects": [{"bucket": "b", "key": "a/1"}, {"url": "s3://b/2", "stream": "s"}]}
     )
-    found = keyed(key, several, [], 3, FOLDERS, MOST)
-    assert [one.key for one in found] == [key, b"s"]
-    assert "stream" not in objects_of(found[0])[0], "its key names it"
+    messages = keyed(key, several, [], 3, FOLDERS, MOST)
+    assert [message.key for message in messages] == [key, b"s"]
+    assert "stream" not in objects_of(messages[0])[0], "its key names it"
 
 
 @pytest.mark.parametrize("text", ["0xff", "0x00000000000000c8", "0x5290840009852788"])
@@ -97,16 +97,20 @@ def test_a_key_of_text_that_looks_like_digits_stays_text(text: str) -> None:
 
 def test_objects_of_several_streams_become_a_message_for_each() -> None:
     value = notification("b/1.csv", "a/1.csv", "b/2.csv")
-    found = keyed(b"plat/b/1.csv", value, [], 0, FOLDERS, MOST)
-    assert [one.key.decode() for one in found] == ["b", "a"], "in the order in which they are named"
-    named = {one.key.decode(): json.loads(one.value or b"")["objects"] for one in found}
+    messages = keyed(b"plat/b/1.csv", value, [], 0, FOLDERS, MOST)
+    assert [message.key.decode() for message in messages] == ["b", "a"], (
+        "in the order in which they are named"
+    )
+    named = {
+        message.key.decode(): json.loads(message.value or b"")["objects"] for message in messages
+    }
     assert [each["key"] for each in named["b"]] == ["b/1.csv", "b/2.csv"]
-    for one in found:
-        message = decode(one.value)
+    for part in messages:
+        message = decode(part.value)
         assert not isinstance(message, Ignored)
-        assert set(streams_of(message, FOLDERS, one.key, 9)) == {one.key.decode()}
+        assert set(streams_of(message, FOLDERS, part.key, 9)) == {part.key.decode()}
     of_store = decode(value)
-    (a,) = [one for one in found if one.key.decode() == "a"]
+    (a,) = [message for message in messages if message.key.decode() == "a"]
     assert decode(a.value).items[0].etag == of_store.items[1].etag  # type: ignore[union-attr]
 
 
@@ -135,37 +139,41 @@ def test_a_message_that_is_split_keeps_its_trace_and_no_part_of_the_old_one() ->
         "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
         "data": {"objects": [{"bucket": "b", "key": "a/1"}, {"bucket": "b", "key": "c/1"}]},
     }
-    found = keyed(None, packed(event), [], 0, FOLDERS, MOST)
-    assert [one.headers for one in found] == [[("traceparent", event["traceparent"].encode())]] * 2  # type: ignore[attr-defined]
+    messages = keyed(None, packed(event), [], 0, FOLDERS, MOST)
+    trace = [("traceparent", str(event["traceparent"]).encode())]
+    assert [message.headers for message in messages] == [trace] * 2
     binary = [("ce_type", b"t"), ("ce_specversion", b"1.0"), ("traceparent", b"x"), ("own", b"y")]
-    found = keyed(None, packed(event["data"]), binary, 0, FOLDERS, MOST)
-    assert [one.headers for one in found] == [[("traceparent", b"x")]] * 2
+    messages = keyed(None, packed(event["data"]), binary, 0, FOLDERS, MOST)
+    assert [message.headers for message in messages] == [[("traceparent", b"x")]] * 2
 
 
 def objects_of(message: KeyedMessage) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(message.value or b"")["objects"]
-    return found
+    document: list[dict[str, Any]] = json.loads(message.value or b"")["objects"]
+    return document
 
 
 def test_a_part_is_cut_into_messages_that_the_topic_takes_in_the_order_of_its_objects() -> None:
     keys = [f"{'ab'[n % 2]}/{n:03}.csv" for n in range(100)]
     trace = [("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
-    found = keyed(b"x", notification(*keys), trace, 0, FOLDERS, 1_000)
-    assert len(found) == 10
-    assert max(one.nbytes for one in found) <= 1_000
-    assert all(one.headers == trace for one in found)
+    messages = keyed(b"x", notification(*keys), trace, 0, FOLDERS, 1_000)
+    assert len(messages) == 10
+    assert max(message.nbytes for message in messages) <= 1_000
+    assert all(message.headers == trace for message in messages)
     for stream in "ab":
         passed = [
-            each["key"] for one in found if one.key.decode() == stream for each in objects_of(one)
+            each["key"]
+            for message in messages
+            if message.key.decode() == stream
+            for each in objects_of(message)
         ]
         assert passed == [key for key in keys if key.startswith(stream)]
 
 
 def test_a_message_of_one_stream_that_the_topic_does_not_take_is_cut_at_its_objects() -> None:
     value = packed({"objects": [{"bucket": "b", "key": f"a/{n}.csv"} for n in range(100)]})
-    found = keyed(b"k", value, [], 0, FOLDERS, 1_000)
-    assert {one.key.decode() for one in found} == {"k"}
-    assert [each["key"] for one in found for each in objects_of(one)] == [
+    messages = keyed(b"k", value, [], 0, FOLDERS, 1_000)
+    assert {message.key.decode() for message in messages} == {"k"}
+    assert [each["key"] for message in messages for each in objects_of(message)] == [
         f"a/{n}.csv" for n in range(100)
     ]
     (whole,) = keyed(b"k", value, [], 0, FOLDERS, MOST)
@@ -176,8 +184,8 @@ def test_an_object_that_is_too_large_by_itself_does_not_take_others_with_it() ->
     large = {"bucket": "b", "key": "a/2.csv", "attributes": {"x": "y" * 2_000}}
     small = [{"bucket": "b", "key": f"a/{n}.csv"} for n in (1, 3)]
     value = packed({"objects": [small[0], large, small[1]]})
-    found = keyed(None, value, [], 0, FOLDERS, 1_000)
-    assert [[each["key"] for each in objects_of(one)] for one in found] == [
+    messages = keyed(None, value, [], 0, FOLDERS, 1_000)
+    assert [[each["key"] for each in objects_of(message)] for message in messages] == [
         ["a/1.csv"], ["a/2.csv"], ["a/3.csv"]
     ]  # fmt: skip
 

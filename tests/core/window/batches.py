@@ -13,6 +13,6 @@ def take(of: Window, now_s: float) -> Batch:
 
 def by_stream(batch: Batch) -> Counter[str]:
     rows: Counter[str] = Counter()
-    for one in batch.blocks:
-        rows[one.ticket.stream] += one.rows
+    for block in batch.blocks:
+        rows[block.ticket.stream] += block.rows
     return rows

@@ -62,13 +62,13 @@ class Mixture:
 @pytest.mark.parametrize(("streams", "most_together"), [(8, 4), (8, 8), (60, 12), (60, 20)])
 def test_after_200_calls_each_cost_is_known_to_a_fifth(streams: int, most_together: int) -> None:
     mixtures = [Mixture(streams, most_together, seed) for seed in range(8)]
-    for one in mixtures:
-        one.call(200)
-        assert one.costs.costly is not None
-        assert one.costs.costly.stream == DEAR
-        assert one.costs.costly.times > 15
-    assert mean(one.error(DEAR) for one in mixtures) <= 0.2
-    assert mean(mean(one.errors) for one in mixtures) <= 0.2
+    for mixture in mixtures:
+        mixture.call(200)
+        assert mixture.costs.costly is not None
+        assert mixture.costs.costly.stream == DEAR
+        assert mixture.costs.costly.times > 15
+    assert mean(mixture.error(DEAR) for mixture in mixtures) <= 0.2
+    assert mean(mean(mixture.errors) for mixture in mixtures) <= 0.2
 
 
 def test_a_change_of_a_cost_is_followed() -> None:
@@ -138,8 +138,8 @@ def test_the_time_of_calls_is_divided_among_the_streams_and_nothing_is_negative(
     assert sum(spent_s.values()) == pytest.approx(mixture.took_s)
     assert min(spent_s.values()) >= 0.0
     costs = mixture.costs.lately.values()
-    assert min(one.row_s for one in costs) >= 0.0
-    assert sum(one.share for one in costs) == pytest.approx(1.0)
+    assert min(cost.row_s for cost in costs) >= 0.0
+    assert sum(cost.share for cost in costs) == pytest.approx(1.0)
 
 
 def test_a_new_stream_costs_what_most_cost_until_its_calls_tell() -> None:

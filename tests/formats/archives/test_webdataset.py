@@ -92,9 +92,9 @@ def test_a_sample_may_have_several_pictures_and_a_bad_one(key: str) -> None:
 @every_archive
 def test_a_file_that_is_too_long_for_a_record_is_null(key: str) -> None:
     files = [("1.jpg", JPEG), ("1.cls", b"x" * 65_537), ("2.jpg", JPEG), ("2.cls", b"x" * 65_536)]
-    found = rows_of(key, files)
-    assert found[0] == ("1.jpg", {"cls": None, "json": None})
-    assert found[1] == ("2.jpg", {"cls": "x" * 65_536, "json": None})
+    rows = rows_of(key, files)
+    assert rows[0] == ("1.jpg", {"cls": None, "json": None})
+    assert rows[1] == ("2.jpg", {"cls": "x" * 65_536, "json": None})
 
 
 def test_a_kept_file_of_json_stays_as_it_is_but_on_one_line() -> None:
@@ -120,8 +120,8 @@ def test_the_extension_tells_what_a_kept_file_is_and_not_its_text(key: str) -> N
             ("JPG", JPEG), ("txt", text.encode()), ("CLS", text.encode()), ("b.Json", b" 5\n")
         )
     ]  # fmt: skip
-    found = rows_of(key, files, RowOptions(form="bytes", keep=("txt", "cls", "B.json")))
-    assert [kept for _, kept in found] == [
+    rows = rows_of(key, files, RowOptions(form="bytes", keep=("txt", "cls", "B.json")))
+    assert [kept for _, kept in rows] == [
         {"txt": text, "cls": label, "B.json": 5}
         for text, label in zip(
             texts, [2012, "null", "true", "1e5", "[1]", '"a cat"', 7], strict=True
@@ -132,10 +132,10 @@ def test_the_extension_tells_what_a_kept_file_is_and_not_its_text(key: str) -> N
 def test_what_is_held_is_bounded() -> None:
     options = RowOptions(form="bytes", keep=("cls",), row_bytes=len(JPEG))
     files = [(f"1.{number}.jpg", JPEG) for number in range(7)] + [("1.cls", b"1")]
-    found = rows_of("x.tar", files, options)
-    assert [member for member, _ in found] == [name for name, _ in files[:-1]]
-    assert found[0] == ("1.0.jpg", {"cls": None})
-    assert found[-1] == ("1.6.jpg", {"cls": 1})
+    rows = rows_of("x.tar", files, options)
+    assert [member for member, _ in rows] == [name for name, _ in files[:-1]]
+    assert rows[0] == ("1.0.jpg", {"cls": None})
+    assert rows[-1] == ("1.6.jpg", {"cls": 1})
 
 
 def test_the_last_sample_of_an_archive_that_breaks_off_is_answered() -> None:

@@ -74,8 +74,10 @@ def packets(data: bytes) -> Iterator[Span]:
 def recorded(format: str, subtype: str, units: Callable[[bytes], Sequence[Span]]) -> Sample:
     rate = 48_000 if subtype == "OPUS" else RATE
     data = recording(NOISE, format, subtype, rate)
-    found = units(data)
-    return Sample(f"{format}, {subtype}", f"x.{format.lower()}", data, WINDOWS, found, found)
+    found_units = units(data)
+    return Sample(
+        f"{format}, {subtype}", f"x.{format.lower()}", data, WINDOWS, found_units, found_units
+    )
 
 
 def filmed(key: str, format: str, data: bytes, **proof: Any) -> Sample:

@@ -92,12 +92,12 @@ def test_frames_are_rows_of_pixels_where_their_size_is_set() -> None:
     runs, _ = runs_of(
         data, RowOptions(own=(PictureOptions(image=PixelOptions(8, 6, "nhwc", unit=True)),))
     )
-    found = np.concatenate([run.payload.values for run in runs if isinstance(run.payload, Matrix)])
+    values = np.concatenate([run.payload.values for run in runs if isinstance(run.payload, Matrix)])
     small = [
         np.asarray(Image.fromarray(frame).resize((8, 6), Image.Resampling.BILINEAR))
         for frame in frames_of(data)
     ]
-    assert (found == np.array(small, np.float32).reshape(25, -1) / np.float32(255)).all()
+    assert (values == np.array(small, np.float32).reshape(25, -1) / np.float32(255)).all()
 
 
 def test_fps_thins_to_the_first_frame_of_each_span() -> None:
@@ -142,9 +142,9 @@ def test_a_video_that_breaks_off_is_bad_after_the_frames_that_are_there(kind: st
         runs, failure = runs_of(part if len(part) % 188 or kind != "MPEG-TS" else part[:-1])
         assert failure is not None, tenth
         assert failure.code == "bad_format"
-        found = jpegs(runs)
-        assert found == whole[: len(found)]
-        counts.append(len(found))
+        pictures = jpegs(runs)
+        assert pictures == whole[: len(pictures)]
+        counts.append(len(pictures))
     if kind != "MP4, moov at the end":  # where nothing can be read without it
         assert counts[8] >= 12
 
@@ -290,5 +290,5 @@ def test_a_transport_stream_that_is_cut_has_no_frame_in_the_place_of_another() -
     whole = jpegs(runs_of(data)[0])
     assert len(whole) == 24
     for stop in range(len(data) // 376 * 188, len(data), 188):
-        found = jpegs(runs_of(data[:stop])[0])
-        assert found == whole[: len(found)], stop
+        pictures = jpegs(runs_of(data[:stop])[0])
+        assert pictures == whole[: len(pictures)], stop

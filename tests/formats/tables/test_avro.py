@@ -252,8 +252,8 @@ def test_a_row_without_numbers_or_with_too_many_is_bad() -> None:
     empty = field({"type": "array", "items": "float"})
     data = written(empty, [{"f": []}, {"f": [1.0] * 5}, {"f": [1.0]}])
     runs = decode(data, "x.avro", RowOptions(max_columns=4))
-    said = "row has {} numbers, 1 to 4 are read (limits.columns)"
-    assert errors(runs) == [said.format(0), said.format(5)]
+    message = "row has {} numbers, 1 to 4 are read (limits.columns)"
+    assert errors(runs) == [message.format(0), message.format(5)]
 
 
 def test_decimals_keep_all_digits_and_count_as_numbers() -> None:

@@ -155,8 +155,8 @@ def test_a_value_that_cannot_be_makes_its_own_row_bad(column: Any, nested: str, 
         "a time of day outside of the day" if form == "json" else "a value that it cannot have"
     )
     bad = f'column "v" holds {"text that is not UTF-8" if is_text else outside}'
-    found = [run.error for run in runs for _ in range(run.rows)]
-    assert found == [None, bad, None, bad]
+    errors = [run.error for run in runs for _ in range(run.rows)]
+    assert errors == [None, bad, None, bad]
 
 
 def test_a_kept_value_that_cannot_be_is_null_and_its_row_stays_good() -> None:

@@ -140,8 +140,8 @@ def test_a_header_that_lies_is_answered_by_its_code(header: str, code: str) -> N
 
 
 def test_what_is_said_of_a_header_is_the_same_at_each_try() -> None:
-    said = str(failure_of("{'descr': '<f4', 'fortran_order': Truu, 'shape': (3, 2)}"))
-    assert said == "the npy header cannot be read: malformed node or string on line 1"
+    message = str(failure_of("{'descr': '<f4', 'fortran_order': Truu, 'shape': (3, 2)}"))
+    assert message == "the npy header cannot be read: malformed node or string on line 1"
 
 
 def failure_of(header: str) -> Poison:

@@ -74,7 +74,7 @@ def parquet(column: Any, **options: Any) -> bytes:
 def peak_bytes(data: bytes, key: str) -> tuple[int, int]:
     """While it is read to where it is refused, and how many rows came before."""
     rows = most = 0
-    said = ""
+    message = ""
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     try:
@@ -82,11 +82,11 @@ def peak_bytes(data: bytes, key: str) -> tuple[int, int]:
             rows += sum(run.rows for run in some)
             most = max(most, pa.total_allocated_bytes() - before)
     except Poison as poison:
-        said = f"{poison.code}: {poison}"
+        message = f"{poison.code}: {poison}"
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert "too_large" in said
-    assert "expansion_ratio" in said
+    assert "too_large" in message
+    assert "expansion_ratio" in message
     return most + peak, rows
 
 

@@ -100,8 +100,12 @@ def test_stray_quotes_are_text_if_no_row_is_a_row_otherwise() -> None:
 def test_a_quoted_cell_shows_that_there_are_quotes() -> None:
     """So a stray quote in the same head is an error of its row."""
     data = b'id,t\n1,"foo (\\"foo\\")"\n2,"Half" quoted\n3,"a, b"\n'
-    said = "cell 1 has text behind its closing quote (see rows.quote and rows.escape)"
-    assert [row for _, row in rows_of(decode(data, options=JSON))] == [said, said, b'[3,"a, b"]']
+    message = "cell 1 has text behind its closing quote (see rows.quote and rows.escape)"
+    assert [row for _, row in rows_of(decode(data, options=JSON))] == [
+        message,
+        message,
+        b'[3,"a, b"]',
+    ]
     none = replace(JSON, own=(CsvOptions(header="yes", quote="none"),))
     assert elements(decode(data.removesuffix(b'3,"a, b"\n'), options=none)) == [
         [1, '"foo (\\"foo\\")"'], [2, '"Half" quoted']

@@ -10,9 +10,9 @@ from penstock.formats.text.numbers_in_bulk import parse_table
 def test_rows_of_another_width_are_no_table(cells: int, columns: int) -> None:
     row = b",".join([b"1"] * cells) + b"\n"
     for rows in range(1, 50):
-        found = parse_table(row * rows, columns)
+        table = parse_table(row * rows, columns)
         if cells == columns:
-            assert found is not None
-            assert found.tolist() == [[1.0] * cells] * rows
+            assert table is not None
+            assert table.tolist() == [[1.0] * cells] * rows
         else:
-            assert found is None
+            assert table is None

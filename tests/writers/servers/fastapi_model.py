@@ -62,4 +62,4 @@ async def double(plan: str, request: Request) -> list[int]:
         if status == "raise":
             raise ValueError(row)
         raise HTTPException(int(status), f"refused by {status}", {"Retry-After": "0"})
-    return [2 * one[0] for one in rows]
+    return [2 * row[0] for row in rows]

@@ -46,4 +46,4 @@ def double(plan):
             abort(int(status))
         except LookupError:  # Flask has no page for this status
             return jsonify(error=f"refused by {status}"), int(status)
-    return [2 * one[0] for one in rows]
+    return [2 * row[0] for row in rows]

@@ -58,15 +58,15 @@ class Broker:
         ((partition, data),) = parts
         head = MemoryRecords(bytes(data)).next_batch()
         records = [Taken(one.value, one.timestamp) for one in head]
-        found = self.judge(records)
-        if found is None and head.base_sequence != len(self.taken):
-            found = Refusal(OUT_OF_ORDER)
+        findings = self.judge(records)
+        if findings is None and head.base_sequence != len(self.taken):
+            findings = Refusal(OUT_OF_ORDER)
         offset = len(self.taken)
-        if found is None:
+        if findings is None:
             self.taken += records
-            found = Refusal(0, "")
-        errors = [] if found.at is None else [(found.at, found.words)]
-        answer = (partition, found.code, offset, -1, 0, errors, found.words)
+            findings = Refusal(0, "")
+        errors = [] if findings.at is None else [(findings.at, findings.words)]
+        answer = (partition, findings.code, offset, -1, 0, errors, findings.words)
         return ProduceResponse_v8([(topic, [answer])], 0)
 
 
@@ -186,11 +186,11 @@ async def test_a_batch_of_which_nothing_is_left_is_delivered() -> None:
 
 def within(first_ms: int, last_ms: int) -> Judge:
     def judge(records: list[Taken]) -> Refusal | None:
-        for index, one in enumerate(records):
-            if not first_ms <= one.time_ms <= last_ms:
+        for index, record in enumerate(records):
+            if not first_ms <= record.time_ms <= last_ms:
                 words = (
-                    f"Timestamp {one.time_ms} of message with offset {index} is out of range. The "
-                    f"timestamp should be within [{first_ms}, {last_ms}]"
+                    f"Timestamp {record.time_ms} of message with offset {index} is out of range. "
+                    f"The timestamp should be within [{first_ms}, {last_ms}]"
                 )
                 return Refusal(INVALID_TIME, words, index)
         return None

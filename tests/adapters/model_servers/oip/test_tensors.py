@@ -147,8 +147,8 @@ def test_predictions_are_the_rows_slices_of_the_outputs(
             from_raw("pair", "FP32", values.shape, values.tobytes()),
             from_raw("label", "INT64", [len(rows), 1], labels.tobytes()),
         ]
-    found = [orjson.loads(value) for value in answers(outputs, len(rows)).values]
-    assert found == [
+    documents = [orjson.loads(value) for value in answers(outputs, len(rows)).values]
+    assert documents == [
         {"pair": [pytest.approx(a, rel=1e-6), pytest.approx(b, rel=1e-6)], "label": index}
         for index, (a, b) in enumerate(rows)
     ]
@@ -256,8 +256,8 @@ def test_values_may_be_flat_or_nested_as_the_shape_is(data: Any) -> None:
 
 
 def test_rows_that_were_not_sent_keep_their_places() -> None:
-    found = spread(answers([from_list("y", "INT8", [2], [7, 8])], 2), 4, {0: "no", 2: "never"})
-    assert found[:2] == ([b"null", b'{"y":7}', b"null", b'{"y":8}'], {0: "no", 2: "never"})
+    answered = spread(answers([from_list("y", "INT8", [2], [7, 8])], 2), 4, {0: "no", 2: "never"})
+    assert answered[:2] == ([b"null", b'{"y":7}', b"null", b'{"y":8}'], {0: "no", 2: "never"})
 
 
 def described(*inputs: tuple[str, str, list[int]]) -> dict[str, Any]:

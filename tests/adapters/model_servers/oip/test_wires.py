@@ -188,7 +188,7 @@ async def test_texts_go_in_and_come_out(wire: str) -> None:
     described = Described([("text", "BYTES", [-1, 1])], upper)
     async with connected(wire, described, request="json") as (_, model):
         answers = await model.predict([JsonRows.of(['"grüße"'.encode(), b'""', b'{"a":1}'])])
-    assert [orjson.loads(one) for one in answers.values] == [
+    assert [orjson.loads(value) for value in answers.values] == [
         {"shout": "GRÜSSE"},
         {"shout": ""},
         {"shout": '{"A":1}'},
