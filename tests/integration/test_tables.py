@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.core.progress.cursor import START, Position
+from penstock.core.progress.cursor import Position
+from penstock.core.rows.origin import START
 from penstock.ports import Commit
 from tests.support.model_proxy import ModelProxy
 from tests.support.reference_model import Rows, numpy_answers, random_rows

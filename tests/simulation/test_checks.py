@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.progress import cursor
+from penstock.core.rows.origin import digest
 from penstock.formats.runs import RowOptions
 from penstock.ports import Commit, Record
 from penstock.tools.simulation.checks.arrivals import ArrivedAnswers
@@ -20,7 +20,7 @@ from tests.support.partitions import P0
 Answer = dict[str, Any]
 ROWS = 3
 START = Commit(0)
-DIGESTS = {version: cursor.digest("b/0.csv", version) for version in "vw"}
+DIGESTS = {version: digest("b/0.csv", version) for version in "vw"}
 
 
 class Watched:

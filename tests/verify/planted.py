@@ -1,7 +1,8 @@
 """Topics with a promise broken on purpose, and where the judge should say so."""
 
-from penstock.core.progress.cursor import Cursor, PartitionProgress, digest, encode
+from penstock.core.progress.cursor import PartitionProgress, encode
 from penstock.core.progress.ranges import Ranges
+from penstock.core.rows.origin import Cursor, digest
 from penstock.tools.verify.findings import BrokenPromise
 from tests.verify.topics import Topics
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from penstock.core.progress.cursor import Cursor, PartitionProgress, digest, encode
+from penstock.core.progress.cursor import PartitionProgress, encode
 from penstock.core.progress.ranges import Ranges
+from penstock.core.rows.origin import Cursor, digest
 from tests.verify.planted import at_input, cursor, kinds, only, place, sound
 from tests.verify.topics import Topics
 

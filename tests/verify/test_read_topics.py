@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.commands.root import cli
-from penstock.core.progress.cursor import Cursor, PartitionProgress, digest, encode
+from penstock.core.progress.cursor import PartitionProgress, encode
+from penstock.core.rows.origin import Cursor, digest
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
 from penstock.tools.verify.read_topics import verify

@@ -9,9 +9,10 @@ from collections.abc import Collection
 
 from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop, Passing
 from penstock.core.order.releases import Release
-from penstock.core.progress.cursor import Commit, Cursor, Position
+from penstock.core.progress.cursor import Commit, Position
 from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.log_keys import of_place
+from penstock.core.rows.origin import Cursor
 from penstock.ports import Where
 
 log = logging.getLogger(__name__)

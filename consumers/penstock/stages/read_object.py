@@ -16,10 +16,10 @@ from functools import partial
 
 from penstock.core.health.limiter import InFlight
 from penstock.core.health.retries import Tries
-from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
+from penstock.core.rows.origin import START
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, tail_of
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.failures.outage import Outage

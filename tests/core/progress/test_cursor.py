@@ -5,14 +5,13 @@ from hypothesis import strategies as st
 from penstock.core.progress.cursor import (
     MAX_CHARS,
     MAX_NUMBER,
-    Cursor,
     PartitionProgress,
     decode,
-    digest,
     encode,
     most_chars,
 )
 from penstock.core.progress.ranges import Ranges
+from penstock.core.rows.origin import Cursor, digest
 from penstock.core.rows.rejections import Rejection
 from tests.core.builders import ticket
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.progress.cursor import MAX_CHARS, Cursor, PartitionProgress, decode, encode
+from penstock.core.progress.cursor import MAX_CHARS, PartitionProgress, decode, encode
 from penstock.core.progress.ledger import Ledger
 from penstock.core.progress.ranges import Ranges
+from penstock.core.rows.origin import Cursor
 
 ROWS = Cursor(7, "0123456789abcdef")
 

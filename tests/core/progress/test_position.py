@@ -9,11 +9,11 @@ from penstock.core.progress.cursor import (
     MAX_NUMBER,
     STOPS,
     Commit,
-    Cursor,
     PartitionProgress,
     Position,
     most_chars,
 )
+from penstock.core.rows.origin import Cursor
 
 LIMITS = "0a1b"
 DIGEST = "0123456789abcdef"

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.order.releases import PartitionOrder, Release
-from penstock.core.progress.cursor import Cursor, PartitionProgress, decode, encode
+from penstock.core.progress.cursor import PartitionProgress, decode, encode
 from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.rows.origin import Cursor
 from penstock.core.rows.rejections import Rejection
 from penstock.core.window.window import Batch, Reason, Window, WindowLimits
 from tests.core.builders import StubLane, answered, block, space, ticket

@@ -8,7 +8,6 @@ repeated; a text that was cut off claims less than was delivered, never more. Th
 of at most 4,000 characters, because the broker takes 4,096.
 """
 
-import hashlib
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
@@ -19,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.core.progress.ranges import END, Ranges
+from penstock.core.rows.origin import START, VERSION_DIGITS, Cursor
 
 PREFIX = "p1:"
 MAX_CHARS = 4_000
-VERSION_DIGITS = 16
 # The largest row number that is accepted, so that readers in any language can hold it in 64 bits.
 MAX_NUMBER = (1 << 63) - 1
 
@@ -47,18 +46,6 @@ _OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,9})\.([0-9a-f]{1,9})")
 _ROWS = re.compile(
     rf"([0-9a-f]{{1,16}})\.([0-9a-f]{{1,9}})\.([0-9a-f]{{1,16}})\.([0-9a-z]{{{VERSION_DIGITS}}})"
 )
-
-
-class Cursor(NamedTuple):
-    """The rows before `row` of one object are delivered. `version`: the digest of the object's
-    name, its version, and the rules by which its bytes become rows.
-    """
-
-    row: int
-    version: str
-
-
-START = Cursor(0, "")
 
 
 @dataclass(slots=True)
@@ -315,14 +302,3 @@ class Position(NamedTuple):
         so its dead letters are counted from zero.
         """
         return frozenset(self.stopped_at if self.limits == limits else ())
-
-
-def digest(name: str, version: str | None, row_rules: str = "") -> str:
-    """The digest that binds a cursor to one version of one object, and to the rules by which its
-    bytes become rows: under other rules row 200 is a different row. Empty if the object has no
-    version.
-    """
-    if version is None:
-        return ""
-    bound = f"{name}\0{version}\0{row_rules}"
-    return hashlib.sha256(bound.encode()).hexdigest()[:VERSION_DIGITS]

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from penstock.core.progress.cursor import (
     MAX_CHARS,
-    START,
-    Cursor,
     PartitionProgress,
     most_chars,
     most_chars_of_one,
 )
 from penstock.core.progress.ranges import Ranges
+from penstock.core.rows.origin import START, Cursor
 
 
 @dataclass(slots=True)

@@ -12,10 +12,8 @@ event loop. The core sees the lane only by the protocol `Owner`, so it does not 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from penstock.core.progress import cursor
-from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.core.rows.origin import Record, Where
+from penstock.core.rows.origin import START, Record, Where, digest
 from penstock.core.rows.payload import ANSWER_BYTES, BLOCK_COST_BYTES, Kept, Payload, Shape
 from penstock.core.rows.rejections import Reasons, Rejection
 from penstock.messages.prediction import RecordFrame
@@ -413,11 +411,11 @@ class Ticket:
         rows. A cursor with another digest is not valid for this object.
         """
         if self.reference is None:
-            return cursor.digest("inline", str(self.record.offset), self.row_rules)
+            return digest("inline", str(self.record.offset), self.row_rules)
         name = f"{self.reference.bucket}/{self.reference.key}"
         if self.store != DEFAULT:
             name = f"{self.store}:{name}"
-        return cursor.digest(name, self.version, self.row_rules)
+        return digest(name, self.version, self.row_rules)
 
     def resumes(self, *, from_first_row: bool) -> bool:
         """Skip the rows that a former assignment delivered. Returns True if reading may go on

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.core.progress import cursor
-from penstock.core.progress.cursor import MAX_CHARS, Cursor, PartitionProgress, Position
+from penstock.core.progress.cursor import MAX_CHARS, PartitionProgress, Position
+from penstock.core.rows.origin import START, Cursor
 from penstock.ports import Commit, Where
 from penstock.tools.simulation.checks.history import History, Violation
 from penstock.tools.simulation.checks.truth import (
@@ -55,7 +55,7 @@ class Inherited:
 
     def cursor(self, number: Number) -> Cursor:
         offset, place = self._log.records[number[0]].offset, self._log.asked(number).place
-        return self._progress.rows.get((offset, place), cursor.START)
+        return self._progress.rows.get((offset, place), START)
 
     def truth(self, number: Number, version: str | None) -> Truth | None:
         log = self._log
