@@ -7,8 +7,8 @@ from random import Random
 import orjson
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
 from penstock.core.progress.cursor import PartitionProgress, Position
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, Transient, Unreachable

@@ -37,8 +37,7 @@ Where to look. Each part rests on those below it:
     ports/          the promises that an adapter keeps
     core/           decisions without waiting, by question:
       rows/         what travels: blocks on the chain of their ticket
-      progress/     how far may a partition be committed?
-      order/        what may be published, what is fetched next, when does a line stop?
+      progress/     what of a partition may be fetched, published, committed; when does it stop?
       window/       when does a batch close?
       bad_rows/     which row made the model refuse a batch?
       diagnosis/    what is wrong with a worker, why, and what to do?

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from penstock.adapters.memory.topics import MemorySink
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.rows.payload import Payload
 from penstock.ports import Answers, Location, Outgoing
 from penstock.tools.simulation.virtual_time import VirtualTimeLoop

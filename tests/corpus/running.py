@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.records.output_records import Blocks
 from penstock.core.rows.payload import Form, Payload
 from penstock.encodings.output_values import records_of

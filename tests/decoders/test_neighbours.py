@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.rows.payload import BytesRows, Form, JsonRows, Matrix, Payload
 from penstock.decoders.decoder_process import RANGE
 from penstock.decoders.protocol import TAIL

@@ -19,7 +19,7 @@ from penstock import config
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.diagnosis.steady import HOLD_S
 from penstock.core.diagnosis.streams import NEWS_MS
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.routing.model_routes import Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from penstock.adapters.memory.topics import MemorySink
-from penstock.core.order.line_stop import NO_LIMITS
+from penstock.core.progress.line_stop import NO_LIMITS
 from penstock.core.rows.payload import Payload
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction

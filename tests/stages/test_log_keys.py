@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal
 from penstock.logs import JsonFormatter, TextFormatter

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.partitions import P0

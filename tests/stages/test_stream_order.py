@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
 from penstock.core.progress.cursor import MAX_CHARS, decode
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Transient

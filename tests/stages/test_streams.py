@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.ports import Location
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.messages.test_notifications import FORMS

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.core.order.line_stop import LineLimits, Word, encode_words, stream_digest
+from penstock.core.progress.line_stop import LineLimits, Word, encode_words, stream_digest
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Transient

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Overloaded
 from penstock.ports import Answers

@@ -14,7 +14,7 @@ from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
 from penstock.adapters.memory.topics import MemorySink
 from penstock.core.comparing.comparison import Agreement
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.rows.blocks import Ticket

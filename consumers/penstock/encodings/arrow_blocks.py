@@ -13,7 +13,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from penstock.core.order.releases import Release
+from penstock.core.progress.releases import Release
 from penstock.core.records.failed_rows import (
     Failed,
     failed_rows,

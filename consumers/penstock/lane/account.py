@@ -7,10 +7,10 @@ position to commit has both.
 import logging
 from collections.abc import Collection
 
-from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop, Passing
-from penstock.core.order.releases import Release
 from penstock.core.progress.cursor import Commit, Position
 from penstock.core.progress.ledger import Ledger
+from penstock.core.progress.line_stop import LetterAccount, LineLimits, LineStop, Passing
+from penstock.core.progress.releases import Release
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.origin import Cursor
 from penstock.ports import Where

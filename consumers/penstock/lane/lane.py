@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from penstock.core.order.fetch_queue import (
+from penstock.core.progress.fetch_queue import (
     FetchQueue,
     FetchQueueByStream,
     FetchQueueInOrder,
     StreamShare,
 )
-from penstock.core.order.line_stop import LineStop
-from penstock.core.order.releases import Order, PartitionOrder, Release, Room, StreamOrder, place
-from penstock.core.order.stall import Snapshot, holder
+from penstock.core.progress.line_stop import LineStop
+from penstock.core.progress.releases import Order, PartitionOrder, Release, Room, StreamOrder, place
+from penstock.core.progress.stall import Snapshot, holder
 from penstock.core.rows.blocks import StoppedOwner, Ticket
 from penstock.lane.account import Account
 from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost

@@ -19,7 +19,7 @@ from penstock.adapters.kafka.identity.identity import provider_away
 from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
 from penstock.core.diagnosis.problem import OF_FLOW
 from penstock.core.diagnosis.steady import SteadyProblems
-from penstock.core.order.stall import holder
+from penstock.core.progress.stall import holder
 from penstock.failures.outage import KAFKA, TOKENS
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow

@@ -14,7 +14,7 @@ from typing import Any, Final
 from prometheus_client.registry import Collector
 
 from penstock import config
-from penstock.core.order.stall import Stall, Stalled
+from penstock.core.progress.stall import Stall, Stalled
 from penstock.core.records.output_records import Labels
 from penstock.failures.outage import MODEL, STORE
 from penstock.ops.http_server import NO_PARTITION

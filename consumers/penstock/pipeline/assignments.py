@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import asynccontextmanager
 from typing import Any
 
-from penstock.core.order.line_stop import LineStop, Passing
+from penstock.core.progress.line_stop import LineStop, Passing
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, usage
 from penstock.lane.lane import Lane

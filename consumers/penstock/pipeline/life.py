@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from penstock.core.order.line_stop import LineStop
+from penstock.core.progress.line_stop import LineStop
 from penstock.pipeline.assignments import Assignments
 from penstock.pipeline.owed_answers import Backlog, backlog_of
 from penstock.pipeline.stopped_lines import StoppedLines

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.core.order.stall import Stall
+from penstock.core.progress.stall import Stall
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Where

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.health.other_groups import HelpTerms
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.core.records.output_records import Labels
 from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload

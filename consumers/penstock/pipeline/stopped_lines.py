@@ -2,7 +2,8 @@
 again, and ends a worker whose lines are all stopped.
 
 Rule: each word is obeyed once, by whichever worker has the partition. A line is a partition or,
-with order by stream, a stream; it stops when it has too many dead letters (core/order/line_stop).
+with order by stream, a stream; it stops when it has too many dead letters
+(core/progress/line_stop).
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from penstock.core.order.line_stop import LineStop, Passing, Word, decode_words
+from penstock.core.progress.line_stop import LineStop, Passing, Word, decode_words
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Fatal, PenstockError
 from penstock.lane.lane import Lane

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from penstock.core.health.other_groups import RegionState
-from penstock.core.order.line_stop import Word
 from penstock.core.progress.cursor import Commit
+from penstock.core.progress.line_stop import Word
 from penstock.core.rows.origin import Record, Where
 
 # `assigned` gets this value instead of a position if an open transaction of another member may
@@ -105,8 +105,8 @@ class InputSource(Polled, Protocol):
 
     async def words(self, partitions: Collection[Where]) -> Mapping[Where, str]:
         """For each of these partitions: what operators have said about stops of the partition or of
-        its streams, as text for `core.order.line_stop.decode_words`. Raises `Transient`, or `Fatal`
-        if reading these texts is not allowed.
+        its streams, as text for `core.progress.line_stop.decode_words`. Raises `Transient`, or
+        `Fatal` if reading these texts is not allowed.
         """
         ...
 

@@ -16,7 +16,7 @@ import msgspec
 from penstock import config
 from penstock.adapters.kafka.keyed_writer import KeyedWriter
 from penstock.adapters.kafka.source import KafkaSource
-from penstock.core.order.time_order import Merge
+from penstock.core.progress.time_order import Merge
 from penstock.errors import Transient
 from penstock.ports import Commit, Followed, Record, Where
 from penstock.process.clock import SystemClock

@@ -16,7 +16,7 @@ from penstock.asking.model_calls import canary_of
 from penstock.config.open_files import most_open_files
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retries import GIVE_UP_S
-from penstock.core.order.line_stop import NO_LIMITS, LineLimits
+from penstock.core.progress.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_records import Labels, by_stream, same_partition
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.core.window.priorities import Priorities, Priority

@@ -13,8 +13,8 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from penstock.core.order.line_stop import LineStop
-from penstock.core.order.releases import Release, Room
+from penstock.core.progress.line_stop import LineStop
+from penstock.core.progress.releases import Release, Room
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import (
     FRAME_BYTES,

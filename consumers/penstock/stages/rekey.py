@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from penstock.core.order.time_order import Latest, Merge
+from penstock.core.progress.time_order import Latest, Merge
 from penstock.core.routing.stream_keys import KeyedMessage, StreamNames, keyed, unread
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Transient, Unforeseen

@@ -5,7 +5,7 @@ Rule: rows are counted with each release; an object's times once, with its last 
 
 from collections.abc import Mapping, Sequence
 
-from penstock.core.order.releases import Release
+from penstock.core.progress.releases import Release
 from penstock.core.window.pace import Pace
 from penstock.ports import Clock
 from penstock.telemetry.recent import TimeSpent, Way

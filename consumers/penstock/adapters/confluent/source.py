@@ -49,7 +49,7 @@ from penstock.adapters.kafka.positions import (
 )
 from penstock.adapters.kafka.positions_from_outside import mark_obeyed
 from penstock.adapters.kafka.source import MAX_RECORDS
-from penstock.core.order.line_stop import Word
+from penstock.core.progress.line_stop import Word
 from penstock.errors import Fatal, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.process.asyncio_additions import stopped_after

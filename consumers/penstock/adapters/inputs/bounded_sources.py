@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.adapters.inputs.urls import Groupless
 from penstock.adapters.kafka.reader import Reader, Spans
-from penstock.core.order.line_stop import Word
+from penstock.core.progress.line_stop import Word
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, InputSource, Rebalance, Record, Where
 

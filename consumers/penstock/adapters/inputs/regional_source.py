@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.core.health.other_groups import RegionState
-from penstock.core.order.line_stop import Word
+from penstock.core.progress.line_stop import Word
 from penstock.ports import Commit, InputSource, Rebalance, Record, Where
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.adapters.stores.local_files import LOCAL, MEMORY, local_files, local_path
-from penstock.core.order.line_stop import Word
+from penstock.core.progress.line_stop import Word
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
 from penstock.messages.codec import SchemaError, encode_reference

@@ -17,7 +17,7 @@ from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened, within
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import lines_group, parts_of, positions, words
-from penstock.core.order.line_stop import MOST_WORDS, Word, decode_words, encode_words, obeyed
+from penstock.core.progress.line_stop import MOST_WORDS, Word, decode_words, encode_words, obeyed
 from penstock.errors import usage
 from penstock.ports import Commit, Where
 

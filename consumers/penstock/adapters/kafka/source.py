@@ -59,7 +59,7 @@ from penstock.adapters.kafka.inside.consumers import (
 from penstock.adapters.kafka.positions import SourceQuestions, parts_of
 from penstock.adapters.kafka.positions_from_outside import mark_obeyed
 from penstock.adapters.kafka.topics import ask_for_inputs
-from penstock.core.order.line_stop import Word
+from penstock.core.progress.line_stop import Word
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers

@@ -1,1 +1,1 @@
-"""How far may a partition's position be committed, and what is already delivered beyond it?"""
+"""What of a partition may be fetched, published and committed now, and when does a line stop?"""

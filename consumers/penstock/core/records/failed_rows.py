@@ -12,7 +12,7 @@ the counts of two. Rejections for which a round has no line left are counted tog
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.core.order.releases import Release
+from penstock.core.progress.releases import Release
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 

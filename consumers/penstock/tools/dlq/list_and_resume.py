@@ -21,8 +21,8 @@ from rich.text import Text
 from penstock import config
 from penstock.adapters.kafka.positions_from_outside import obeyed_words, tell_stopped_lines
 from penstock.adapters.kafka.reader import OnRead, Reader, Spans, open_reader
-from penstock.core.order.line_stop import Verb, Word, stream_digest
 from penstock.core.progress.cursor import STOPS
+from penstock.core.progress.line_stop import Verb, Word, stream_digest
 from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
 from penstock.errors import usage
 from penstock.messages.cloud_events import structured

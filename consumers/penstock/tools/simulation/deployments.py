@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.core.order.line_stop import LineLimits
+from penstock.core.progress.line_stop import LineLimits
 from penstock.formats.runs import RowOptions
 from penstock.formats.text.csv_dialect import CsvOptions
 from penstock.pipeline.settings import Settings

@@ -20,7 +20,7 @@ from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S
 from penstock.core.health.other_groups import HelpTerms, RegionState
-from penstock.core.order.line_stop import NO_LIMITS
+from penstock.core.progress.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.core.rows.payload import Matrix, Payload

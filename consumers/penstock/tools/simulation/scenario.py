@@ -6,7 +6,7 @@ Rule: sizes are small and limits tight, so that a world reaches each limit withi
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.core.order.line_stop import NO_LIMITS
+from penstock.core.progress.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.routing.store_choice import DEFAULT

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from penstock.core.order.line_stop import (
+from penstock.core.progress.line_stop import (
     LineStop,
     Verb,
     Word,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic
 
 from penstock.adapters.memory.topics import PartitionReader, behind
-from penstock.core.order.line_stop import Word, decode_words, encode_words, obeyed
+from penstock.core.progress.line_stop import Word, decode_words, encode_words, obeyed
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.tools.simulation.checks.history import History

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from penstock.core.order.time_order import MOST_BYTES, MOST_WAITING, Merge
+from penstock.core.progress.time_order import MOST_BYTES, MOST_WAITING, Merge
 from penstock.core.rows.origin import Record
 from tests.support.partitions import P0, P1, P2, where
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.order.stall import Snapshot, Stall, holder
+from penstock.core.progress.stall import Snapshot, Stall, holder
 from penstock.core.rows.rejections import Rejection
 from tests.core.builders import answered, block
 from tests.core.builders import ticket as make_ticket

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.order.line_stop import (
+from penstock.core.progress.line_stop import (
     MOST_WORDS,
     Word,
     decode_words,

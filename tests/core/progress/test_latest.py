@@ -1,6 +1,6 @@
 """A record that comes after a later one of its own stream."""
 
-from penstock.core.order.time_order import Latest
+from penstock.core.progress.time_order import Latest
 
 
 def test_a_record_older_than_the_last_of_its_stream_is_late() -> None:

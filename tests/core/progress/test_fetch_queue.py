@@ -1,4 +1,4 @@
-from penstock.core.order.fetch_queue import (
+from penstock.core.progress.fetch_queue import (
     FetchQueue,
     FetchQueueByStream,
     FetchQueueInOrder,

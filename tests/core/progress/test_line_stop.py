@@ -6,7 +6,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.order.line_stop import (
+from penstock.core.progress.line_stop import (
     MAX_STREAMS,
     NO_LIMITS,
     LetterAccount,

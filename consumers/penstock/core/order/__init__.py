@@ -1,1 +1,0 @@
-"""What may leave a lane now, which object comes next, and when does a line stop?"""
