@@ -28,15 +28,14 @@ MAY_IMPORT: dict[str, str] = {
     "encodings": "core messages",
     "formats": "core errors messages packages",
     "ports": "core",
-    "requests": "core errors packages",
     "tracing": "core messages ports",
     "telemetry": "core ports tracing",
     "decoders": "core errors formats process",
     "failures": "core errors ports",
     "asking": "core errors failures ports process telemetry",
     "lane": "core messages ports",
-    "adapters": "config core errors messages packages ports process requests",
-    "plugins": "core errors formats requests",
+    "adapters": "config core errors messages packages ports process",
+    "plugins": "adapters core errors formats",
     "stages": (
         "asking core decoders encodings errors failures formats lane messages ports process "
         "telemetry tracing"
@@ -47,11 +46,10 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "ops": (
         "adapters asking config core errors failures lane messages packages pipeline ports "
-        "process requests telemetry terminal_text"
+        "process telemetry terminal_text"
     ),
     "settings": (
-        "adapters asking config core encodings errors formats lane messages pipeline requests "
-        "stages tracing"
+        "adapters asking config core encodings errors formats lane messages pipeline stages tracing"
     ),
     "tools/simulation": (
         "adapters core decoders encodings errors formats lane messages pipeline ports process "
@@ -59,10 +57,10 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "testing": "core errors formats ports tools/simulation",
     "scenes": "adapters config core errors messages ops packages ports process",
-    "tools/bench": "adapters config core errors formats messages ports process requests settings",
+    "tools/bench": "adapters config core errors formats messages ports process settings",
     "library": (
         "adapters config decoders errors failures messages packages pipeline ports process "
-        "requests settings stages telemetry terminal_text"
+        "settings stages telemetry terminal_text"
     ),
     "tools/verify": "adapters config core encodings errors messages ports settings terminal_text",
     "worker": (
@@ -84,7 +82,7 @@ MAY_IMPORT: dict[str, str] = {
     "tools/lint": "adapters config errors scenes settings",
     "tools/doctor": (
         "adapters asking config core decoders errors failures formats messages ops ports "
-        "process requests settings"
+        "process settings"
     ),
     "commands": (
         "adapters tools/bench config tools/demo tools/dlq tools/doctor errors tools/jobs library "

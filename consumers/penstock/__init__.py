@@ -20,7 +20,6 @@ Where to look. Each part rests on those below it:
       text/, tables/, archives/, media/, pictures/    the formats
     decoders/       processes without partitions or credentials, in which objects become rows
     encodings/      answers to the bytes of a result object, in each format; Arrow blocks
-    requests        the body of a model call, in each form
     packages        formats and requests of users' packages; the libraries of extras
     adapters/       the only code that knows a client library
       inputs/       which input is read: topics, several regions, a bounded span, URLs
@@ -31,7 +30,7 @@ Where to look. Each part rests on those below it:
       s3/, stores/  reading objects from S3 and from all other stores; the choice of the client
       result_stores/  writing result objects
       http/         our own connections, which authorities TLS trusts, what running workers say
-      model_servers/  TorchServe, the Open Inference Protocol, JSON servers
+      model_servers/  TorchServe, the Open Inference Protocol, JSON servers; the forms of requests
       otel/         spans of traces, by OpenTelemetry's SDK
       memory/       adapters without a service, for tests and the simulation
     ports/          the promises that an adapter keeps

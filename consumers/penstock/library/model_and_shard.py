@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from penstock import config, requests
+from penstock import config
 from penstock.adapters.inputs.left_out_objects import Shard
+from penstock.adapters.model_servers import request_forms
 from penstock.config import Config, Protocol, load, shown_url
 from penstock.config.model_sections import MODEL_PATHS, name_and_version, path_before_name
 from penstock.config.unknown_keys import nearest
@@ -80,7 +81,7 @@ def with_model(
             raise usage(f"{message}{nearest(protocol, _PROTOCOLS)}")
         model = structs.replace(model, protocol=protocol)
     if request is not None:
-        requests.find(request)
+        request_forms.find(request)
         model = structs.replace(model, request=request)
     if url is not None:
         # The replicas and the management address belong to the configured model, not to the model

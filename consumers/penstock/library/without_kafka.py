@@ -17,9 +17,10 @@ from functools import partial
 from glob import has_magic
 from typing import NamedTuple
 
-from penstock import config, requests
+from penstock import config
 from penstock.adapters.inputs.left_out_objects import ExistingResults, of_shard
 from penstock.adapters.inputs.urls import ResultSink, UrlSource, references
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
 from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects, with_clouds
@@ -65,7 +66,7 @@ async def predict_lines(
         if output is None
         else _result_terms(urls, output, model_name, cfg.results.nested, share)
     )
-    if requests.find(cfg.model.request).single:
+    if request_forms.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
     async with AsyncExitStack() as opened:

@@ -7,8 +7,9 @@ combinations that cannot work.
 
 import re
 
-from penstock import config, requests
+from penstock import config
 from penstock.adapters.kafka.group.membership import instance_of
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.stores.choice import places_of
 from penstock.core.health.other_groups import HelpTerms
 from penstock.core.records.json_pointers import is_pointer
@@ -144,7 +145,7 @@ def row_options(cfg: config.Config) -> RowOptions:
             f"rows.path = {cfg.rows.path!r} is no JSON Pointer: begin it with a slash, as in "
             "/features"
         )
-    form = requests.find(cfg.model.request).takes
+    form = request_forms.find(cfg.model.request).takes
     if cfg.rows.dtype == "uint8" and form != "bytes":
         raise usage(
             f"rows.dtype = 'uint8' needs rows of bytes, and model.request = {cfg.model.request!r} "

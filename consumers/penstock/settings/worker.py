@@ -8,8 +8,9 @@ another.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock import config, requests
+from penstock import config
 from penstock.adapters.kafka.key_partitions import hashed
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.names import folder_of
 from penstock.asking.model_calls import canary_of
@@ -203,7 +204,7 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowTerms | None
     if shadow_and_other is None:
         return None
     shadow, other = shadow_and_other
-    ours, theirs = (requests.find(model.model.request).takes for model in (cfg, other))
+    ours, theirs = (request_forms.find(model.model.request).takes for model in (cfg, other))
     if ours != theirs:
         raise usage(
             f"[model.shadow]: {shadow.model} takes other rows than {cfg.model.name}: model.request "
@@ -238,7 +239,7 @@ def _main_terms(cfg: config.Config) -> ModelTerms:
 
 
 def _model_terms(cfg: config.Config) -> ModelTerms:
-    form = requests.find(cfg.model.request)
+    form = request_forms.find(cfg.model.request)
     target_ms = cfg.window.target_p99_ms
     return ModelTerms(
         rows=row_options(cfg),

@@ -29,13 +29,13 @@ from penstock.adapters.model_servers.refusals import (
     of_server,
     too_large,
 )
+from penstock.adapters.model_servers.request_forms import media_type
 from penstock.adapters.model_servers.row_answers import MOST_DEPTH, read_answer
 from penstock.core.records.json_schema import AnswerSchema
 from penstock.core.rows.payload import BytesRows, Payload
 from penstock.core.rows.prompt import Prompt
 from penstock.errors import Doubtful, PenstockError, Poison, Rejected, usage
 from penstock.ports import Answers, Tokens
-from penstock.requests import media_type
 
 _JSON: Final = {"Content-Type": "application/json"}
 _BAD_REQUEST: Final = 400

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, cast
 
 from yarl import URL
 
-from penstock import config, requests
-from penstock.adapters.model_servers import row_answers
+from penstock import config
+from penstock.adapters.model_servers import request_forms, row_answers
 from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
@@ -20,11 +20,11 @@ from penstock.adapters.model_servers.refusals import (
     of_server,
     too_large,
 )
+from penstock.adapters.model_servers.request_forms import Body
 from penstock.adapters.model_servers.row_answers import read_answer
 from penstock.core.rows.payload import JsonRows, Payload
 from penstock.errors import PenstockError, Poison, usage
 from penstock.ports import Answers
-from penstock.requests import Body
 
 # Marks the place in a template where the rows are put, as JSON elements with commas between them.
 ROWS: Final = "{rows}"
@@ -47,7 +47,7 @@ class JsonModel(HttpModel):
         self._shown_url = config.shown_url(str(self.url))
         # Without this header, SageMaker's containers would choose a format themselves.
         is_lines = self._form.answers == LINES
-        self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
+        self._accept = {"Accept": request_forms.JSON_LINES} if is_lines else {}
         self._row_error = settings.row_error
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
@@ -155,7 +155,7 @@ def envelope(settings: config.Model) -> Envelope:
     # "json" is the default. It only says that rows are JSON, and the envelopes of all presets carry
     # JSON.
     name = preset.request if settings.request == "json" else settings.request
-    form = requests.find(name)
+    form = request_forms.find(name)
     encode = form.encode
     if template is not None:
         if ROWS not in template or form.takes != "json":

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from penstock import config, requests
+from penstock import config
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
 from penstock.adapters.model_servers.chat import ChatModel
 from penstock.adapters.model_servers.embeddings import EmbeddingsModel
@@ -143,7 +144,7 @@ async def batching_advice(cfg: config.Config) -> str | None:
     otherwise None.
     """
     model, server = cfg.model, await server_batching(cfg.model)
-    if server is None or requests.find(model.request).single:
+    if server is None or request_forms.find(model.request).single:
         return None
     return double_batching_warning(server, max_in_flight=model.most_calls)
 
@@ -165,7 +166,7 @@ async def _calls_for(model: config.Model) -> int | Literal["auto"]:
     server = await server_batching(model)
     if server is None:
         return model.max_in_flight
-    if requests.find(model.request).single:
+    if request_forms.find(model.request).single:
         # The server makes the batches, so it tells how many calls it takes to fill them.
         return max(model.begin_calls or model.most_calls, calls_to_fill(server))
     if warning := double_batching_warning(server, max_in_flight=model.most_calls):

@@ -18,9 +18,9 @@ import msgspec
 import orjson
 from yarl import URL
 
-from penstock import config, requests
+from penstock import config
 from penstock.adapters.http.certificates import trusting
-from penstock.adapters.model_servers import row_answers
+from penstock.adapters.model_servers import request_forms, row_answers
 from penstock.adapters.model_servers.access import address_of, read_token
 from penstock.adapters.model_servers.http_calls import (
     HttpModel,
@@ -176,7 +176,7 @@ class TorchServeModel(HttpModel):
     def __init__(
         self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
     ) -> None:
-        self._form = requests.find(settings.request)
+        self._form = request_forms.find(settings.request)
         self.url = _predictions_url(settings)
         self._shown_url = config.shown_url(str(self.url))
         http = ModelHttp(

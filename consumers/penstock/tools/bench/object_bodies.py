@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from penstock import config, requests
+from penstock import config
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.protocols import request_of
 from penstock.core.rows.payload import Float32Matrix, JsonRows, Matrix, Payload
 from penstock.errors import Fatal, Poison, usage
@@ -70,7 +71,7 @@ def reference(
 def payloads(count: int, rows: int, request: str) -> list[Payload]:
     """`count` payloads with `rows` rows each, of the kind that `request` needs."""
     made = [matrix(rows, number) for number in range(count)]
-    if requests.find(request).takes == "matrix":
+    if request_forms.find(request).takes == "matrix":
         return [Matrix(array.astype("<f4")) for array in made]
     return [JsonRows.of([element(row) for row in array.tolist()]) for array in made]
 
@@ -149,7 +150,7 @@ def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) ->
     """A request that repeats these rows until it has `most_rows` rows or reaches a limit of the
     window.
     """
-    form = requests.find(cfg.model.request)
+    form = request_forms.find(cfg.model.request)
     most_rows = 1 if form.single else min(most_rows, cfg.window.max_rows)
     chosen: list[Payload] = []
     rows = nbytes = 0

@@ -11,8 +11,9 @@ import asyncio
 from contextlib import aclosing, suppress
 from typing import Final
 
-from penstock import config, requests
+from penstock import config
 from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.protocols import (
     batching_advice,
@@ -45,7 +46,7 @@ _SHOWN_BYTES: Final = 200
 
 
 async def look_at_model(cfg: config.Config) -> str:
-    form = requests.find(cfg.model.request).takes
+    form = request_forms.find(cfg.model.request).takes
     canary = canary_of(cfg.model.canary, form)
     async with aclosing(open_model(cfg)) as model:
         await ask_model(model.predict, [canary] if canary is not None else [])

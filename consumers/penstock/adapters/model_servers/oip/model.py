@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from yarl import URL
 
-from penstock import config, requests
+from penstock import config
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.outputs import Output, answers
@@ -159,7 +160,7 @@ class OipModel:
             raise Transient(f"the model was replaced: it wanted {known}, now it wants {now}")
 
     def _check_rows(self, known: Signature) -> None:
-        form = requests.find(self._settings.request).takes
+        form = request_forms.find(self._settings.request).takes
         is_matrix = form == "matrix"
         if (is_matrix and known.takes_text) or (form == "bytes" and not known.takes_text):
             rows = "numbers" if is_matrix else "opaque bytes"

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from penstock import requests
+from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.row_answers import parse_single
 from penstock.commands.predict import REQUEST_HELP
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
@@ -19,14 +19,14 @@ from penstock.packages import plugins
 
 def test_bytes_are_lengths_and_rows_of_all_payloads_in_order() -> None:
     rows = [b"frame one", b"", b"frame three"]
-    body = requests.find("bytes").encode([BytesRows.of(rows[:2]), BytesRows.of(rows[2:])])
+    body = request_forms.find("bytes").encode([BytesRows.of(rows[:2]), BytesRows.of(rows[2:])])
     assert body.data == b"".join(struct.pack("<I", len(row)) + row for row in rows)
     assert body.headers == {"Content-Type": "application/x-bytes-tensor", "X-Rows": "3"}
 
 
 def test_base64_is_an_element_for_each_row_as_tf_serving_takes_them() -> None:
     rows = [b"\xff\xd8\xff frame", b"", bytes(range(256))]
-    body = requests.find("b64").encode(
+    body = request_forms.find("b64").encode(
         [BytesRows.of([b"x", *rows[:2]]).cut(1, 3), BytesRows.of(rows[2:])]
     )
     instances = orjson.loads(body.data)["instances"]
@@ -50,14 +50,14 @@ def test_base64_is_an_element_for_each_row_as_tf_serving_takes_them() -> None:
     ],
 )
 def test_raw_is_the_row_itself_under_its_own_type(row: bytes, kind: str) -> None:
-    body = requests.find("raw").encode([BytesRows.of([b"before", row]).cut(1, 2)])
+    body = request_forms.find("raw").encode([BytesRows.of([b"before", row]).cut(1, 2)])
     assert (body.data, body.headers) == (row, {"Content-Type": kind})
 
 
 def test_arrow_is_one_stream_of_a_batch_with_columns_as_they_came() -> None:
     batch = pa.record_batch({"id": [1, 2, 3], "name": ["a", None, "c"]})
     payload = Columns(batch, str(batch.schema))
-    body = requests.find("arrow").encode([payload.cut(0, 1), payload.cut(1, 3)])
+    body = request_forms.find("arrow").encode([payload.cut(0, 1), payload.cut(1, 3)])
     table = pa.ipc.open_stream(body.data).read_all()
     assert table.to_pylist() == batch.to_pylist()
     assert table.schema == batch.schema
@@ -65,7 +65,7 @@ def test_arrow_is_one_stream_of_a_batch_with_columns_as_they_came() -> None:
 
 
 def test_arrow_takes_numbers_without_names_too() -> None:
-    body = requests.find("arrow").encode([Matrix(np.array([[1, 2], [3, 4]], "<f4"))])
+    body = request_forms.find("arrow").encode([Matrix(np.array([[1, 2], [3, 4]], "<f4"))])
     table = pa.ipc.open_stream(body.data).read_all()
     assert table.to_pylist() == [{"0": 1, "1": 2}, {"0": 3, "1": 4}]
 
@@ -74,7 +74,7 @@ def test_arrow_takes_numbers_without_names_too() -> None:
     "name", ["json", "instances", "ndjson", "float32", "bytes", "b64", "raw", "arrow"]
 )
 def test_every_request_can_be_empty_to_ask_for_health(name: str) -> None:
-    body = requests.find(name).encode(())
+    body = request_forms.find(name).encode(())
     assert body.headers["Content-Type"]
     if name == "arrow":
         assert pa.ipc.open_stream(body.data).read_all().num_rows == 0
@@ -82,14 +82,14 @@ def test_every_request_can_be_empty_to_ask_for_health(name: str) -> None:
 
 def test_an_unknown_request_names_the_known_ones() -> None:
     with pytest.raises(Fatal, match="choose one of") as caught:
-        requests.find("xml")
-    assert all(name in str(caught.value) for name in requests.known())
+        request_forms.find("xml")
+    assert all(name in str(caught.value) for name in request_forms.known())
     assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_json_rows_are_spliced() -> None:
     payloads = [JsonRows.of([b"[1]", b"{}"]), JsonRows.of([b"2"])]
-    assert orjson.loads(requests.find("instances").encode(payloads).data) == {
+    assert orjson.loads(request_forms.find("instances").encode(payloads).data) == {
         "instances": [[1], {}, 2]
     }
 
@@ -97,7 +97,7 @@ def test_json_rows_are_spliced() -> None:
 def test_lines_of_json_are_the_rows_as_they_came() -> None:
     rows = [b"18446744073709551617", b'{"a": 1, "a": 0.1000}', b'"x, y"', b"[[1],\n [2]]"]
     payloads = [JsonRows.of(rows[:3]), JsonRows.of([b"0", rows[3]]).cut(1, 2)]
-    body = requests.find("ndjson").encode(payloads).data
+    body = request_forms.find("ndjson").encode(payloads).data
     assert body.split(b"\n") == [*rows[:3], b"[[1],  [2]]"]
 
 
@@ -133,19 +133,19 @@ def test_what_is_no_json_refuses_the_row(said: bytes) -> None:
 
 
 def test_the_help_of_predict_names_every_request() -> None:
-    assert set(requests.known()) <= set(REQUEST_HELP.replace(",", "").split())
+    assert set(request_forms.known()) <= set(REQUEST_HELP.replace(",", "").split())
 
 
-def asked(made: object, monkeypatch: pytest.MonkeyPatch) -> requests.Body:
+def asked(made: object, monkeypatch: pytest.MonkeyPatch) -> request_forms.Body:
     """What the adapters get of a user's request that makes this."""
-    theirs = requests.RequestForm("theirs", "json", lambda _: made)  # type: ignore[arg-type, return-value]
+    theirs = request_forms.RequestForm("theirs", "json", lambda _: made)  # type: ignore[arg-type, return-value]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry(theirs)])
-    requests.known.cache_clear()
+    request_forms.known.cache_clear()
     plugins.cache_clear()
     try:
-        return requests.find("theirs").encode([JsonRows.of([b"1"])])
+        return request_forms.find("theirs").encode([JsonRows.of([b"1"])])
     finally:
-        requests.known.cache_clear()
+        request_forms.known.cache_clear()
         plugins.cache_clear()
 
 
@@ -160,7 +160,7 @@ class Entry:
 
 
 def test_a_request_of_a_package_is_sent_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = requests.Body(b"[1]", {"Content-Type": "application/x-theirs; a=1"})
+    body = request_forms.Body(b"[1]", {"Content-Type": "application/x-theirs; a=1"})
     assert asked(body, monkeypatch) == body
 
 
@@ -169,10 +169,10 @@ def test_a_request_of_a_package_is_sent_as_it_was_made(monkeypatch: pytest.Monke
     [
         (None, "NoneType"),
         (b"[1]", "bytes; it must be a Body"),
-        (requests.Body("[1]", {}), "str; it must be a Body"),  # type: ignore[arg-type]
-        (requests.Body(b"[1]", {"X-A": "1\r\nX-B: 2"}), "cannot be sent"),
-        (requests.Body(b"[1]", {"X A": "1"}), "cannot be sent"),
-        (requests.Body(b"[1]", {"Content-Length": "3"}), "cannot be sent"),
+        (request_forms.Body("[1]", {}), "str; it must be a Body"),  # type: ignore[arg-type]
+        (request_forms.Body(b"[1]", {"X-A": "1\r\nX-B: 2"}), "cannot be sent"),
+        (request_forms.Body(b"[1]", {"X A": "1"}), "cannot be sent"),
+        (request_forms.Body(b"[1]", {"Content-Length": "3"}), "cannot be sent"),
     ],
 )
 def test_what_a_request_of_a_package_cannot_mean_is_a_mismatch(
