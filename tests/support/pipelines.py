@@ -27,8 +27,8 @@ from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import LaneLimits, ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Guest, Transactions, Where
+from penstock.stages.consume import IntakeTerms
 from penstock.stages.encode import PublishTerms
-from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import Offload

@@ -1,8 +1,7 @@
 """Topics with a promise broken on purpose, and where the judge should say so."""
 
 from penstock.core.progress.cursor import PartitionProgress, encode
-from penstock.core.progress.ranges import Ranges
-from penstock.core.rows.origin import Cursor, digest
+from penstock.core.rows.origin import Cursor, Ranges, digest
 from penstock.tools.verify.findings import BrokenPromise
 from tests.verify.topics import Topics
 

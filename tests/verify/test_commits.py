@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.core.progress.cursor import PartitionProgress, encode
-from penstock.core.progress.ranges import Ranges
-from penstock.core.rows.origin import Cursor, digest
+from penstock.core.rows.origin import Cursor, Ranges, digest
 from tests.verify.planted import at_input, cursor, kinds, only, place, sound
 from tests.verify.topics import Topics
 

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from penstock.core.progress.ranges import selected
+from penstock.core.rows.origin import selected
 from penstock.errors import PenstockError, Poison
 from penstock.formats.reading import read_object
 from penstock.formats.registry import Claim

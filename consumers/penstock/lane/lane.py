@@ -19,11 +19,11 @@ from penstock.core.progress.fetch_queue import (
     FetchQueueInOrder,
     StreamShare,
 )
+from penstock.core.progress.ledger import Account
 from penstock.core.progress.line_stop import LineStop
 from penstock.core.progress.releases import Order, PartitionOrder, Release, Room, StreamOrder, place
 from penstock.core.progress.stall import Snapshot, holder
 from penstock.core.rows.blocks import StoppedOwner, Ticket
-from penstock.lane.account import Account
 from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost
 from penstock.ports import Commit, Record, Where
 

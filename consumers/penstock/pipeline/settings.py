@@ -16,8 +16,8 @@ from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.formats.runs import RowOptions
+from penstock.stages.consume import IntakeTerms
 from penstock.stages.encode import PublishTerms
-from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultTerms

@@ -17,6 +17,7 @@ from penstock.core.health.limiter import Limiter
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.health.retries import Hedging
 from penstock.core.progress.fetch_queue import StreamShare
+from penstock.core.progress.ledger import Account
 from penstock.core.progress.line_stop import LineStop, Passing
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
@@ -28,7 +29,6 @@ from penstock.decoders.protocol import Decoders
 from penstock.failures.outage import KAFKA, MODEL, STORE, Outage
 from penstock.failures.unexpected_errors import Guards
 from penstock.formats.pictures.pixels import PictureOptions
-from penstock.lane.account import Account
 from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
@@ -36,12 +36,11 @@ from penstock.pipeline.owed_answers import Watchdog
 from penstock.pipeline.settings import ModelTerms, Settings
 from penstock.ports import Adapters, Clock, Commit, Model, Objects, Where
 from penstock.process.asyncio_additions import in_thread
-from penstock.stages.consume import Consume
+from penstock.stages.consume import Consume, Intake
 from penstock.stages.download import Download
 from penstock.stages.encode import Encode
 from penstock.stages.expand import Expand
 from penstock.stages.help_regions import HelpRegions
-from penstock.stages.intake import Intake
 from penstock.stages.microbatch import Microbatch, Waiting
 from penstock.stages.predict import Predict
 from penstock.stages.publish import Publish

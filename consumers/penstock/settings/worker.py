@@ -36,8 +36,8 @@ from penstock.settings.inputs import (
 )
 from penstock.settings.results import blocks, results_for_worker
 from penstock.settings.routes import routes_of, shadow_of
+from penstock.stages.consume import IntakeTerms
 from penstock.stages.encode import PublishTerms
-from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultTerms

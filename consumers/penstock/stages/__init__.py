@@ -1,7 +1,7 @@
 """The stages wait, and move data from one decision to the next.
 
     consume → download → expand → microbatch → predict → publish → reject → settle
-     intake   read_object                       failed_calls  encode
+              read_object                                encode
               store_reads
 
 A file in the second line is used by the stage above it. The others stand beside the flow: results

@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.json import encode
 
-from penstock.core.progress.ranges import selected
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.rows.origin import About
+from penstock.core.rows.origin import About, selected
 from penstock.core.rows.payload import (
     BLOCK_COST_BYTES,
     ROW_COST_BYTES,

@@ -20,7 +20,7 @@ from penstock.ops.topic_checks import mind_topics
 from penstock.ops.worker_page import WorkerSource
 from penstock.pipeline.life import Pipeline
 from penstock.settings.routes import routes_of
-from penstock.stages.intake import Intake
+from penstock.stages.consume import Intake
 from penstock.worker.open_worker import (
     AS_CONFIGURED,
     Until,

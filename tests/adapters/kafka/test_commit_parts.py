@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.adapters.kafka.commit_parts import COMMIT_BYTES, CommitParts, parts
 from penstock.adapters.kafka.error_codes import INVALID_COMMIT_OFFSET_SIZE, UNKNOWN_ERROR
+from penstock.adapters.kafka.source import COMMIT_BYTES, CommitParts, parts
 from penstock.ports import Commit, Where
 
 GROUP, TOPIC = "group", "refs"

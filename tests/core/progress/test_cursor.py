@@ -10,8 +10,7 @@ from penstock.core.progress.cursor import (
     encode,
     most_chars,
 )
-from penstock.core.progress.ranges import Ranges
-from penstock.core.rows.origin import Cursor, digest
+from penstock.core.rows.origin import Cursor, Ranges, digest
 from penstock.core.rows.rejections import Rejection
 from tests.core.builders import ticket
 

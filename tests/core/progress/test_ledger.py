@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.progress.cursor import MAX_CHARS, PartitionProgress, decode, encode
 from penstock.core.progress.ledger import Ledger
-from penstock.core.progress.ranges import Ranges
-from penstock.core.rows.origin import Cursor
+from penstock.core.rows.origin import Cursor, Ranges
 
 ROWS = Cursor(7, "0123456789abcdef")
 

@@ -33,7 +33,6 @@ from penstock.adapters.kafka.client import (
     answered_within,
     within,
 )
-from penstock.adapters.kafka.commit_parts import CommitParts
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import (
     GroupMember,
@@ -48,7 +47,7 @@ from penstock.adapters.kafka.positions import (
     Incarnations,
 )
 from penstock.adapters.kafka.positions_from_outside import mark_obeyed
-from penstock.adapters.kafka.source import MAX_RECORDS
+from penstock.adapters.kafka.source import MAX_RECORDS, CommitParts
 from penstock.core.progress.line_stop import Word
 from penstock.errors import Fatal, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where

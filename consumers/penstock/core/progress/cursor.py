@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.core.progress.ranges import END, Ranges
-from penstock.core.rows.origin import START, VERSION_DIGITS, Cursor
+from penstock.core.rows.origin import END, START, VERSION_DIGITS, Cursor, Ranges
 
 PREFIX = "p1:"
 MAX_CHARS = 4_000

@@ -14,8 +14,8 @@ from penstock.core.window.priorities import Priorities, Priority
 from penstock.core.window.window import WindowLimits
 from penstock.formats.runs import RowOptions
 from penstock.pipeline.settings import LaneLimits, ModelTerms, Settings, TimeLimits
+from penstock.stages.consume import IntakeTerms
 from penstock.stages.encode import PublishTerms
-from penstock.stages.intake import IntakeTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.tools.simulation.checks.truth import Answer, MakeObject

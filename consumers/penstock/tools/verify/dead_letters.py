@@ -7,7 +7,7 @@ such an answer, with the same code and model. Memory grows only with rejections.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from penstock.core.progress.ranges import END, Ranges
+from penstock.core.rows.origin import END, Ranges
 from penstock.messages.dead_letter import DeadLetter
 from penstock.tools.verify.fields import named
 from penstock.tools.verify.findings import Findings, Kind

@@ -8,8 +8,7 @@ letters, each partition in offset order; then once more the partitions that `rep
 from collections.abc import Mapping
 
 from penstock.core.progress.cursor import PartitionProgress, Position
-from penstock.core.progress.ranges import END
-from penstock.core.rows.origin import START
+from penstock.core.rows.origin import END, START
 from penstock.messages.codec import SchemaError
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
 from penstock.messages.prediction import Source

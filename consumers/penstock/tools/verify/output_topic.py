@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from penstock.core.progress.ranges import END
 from penstock.core.routing.stream_keys import key_of
+from penstock.core.rows.origin import END
 from penstock.tools.verify.dead_letters import Letters
 from penstock.tools.verify.fields import AskedFields, Fields
 from penstock.tools.verify.findings import Findings, Kind

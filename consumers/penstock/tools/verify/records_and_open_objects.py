@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from penstock.core.progress.ranges import Ranges
+from penstock.core.rows.origin import Ranges
 from penstock.encodings.output_values import records_of
 from penstock.messages.prediction import Failure, ObjectId, Result, Source
 from penstock.messages.reference import EventTime

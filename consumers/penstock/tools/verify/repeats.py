@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from penstock.core.progress.ranges import END, Ranges
+from penstock.core.rows.origin import END, Ranges
 from penstock.tools.verify.scope_and_input_topic import InputPartition, ObjectAt, Scope
 
 # Numbers count as equal if they differ by no more than float32's rounding. In a batch of another

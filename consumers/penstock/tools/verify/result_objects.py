@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.adapters.stores.local_files import LOCAL, local_path
-from penstock.core.progress.ranges import Ranges
 from penstock.core.routing.store_choice import StoreChoice
+from penstock.core.rows.origin import Ranges
 from penstock.errors import Poison, Transient
 from penstock.messages.prediction import Failure, Result
 from penstock.messages.reference import SchemaError

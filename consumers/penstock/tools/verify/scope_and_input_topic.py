@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from penstock.core.progress.ranges import Ranges
 from penstock.core.routing.stream_keys import KeyTimes, StreamNames
+from penstock.core.rows.origin import Ranges
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.prediction import Source
 from penstock.messages.reference import RowRange

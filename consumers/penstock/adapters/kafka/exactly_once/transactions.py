@@ -22,7 +22,6 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, reason, translated
-from penstock.adapters.kafka.commit_parts import parts
 from penstock.adapters.kafka.error_codes import TRANSACTION_ABORTABLE
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, take_back_left
 from penstock.adapters.kafka.exactly_once.transactional_producer import (
@@ -32,6 +31,7 @@ from penstock.adapters.kafka.exactly_once.transactional_producer import (
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.inside.producers import BATCH_BYTES, filled
+from penstock.adapters.kafka.source import parts
 from penstock.errors import Expired, Fenced, PenstockError, Transient, Unreachable, first_cause
 from penstock.ports import Clock, Commit, Outgoing, Where
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.progress.ranges import END, Ranges
+from penstock.core.rows.origin import END, Ranges
 
 pairs = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 8)).map(lambda one: (one[0], sum(one)))
