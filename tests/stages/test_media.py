@@ -1,11 +1,18 @@
 """Rows with times of their own, through the pipeline: answered, refused, the last; and damage."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.core.rows.payload import Payload
+from penstock.decoders.protocol import Decoder
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Rejected
+from penstock.formats.pictures.pixels import PictureOptions, PixelOptions, png
 from penstock.formats.runs import RowOptions
 from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import virtual_time
@@ -62,3 +69,22 @@ async def test_a_recording_that_breaks_off_costs_nobody_else() -> None:
         (0, None), (1, None), (2, None), (None, "bad_format"), (0, None),
     ]  # fmt: skip
     assert [record["event_time"] for record in records[:3]] == [0, 1000, 2000]
+
+
+class SlowDecoders(DecodersAtHand):
+    @asynccontextmanager
+    async def lent(self, *asked: Any, **how: Any) -> AsyncIterator[Decoder]:
+        async with super().lent(*asked, **how) as decoder:
+            await asyncio.sleep(1)
+            yield decoder
+
+
+@virtual_time
+async def test_a_picture_is_fetched_once_although_others_have_all_seats() -> None:
+    own = (PictureOptions(image=PixelOptions(4, 3)),)
+    world = World(decoders=SlowDecoders()).with_settings(rows=RowOptions(own=own), fetchers=1)
+    names = [f"{number}.png" for number in range(6)]
+    for name in names:
+        world.announce(name, png(np.zeros((30, 40, 3), np.uint8)).body)
+    await run_to_end(world, len(names))
+    assert [one.key for one in world.objects.opened] == names

@@ -126,6 +126,13 @@ class Claim(NamedTuple):
         known.check_fits(options)
         return known
 
+    def is_for_decoders(self, options: RowOptions) -> bool:
+        """True if the format is known, and the worker itself reads no object of it."""
+        if self.format is None:
+            return False
+        known = formats().get(self.format)
+        return known is None or not known.is_plain(options)
+
     def format_of(self, head: bytes, options: RowOptions) -> Format | None:
         """The format of data that is not packed and begins like this. None: it is a tar."""
         return formats().get(self.format or sniff_format(head.removeprefix(BOM), options))

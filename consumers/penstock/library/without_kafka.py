@@ -138,7 +138,8 @@ def _call(
     )
     opened.push_async_callback(decoders.aclose)
 
-    settings = settings_for_call(cfg, model_name, model.version, results=terms)
+    is_local = all(local_path(url) is not None for url in urls)
+    settings = settings_for_call(cfg, model_name, model.version, results=terms, is_local=is_local)
     sink, clock, ended = ResultSink(cfg.output.topic), SystemClock(), asyncio.Event()
     named: AsyncIterator[Reference] = references(objects, urls, settings.intake.places)
     if share.shard is not None:

@@ -124,15 +124,23 @@ def _allow(cfg: config.Config) -> list[str] | None:
 
 
 def settings_for_call(
-    cfg: config.Config, model: str, model_version: str | None, *, results: ResultTerms | None
+    cfg: config.Config,
+    model: str,
+    model_version: str | None,
+    *,
+    results: ResultTerms | None,
+    is_local: bool = False,
 ) -> Settings:
     """The settings of a call, which reads the objects that the caller names, without Kafka.
     `model`: the model's name in records. `results`: how to write the results that the caller asks
-    for; the results in the configuration are only for workers.
+    for; the results in the configuration are only for workers. `is_local`: True if all objects are
+    local files.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
+    common = _settings(cfg, labels)
     return replace(
-        _settings(cfg, labels),
+        common,
+        objects=replace(common.objects, hedged=()) if is_local else common.objects,
         intake=IntakeTerms(
             stream_from=stream_from(cfg.kafka.stream_from),
             time_from=time_from(cfg.kafka.time_from),

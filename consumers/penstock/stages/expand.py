@@ -87,10 +87,14 @@ class Expand:
             claim = claim_of(reference.key, format, reference.compression)
             return claim, claim.ranged(self._options) is None
 
-    def is_large(self, ticket: Ticket) -> bool:
-        """True if the object needs a decoder because of the size that its reference says."""
+    def needs_decoder(self, ticket: Ticket, claim: Claim) -> bool:
+        """True if its claim, or the size that its reference says, tells that it needs a decoder."""
         reference = ticket.reference
-        return reference is not None and (reference.size or 0) > self.inline_bytes
+        if reference is None:
+            return False
+        with self._guard:
+            is_large = (reference.size or 0) > self.inline_bytes
+            return is_large or claim.is_for_decoders(self._options)
 
     def check_nothing(self, claim: Claim) -> None:
         """Raises `Poison` if an object of no bytes cannot be what its name says."""

@@ -119,7 +119,8 @@ class ReadObject:
         ticket.row_rules = self._row_rules
         by_new = False
         claim, is_streamed = self.expand.claim(ticket)
-        needs_decoder = not is_streamed or self.expand.is_large(ticket) or fetcher.has_left
+        is_for_decoders = not is_streamed or self.expand.needs_decoder(ticket, claim)
+        needs_decoder = is_for_decoders or fetcher.has_left
         # An object comes here in four cases:
         #
         # 1. It is new. Unless its name or its size already says that it needs a decoder, it is

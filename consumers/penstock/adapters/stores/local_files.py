@@ -39,6 +39,7 @@ _NO_SUCH_FILE = frozenset(
 )
 # A folder on the way to a file. Linux needs no right to list it.
 _STEP = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_SMALL_BYTES: Final = 256 << 10
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -81,7 +82,7 @@ class FolderObjects:
 
 class FolderBody:
     """An open file. If another file is put at its path meanwhile, the open file is still read
-    whole.
+    whole. A small file is read as it is opened: each turn of a thread takes as long as its bytes.
     """
 
     version_id = None
@@ -92,10 +93,13 @@ class FolderBody:
         self.etag = _etag(status)
         self._location = location
         self._file = file
+        self._whole = file.read(self.size) if self.size <= _SMALL_BYTES else b""
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         chunk_bytes = self.size if self.size <= WHOLE_BYTES else CHUNK_BYTES
-        left = self.size
+        left = self.size - len(self._whole)
+        if self._whole:
+            yield self._whole
         while left:
             try:
                 wanted_bytes = min(left, chunk_bytes)
@@ -117,11 +121,22 @@ class FolderBody:
         return check_part(part, self._location, start, stop)
 
     async def aclose(self) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._file.close()
 
 
 async def opened(location: Location, open_: Callable[[], BinaryIO]) -> FolderBody:
-    return FolderBody(location, await opened_in_thread(open_, lambda file: file.close()))
+    return await opened_in_thread(lambda: _body(location, open_()), FolderBody.close)
+
+
+def _body(location: Location, file: BinaryIO) -> FolderBody:
+    try:
+        return FolderBody(location, file)
+    except BaseException:
+        file.close()
+        raise
 
 
 async def pinned(body: FolderBody, location: Location) -> FolderBody:
