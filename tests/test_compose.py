@@ -52,8 +52,8 @@ def test_the_worker_s_image_has_the_extras_that_are_asked_for(
     values = [part.removeprefix("ARG ") for part in default]
     values += [] if extras is None else [f"EXTRAS={extras}"]
     shell = "; ".join([*values, command.replace("RUN /opt/penstock/bin/pip", "echo")])
-    said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
-    assert said.split()[-1] == asked
+    output = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+    assert output.split()[-1] == asked
     known = set(
         tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     )

@@ -187,7 +187,7 @@ def test_config_shows_and_then_refuses_what_a_worker_would_refuse(
 
 @pytest.mark.parametrize("command", ["config", "run"])
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ('[kafka]\nssl_cafile = "/nowhere"\n', "kafka.ssl_cafile = '/nowhere'"),
         ('[kafka]\nssl_certfile = "/nowhere"\n', "kafka.ssl_certfile = '/nowhere'"),
@@ -205,13 +205,13 @@ def test_config_shows_and_then_refuses_what_a_worker_would_refuse(
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_by_its_setting_before_anything_is_asked(
-    tmp_path: Path, command: str, text: str, said: str
+    tmp_path: Path, command: str, text: str, words: str
 ) -> None:
     file = written(tmp_path, text)
     shown = CliRunner().invoke(cli, [command, "--config", str(file)])
     assert isinstance(shown.exception, Fatal)
     assert shown.exception.exit_code == EXIT_USAGE
-    assert f"{said} cannot be read: No such file or directory" in str(shown.exception)
+    assert f"{words} cannot be read: No such file or directory" in str(shown.exception)
     assert str(shown.exception).startswith(str(file)), "where it is written"
 
 
@@ -298,7 +298,7 @@ def test_a_local_path_is_refused_as_an_address(tmp_path: Path, key: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "words"),
     [
         ("http://user:s3cr3t@host:abc", "cannot be read: check its host and port"),
         ("http://user:s3cr3t/@host:9000", "cannot be read: check its host and port"),
@@ -309,10 +309,10 @@ def test_a_local_path_is_refused_as_an_address(tmp_path: Path, key: str) -> None
 )
 @pytest.mark.parametrize("key", ["model.url", "objects.endpoint_url", "stores.lake.endpoint_url"])
 def test_an_address_with_a_wrong_host_or_port_is_refused(
-    tmp_path: Path, key: str, address: str, said: str
+    tmp_path: Path, key: str, address: str, words: str
 ) -> None:
     message = refused({}, written(tmp_path, URL_KEYS[key].format(json.dumps(address))))
-    assert f"{key} {said}; write http://localhost" in message
+    assert f"{key} {words}; write http://localhost" in message
     assert "s3cr3t" not in message
 
 
@@ -496,7 +496,7 @@ def test_where_blanks_count_only_line_breaks_are_trimmed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "words"),
     [
         ("PENSTOCK_OBJECTS__KEY", "a\nb", "objects.key has a line break"),
         ("PENSTOCK_OBJECTS__REGION", "us\x00east", "objects.region has a line break or another"),
@@ -511,10 +511,10 @@ def test_where_blanks_count_only_line_breaks_are_trimmed() -> None:
     ],
 )
 def test_a_line_break_inside_and_a_blank_in_a_host_are_refused(
-    name: str, text: str, said: str
+    name: str, text: str, words: str
 ) -> None:
     refusals = refused({"PENSTOCK_STORES__EU__URL": "s3://b", name: text})
-    assert said in refusals
+    assert words in refusals
     assert name in refusals
     assert text not in refusals, "it may be a secret"
 

@@ -214,7 +214,7 @@ async def test_ctrl_c_says_how_far_it_came(server: EmbeddedModelServer, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "words"),
     [
         ("s3://nowhere/*.csv", "nowhere"),
         ("s3://bucket/", "'s3://bucket/**'"),
@@ -224,13 +224,13 @@ async def test_ctrl_c_says_how_far_it_came(server: EmbeddedModelServer, tmp_path
     ],
 )
 async def test_a_url_that_can_name_no_object_is_code_2_and_says_what_to_write(
-    server: EmbeddedModelServer, tmp_path: Path, url: str, said: str
+    server: EmbeddedModelServer, tmp_path: Path, url: str, words: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     done = await command(server, tmp_path, url)
     assert done.code == EXIT_USAGE
-    assert said in done.err
+    assert words in done.err
 
 
 def names(folder: Path) -> list[str]:

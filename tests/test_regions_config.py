@@ -122,7 +122,7 @@ def test_a_worker_is_in_one_of_the_regions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "words"),
     [
         ("EU__FALLBACK", "ap", "no other region ap"),
         ("EU__STORES", "ue", "no store ue; did you mean us"),
@@ -133,8 +133,8 @@ def test_a_worker_is_in_one_of_the_regions(tmp_path: Path) -> None:
     ],
 )
 def test_regions_that_do_not_fit_together_are_refused(
-    tmp_path: Path, name: str, value: str, said: str
+    tmp_path: Path, name: str, value: str, words: str
 ) -> None:
-    with pytest.raises(Fatal, match=said) as caught:
+    with pytest.raises(Fatal, match=words) as caught:
         resolved(tmp_path, "eu", **{f"PENSTOCK_REGIONS__{name}": value})
     assert caught.value.exit_code == EXIT_USAGE

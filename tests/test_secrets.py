@@ -73,8 +73,8 @@ async def said_by(*arguments: str, settings: dict[str, str]) -> tuple[int, str]:
         return await process.wait(), message
 
 
-def check(said: str) -> None:
-    assert [secret for secret in NEVER if secret in said] == [], said
+def check(words: str) -> None:
+    assert [secret for secret in NEVER if secret in words] == [], words
 
 
 def with_credentials(address: str) -> str:
@@ -82,7 +82,7 @@ def with_credentials(address: str) -> str:
 
 
 async def test_config_masks_secrets_and_what_addresses_carry() -> None:
-    code, said = await said_by(
+    code, log = await said_by(
         "config",
         settings={
             "MODEL__URL": with_credentials("h:80"),
@@ -93,10 +93,10 @@ async def test_config_masks_secrets_and_what_addresses_carry() -> None:
         },
     )
     assert code == 0
-    assert MASK in said
-    assert "@store" in said
-    assert "@collector" in said
-    check(said)
+    assert MASK in log
+    assert "@store" in log
+    assert "@collector" in log
+    check(log)
 
 
 @pytest.mark.parametrize("debug", [(), ("--debug",)])
@@ -114,11 +114,11 @@ async def test_a_model_that_refuses_the_credentials(
         "LOG__LEVEL": "debug",
         "LOG__FORMAT": form,
     }
-    code, said = await said_by("predict", "s3://b/k.csv", *debug, settings=settings)
-    assert code == 2, said
-    assert ("401" in said) == (by != "both")
-    assert ("Traceback" in said) == bool(debug)
-    check(said)
+    code, log = await said_by("predict", "s3://b/k.csv", *debug, settings=settings)
+    assert code == 2, log
+    assert ("401" in log) == (by != "both")
+    assert ("Traceback" in log) == bool(debug)
+    check(log)
 
 
 @pytest.mark.parametrize("by", ["token", "url"])
@@ -133,11 +133,11 @@ async def test_a_model_that_repeats_the_credentials_in_its_complaint_about_a_row
         "MODEL__TOKEN": "" if by == "url" else SECRETS["MODEL__TOKEN"],
         "MODEL__NAME": "rejects",
     }
-    code, said = await said_by("predict", "s3://b/k.csv", settings=settings)
+    code, log = await said_by("predict", "s3://b/k.csv", settings=settings)
     assert code == 1
-    assert "model_rejected" in said
-    assert f"{'Bearer' if by == 'token' else 'Basic'} {MASK}" in said
-    check(said)
+    assert "model_rejected" in log
+    assert f"{'Bearer' if by == 'token' else 'Basic'} {MASK}" in log
+    check(log)
 
 
 @pytest.mark.parametrize("client", ["obstore", "s3fs"])
@@ -149,10 +149,10 @@ async def test_a_store_that_refuses_the_secret(echo: str, client: str) -> None:
         "MODEL__URL": f"http://{echo}",
         "MODEL__NAME": "rejects",
     }
-    code, said = await said_by("predict", "s3://b/k.csv", "--debug", settings=settings)
+    code, log = await said_by("predict", "s3://b/k.csv", "--debug", settings=settings)
     assert code == 2
-    assert '"code":"forbidden"' in said
-    check(said)
+    assert '"code":"forbidden"' in log
+    check(log)
 
 
 async def test_brokers_that_do_not_take_the_password(echo: str) -> None:
@@ -163,9 +163,9 @@ async def test_brokers_that_do_not_take_the_password(echo: str) -> None:
         "KAFKA__SASL_USERNAME": "user",
         "LOG__LEVEL": "debug",
     }
-    _, said = await said_by("run", "--debug", settings=settings)
-    assert echo in said
-    check(said)
+    _, log = await said_by("run", "--debug", settings=settings)
+    assert echo in log
+    check(log)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ async def test_brokers_that_do_not_take_the_password(echo: str) -> None:
 async def test_a_configuration_that_is_wrong(tmp_path: Path, text: str) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(text)
-    code, said = await said_by(
+    code, log = await said_by(
         "predict",
         "s3://b/k.csv",
         "--debug",
@@ -188,8 +188,8 @@ async def test_a_configuration_that_is_wrong(tmp_path: Path, text: str) -> None:
         str(path),
         settings={"OBJECTS__SECRET": ""},
     )
-    assert code == 2, said
-    check(said)
+    assert code == 2, log
+    check(log)
 
 
 def test_the_program_s_own_name_is_shown_even_where_it_is_a_key() -> None:

@@ -14,14 +14,14 @@ from penstock.worker.rekey import kafka_of_rekeyer, rekey_terms
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "words"),
     [
         ("(", "is no regular expression"),
         ("^([^/]+)/", r"needs the group \(\?P<stream>"),
     ],
 )
-def test_a_pattern_that_can_name_no_stream_is_refused(pattern: str, said: str) -> None:
-    with pytest.raises(Fatal, match=said) as caught:
+def test_a_pattern_that_can_name_no_stream_is_refused(pattern: str, words: str) -> None:
+    with pytest.raises(Fatal, match=words) as caught:
         settings_for_worker(
             Config(kafka=Kafka(stream_from=pattern)),
             None,
@@ -91,7 +91,7 @@ def test_the_secrets_of_each_model_are_hidden(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "words"),
     [
         ('[[models]]\nname = "v2"\n', "two models are called 'v2'"),
         (
@@ -116,8 +116,10 @@ def test_the_secrets_of_each_model_are_hidden(tmp_path: Path) -> None:
         ('[[models]]\nurl = "http://x"\n', "name"),
     ],
 )
-def test_models_and_routes_that_cannot_be_are_refused(tmp_path: Path, more: str, said: str) -> None:
-    with pytest.raises(Fatal, match=said) as caught:
+def test_models_and_routes_that_cannot_be_are_refused(
+    tmp_path: Path, more: str, words: str
+) -> None:
+    with pytest.raises(Fatal, match=words) as caught:
         settings_for_worker(
             loaded(tmp_path, SEVERAL + more),
             None,
@@ -189,7 +191,7 @@ def test_a_shadow_may_be_set_by_a_variable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "words"),
     [
         ('model = "v2"', 'model = "rows"', "is the model itself"),
         ('model = "v2"', 'model = "v3"', "no model 'v3' in .*; did you mean v2"),
@@ -201,11 +203,11 @@ def test_a_shadow_may_be_set_by_a_variable(tmp_path: Path) -> None:
         ("[models.window]", '[models.shadow]\nmodel = "rows"\n[models.window]', "only .model."),
     ],
 )
-def test_a_shadow_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_shadow_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     text = SHADOWED.replace(old, new)
     if old == "max_in_flight = 2":
         text = text.replace('request = "float32"\nrequest', "request")
-    with pytest.raises(Fatal, match=said) as caught:
+    with pytest.raises(Fatal, match=words) as caught:
         for_one(loaded(tmp_path, text))
     assert caught.value.exit_code == EXIT_USAGE
 

@@ -191,6 +191,6 @@ async def _caught_up(watch: Watch, plan: Plan) -> None:
 
 def _verify(place: Place) -> VerifyReport:
     """Run the judge by the command that any user has."""
-    _, said = place.penstock("verify", "--json")
-    (place.folder / "verify.json").write_text(said)
-    return msgspec.json.decode(said, type=VerifyReport)
+    _, output = place.penstock("verify", "--json")
+    (place.folder / "verify.json").write_text(output)
+    return msgspec.json.decode(output, type=VerifyReport)

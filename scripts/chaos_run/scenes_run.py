@@ -159,8 +159,8 @@ async def placed(place: Place) -> None:
     """Wait until the judge finds every prediction in its place, or until the time is over."""
     until_s = time.monotonic() + GRACE_S
     while time.monotonic() < until_s:
-        code, said = await asyncio.to_thread(_verify, place)
-        if code == EXIT_DONE or set(orjson.loads(said)["violations"]) - {"in no place"}:
+        code, output = await asyncio.to_thread(_verify, place)
+        if code == EXIT_DONE or set(orjson.loads(output)["violations"]) - {"in no place"}:
             return
         await asyncio.sleep(LOOK_S)
 
@@ -183,8 +183,8 @@ async def read_all(place: Place) -> Read:
 
 
 async def judged(place: Place, shape: Shape, read: Read) -> bool:
-    code, said = await asyncio.to_thread(_verify, place)
-    print(said)
+    code, output = await asyncio.to_thread(_verify, place)
+    print(output)
     scenes = place.config.scenes
     comparison = scenes_oracle.compare(
         *read,

@@ -33,11 +33,11 @@ class Exit(NamedTuple):
     words: str
 
 
-def last_assignment(said: str) -> frozenset[int]:
+def last_assignment(words: str) -> frozenset[int]:
     """The partitions of the last assignment in a worker's log: both those that begin and those that
     go on.
     """
-    assignments = _ASSIGNED.findall(said)
+    assignments = _ASSIGNED.findall(words)
     lists = _LIST.findall(assignments[-1]) if assignments else ()
     return frozenset(int(name.rpartition("/")[2]) for each in lists for name in each.split(", "))
 

@@ -439,11 +439,11 @@ async def test_of_a_piece_of_many_runs_others_have_turns_meanwhile() -> None:
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("said", ["notes", "text", "about", "message", "trace"])
-async def test_a_decoder_that_says_too_much_at_the_end_is_ended(said: str) -> None:
+@pytest.mark.parametrize("words", ["notes", "text", "about", "message", "trace"])
+async def test_a_decoder_that_says_too_much_at_the_end_is_ended(words: str) -> None:
     async with pool(most=1) as decoders:
         with pytest.raises(Died, match=r"says nonsense: .*length <= (20|16384)"):
-            await read(decoders, f"end {said}".encode(), "a.deadly")
+            await read(decoders, f"end {words}".encode(), "a.deadly")
 
 
 @pytest.mark.usefixtures("planted")

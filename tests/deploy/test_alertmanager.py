@@ -50,7 +50,7 @@ async def test_a_store_that_fails_over_is_told_to_the_webhook(tmp_path: Path) ->
     telemetry.replicas.store_failed_over("near")
     # Where no server that takes any free port, and no client, takes it before the program does.
     manager, itself = (f"127.0.0.1:{port}" for port in free_ports("ab").values())
-    async with page_and_webhook(generate_latest(telemetry.registry)) as (served, said):
+    async with page_and_webhook(generate_latest(telemetry.registry)) as (served, notified):
         routes = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yml").read_text())
         routes["route"]["group_wait"] = "0s"
         routes["receivers"][0]["webhook_configs"][0]["url"] = f"http://{served}/alerts"
@@ -80,7 +80,7 @@ async def test_a_store_that_fails_over_is_told_to_the_webhook(tmp_path: Path) ->
             ),
             asyncio.timeout(WITHIN_S),
         ):
-            message = await said
+            message = await notified
     (alert,) = message["alerts"]
     assert alert["labels"]["alertname"] == "PenstockStoreFailsOver"
     assert (

@@ -153,9 +153,9 @@ def test_a_letter_in_json_is_the_letter_and_the_counts_are_told_beside_it(
 def test_a_code_that_there_is_not_is_refused_and_takes_no_letter(cfg: config.Config) -> None:
     file(cfg, letter(0, code="bad_row"))
     for command in ("list", "redrive"):
-        said = dlq(command, "--code", "bad_rwo", code=EXIT_USAGE).output
-        assert "'bad_rwo' is not one of" in said
-        assert "'bad_row'" in said
+        output = dlq(command, "--code", "bad_rwo", code=EXIT_USAGE).output
+        assert "'bad_rwo' is not one of" in output
+        assert "'bad_row'" in output
     assert asked(cfg) == []
 
 
@@ -228,9 +228,9 @@ def test_whole_objects_of_a_named_version_are_left_to_latest(cfg: config.Config)
     """The result of a former version would replace that of a later one."""
     named = Reference(bucket="b", key="a.csv", version_id="v1")
     file(cfg, letter(5, reference=named))
-    said = dlq("redrive", "--whole-objects").stdout
-    assert "sent 0 of them back" in said
-    assert "1 name a version of their object" in said
+    output = dlq("redrive", "--whole-objects").stdout
+    assert "sent 0 of them back" in output
+    assert "1 name a version of their object" in output
     dlq("redrive", "--whole-objects", "--latest")
     [(_, _, reference)] = asked(cfg)
     assert "version_id" not in reference
@@ -241,8 +241,8 @@ def test_results_that_a_new_message_does_not_replace_are_told(
 ) -> None:
     file(cfg, letter(5), letter(6, key="b.csv", event_time=NOON_MS))
     monkeypatch.setenv("PENSTOCK_OUTPUT__OBJECTS", "s3://out/{date}/{bucket}/{key}.jsonl")
-    said = dlq("redrive", "--whole-objects", "--dry-run").stdout
-    assert "1 have no event_time" in said
+    output = dlq("redrive", "--whole-objects", "--dry-run").stdout
+    assert "1 have no event_time" in output
     template = "s3://out/{partition}/{offset}.jsonl"
     with pytest.raises(Fatal, match="name them by"):
         fields_of_results(config.Config(output=config.Output(objects=template)))
@@ -316,14 +316,14 @@ def test_messages_without_a_reference_are_named_and_sent_whole_when_asked_for(
         letter(5, key=None, stream="tiny", rows=((2, 3),), value=None),
         letter(6, key=None, value=None, rows=None),
     )
-    said = dlq("redrive").stdout
-    assert "3 have no reference" in said
-    assert "--originals" in said
+    output = dlq("redrive").stdout
+    assert "3 have no reference" in output
+    assert "--originals" in output
     assert asked(cfg) == []
-    said = dlq("redrive", "--originals").stdout
-    assert "1 as whole original messages" in said
-    assert "1 repeat what another letter asks for" in said
-    assert "1 have neither reference nor bytes" in said
+    output = dlq("redrive", "--originals").stdout
+    assert "1 as whole original messages" in output
+    assert "1 repeat what another letter asks for" in output
+    assert "1 have neither reference nor bytes" in output
     assert asked(cfg) == [(2, b"tiny", orjson.loads(INLINE))]
 
 
@@ -341,8 +341,8 @@ def test_a_message_is_found_in_its_first_letter_though_only_a_later_one_was_chos
 def test_a_letter_whose_bytes_are_damaged_is_no_reason_to_end(cfg: config.Config) -> None:
     good = letter(5, key=None)
     file(cfg, good.replace(b64encode(INLINE), b"A"), letter(6))
-    said = dlq("redrive", "--originals").stdout
-    assert "1 have neither reference nor bytes" in said
+    output = dlq("redrive", "--originals").stdout
+    assert "1 have neither reference nor bytes" in output
     assert len(asked(cfg)) == 1
 
 

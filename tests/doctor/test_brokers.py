@@ -49,7 +49,7 @@ def test_a_broker_that_fits(cfg: config.Config, words: BrokerWords) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         (told(offset_metadata_max_bytes="512"), r"offset\.metadata\.max\.bytes is 512.*4096"),
         (told(transaction_max_timeout_ms="15000"), "15,000.*30,000 ms.*at_least_once"),
@@ -60,7 +60,7 @@ def test_a_broker_that_fits(cfg: config.Config, words: BrokerWords) -> None:
         (without(11), 'KIP-848.*client = "confluent".*group_protocol = "consumer"'),
     ],
 )
-def test_what_does_not_fit_is_named_with_what_mends_it(words: BrokerWords, said: str) -> None:
+def test_what_does_not_fit_is_named_with_what_mends_it(words: BrokerWords, reason: str) -> None:
     (finding,) = judge_broker(EXACTLY, words)
     assert (finding.what, finding.level) == ("broker", "wrong")
-    assert re.search(said, finding.said)
+    assert re.search(reason, finding.said)

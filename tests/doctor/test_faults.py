@@ -126,19 +126,19 @@ async def test_rights_to_write_results_are_tried_and_nothing_stays() -> None:
     written: list[str] = []
     async with store(written=written) as objects:
         cfg = config.Config(objects=objects)
-        [found] = await look_at_results(cfg, "s3://there/answers/{bucket}/{key}.jsonl")
-    assert (found.level, written) == ("ok", [])
+        [finding] = await look_at_results(cfg, "s3://there/answers/{bucket}/{key}.jsonl")
+    assert (finding.level, written) == ("ok", [])
 
 
 async def test_a_probe_that_cannot_be_removed_is_told_with_its_name() -> None:
     written: list[str] = []
     async with store(removes=False, written=written) as objects:
         cfg = config.Config(objects=objects)
-        [found] = await look_at_results(cfg, "s3://there/answers/{bucket}/{key}.jsonl")
-    assert found.level == "mind"
+        [finding] = await look_at_results(cfg, "s3://there/answers/{bucket}/{key}.jsonl")
+    assert finding.level == "mind"
     [key] = written
     assert key.startswith("answers/penstock-doctor-")
-    assert f"Remove {key} of there by hand" in found.said
+    assert f"Remove {key} of there by hand" in finding.said
 
 
 @pytest.mark.parametrize("bucket", ["secret", "gone"])
@@ -153,8 +153,8 @@ async def test_a_bucket_that_takes_no_results_is_found(bucket: str) -> None:
 
 async def test_a_folder_for_results_is_tried_as_far_as_it_is_there(tmp_path: Path) -> None:
     template = f"file://{tmp_path}/answers/{{bucket}}/{{key}}.jsonl"
-    [found] = await look_at_results(config.Config(), template)
-    assert found.level == "ok"
+    [finding] = await look_at_results(config.Config(), template)
+    assert finding.level == "ok"
     assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
     (tmp_path / "answers").touch()
     with pytest.raises(Fatal, match="let this user write there"):

@@ -137,9 +137,9 @@ def test_a_topic_of_rekey_keeps_what_its_input_keeps(
         )
         for topic in cfg.topics
     }
-    [found] = judge(cfg, Facts(topics, []), NOW_MS)
-    assert found.level == ("ok" if says is None else "mind")
-    assert re.search(says or "messages to do", found.said)
+    [finding] = judge(cfg, Facts(topics, []), NOW_MS)
+    assert finding.level == ("ok" if says is None else "mind")
+    assert re.search(says or "messages to do", finding.said)
 
 
 @pytest.mark.parametrize(

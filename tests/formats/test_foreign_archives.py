@@ -249,6 +249,6 @@ def test_a_member_of_a_method_that_is_not_read_is_a_bad_row(
     run(("7z", "a", "-tzip", f"-mm={method}", "-bd", str(archive), "."), folder)
     rows = rows_of_zip(archive.read_bytes())
     assert rows & ROWS == {row for row in ROWS if row[0] != LONG}  # too short to be packed
-    [(member, said)] = rows - ROWS
+    [(member, reason)] = rows - ROWS
     assert member == LONG
-    assert "cannot be read" in str(said)
+    assert "cannot be read" in str(reason)

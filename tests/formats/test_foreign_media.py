@@ -58,8 +58,8 @@ def shown(path: Path) -> list[float]:
     """When each frame is shown, in seconds, by ffprobe."""
     command = ["ffprobe", "-v", "error", "-select_streams", "v:0", "-of", "json"]
     command += ["-show_entries", "frame=pts_time,best_effort_timestamp_time", str(path)]
-    said = subprocess.run(command, capture_output=True, check=False).stdout
-    frames = json.loads(said)["frames"]
+    output = subprocess.run(command, capture_output=True, check=False).stdout
+    frames = json.loads(output)["frames"]
     return [float(frame.get("pts_time", frame["best_effort_timestamp_time"])) for frame in frames]
 
 

@@ -171,8 +171,8 @@ def test_a_time_that_cannot_be_read_is_left_out_and_told_once(key: str) -> None:
     ]
     kept = kept_of(runs_of(WRITERS[key](rows), key, options))
     assert [at for _, at in kept] == [None] * 5
-    (said,) = told
-    assert said == (
+    (reason,) = told
+    assert reason == (
         'rows.time = "at": a value of the column is too small a number to tell its unit; give '
         "epoch milliseconds or ISO-8601. Its row has the event_time of its reference"
     )

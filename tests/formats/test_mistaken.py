@@ -118,9 +118,9 @@ def test_text_named_as_something_else(key: str, words: str) -> None:
 
 def test_a_member_of_another_kind_is_named_with_its_archive() -> None:
     runs, failure = decode_until_failure(tar_of({"x/1.csv": PNG}), "a.tar", RowOptions())
-    [(member, said)] = rows_of(runs)
+    [(member, reason)] = rows_of(runs)
     assert member == "x/1.csv"
-    assert str(said).startswith("this is no text, as csv is: it begins as")
+    assert str(reason).startswith("this is no text, as csv is: it begins as")
     assert "no member of the archive can be read: 1 *.csv" in str(failure)
 
 
@@ -129,9 +129,9 @@ def test_packed_data_behind_a_byte_order_mark_is_no_text() -> None:
 
 
 def test_text_named_as_a_picture_is_a_bad_row() -> None:
-    [said] = errors(decode(CSV, "a.png", RowOptions(form="bytes")))
-    assert "no JPEG, PNG" in said
-    assert 'read it as "csv"' in said
+    [reason] = errors(decode(CSV, "a.png", RowOptions(form="bytes")))
+    assert "no JPEG, PNG" in reason
+    assert 'read it as "csv"' in reason
 
 
 def test_a_damaged_part_says_which() -> None:

@@ -320,9 +320,9 @@ async def test_a_member_that_its_group_does_not_take_ends_with_3(
     """The broker answers all else, so waiting longer than a rebalance takes mends nothing."""
     async with stage(services, topics, "at_least_once", client) as world:
         world.proxy.plan(Api.JOIN_GROUP, *[refuse(LOADING)] * 100_000)
-        code, said = await ending(world, within_s=150.0)
-    assert code == 3, said
-    assert "has not had us as a member" in said
+        code, log = await ending(world, within_s=150.0)
+    assert code == 3, log
+    assert "has not had us as a member" in log
 
 
 @pytest.mark.stack

@@ -85,14 +85,14 @@ async def test_what_it_reads_and_writes_is_counted(known: dict[str, Any], data: 
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "words"),
     [(picture()[:40], "Failed to load image"), (b"word " * 3_000, "context size")],
 )
 async def test_a_row_that_it_cannot_read_is_refused(
-    known: dict[str, Any], data: bytes, said: str
+    known: dict[str, Any], data: bytes, words: str
 ) -> None:
     model = connect(known)
-    with pytest.raises(Rejected, match=said):
+    with pytest.raises(Rejected, match=words):
         await model.predict([BytesRows.of([data])])
     await model.aclose()
 

@@ -71,18 +71,18 @@ async def test_whatever_one_answer_says_the_message_is_answered(
             topics = await make_topics(1)
             async with stage(services, topics, guarantee) as world:
                 world.proxy.plan(api, act(code))
-                exit_code, said = await ending(world)
-            if said == "it went on":
+                exit_code, log = await ending(world)
+            if log == "it went on":
                 outcomes["answered"] += 1
                 return
             outcomes[f"exit {exit_code}"] += 1
             if exit_code not in (2, 3, 4):
-                wrong.append(f"{code}: {exit_code}, {said}")
+                wrong.append(f"{code}: {exit_code}, {log}")
                 return
             async with stage(services, topics, guarantee) as world:
-                _, said = await ending(world, offset=1)
-            if said != "it went on":
-                wrong.append(f"{code}: the next worker: {said}")
+                _, log = await ending(world, offset=1)
+            if log != "it went on":
+                wrong.append(f"{code}: the next worker: {log}")
 
     async with asyncio.TaskGroup() as tasks:
         for code in CODES:

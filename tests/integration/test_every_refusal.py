@@ -57,7 +57,7 @@ async def write_elsewhere(kafka: config.Kafka, topics: Topics) -> None:
     letter = (topics.dlq, b"k", b"letter", 0, None, None)
     async with stopped_after(writer.abandon):
         await writer.start([topics.output, topics.dlq])
-        await (await writer([(topics.output, b"k", b"{}", 0, None, lambda said: [letter])]))
+        await (await writer([(topics.output, b"k", b"{}", 0, None, lambda reason: [letter])]))
 
 
 async def rekey(kafka: config.Kafka, topics: Topics) -> None:
@@ -65,7 +65,7 @@ async def rekey(kafka: config.Kafka, topics: Topics) -> None:
     passage = await open_transactions(kafka, name, SystemClock(), {})
     async with stopped_after(passage.close):
         out = Outgoing(topics.output, 0, [b"k"], [b"{}"], None, [1_795_000_000_000])
-        out.instead = lambda index, value, said: [b"cut"]
+        out.instead = lambda index, value, reason: [b"cut"]
         await passage.publish([out], {Where(topics.input, 0): Commit(1)})
 
 

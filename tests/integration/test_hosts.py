@@ -41,12 +41,12 @@ async def test_nothing_is_lost_swapped_or_doubled_while_hosts_do_not_hear_each_o
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode == EXIT_MISSING:
-        pytest.skip(said.decode())
-    assert process.returncode == 0, said.decode()
-    assert f"faults         {10 if IS_LONG else 4}: " in said.decode()
+        pytest.skip(output.decode())
+    assert process.returncode == 0, output.decode()
+    assert f"faults         {10 if IS_LONG else 4}: " in output.decode()

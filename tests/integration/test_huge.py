@@ -44,7 +44,7 @@ async def test_a_huge_object_goes_through_in_bounded_memory(
             ROWS__FPS=1,
         )
         seen = await footprint(f"s3://{bucket}/{key}", environ, WITHIN_S)
-    assert (seen.code, seen.records) == (0, rows), seen.said
+    assert (seen.code, seen.records) == (0, rows), seen.output
     figures = f"{key}: {size_mb:.0f} MB, peak {seen.peak_mb:.0f}, in all {seen.family_mb:.0f}"
     print(figures)  # noqa: T201  (what the long proof is run for, with pytest -s)
     assert max(seen.peak_mb, seen.family_mb) < MOST_MB

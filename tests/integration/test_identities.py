@@ -82,8 +82,8 @@ async def publish_slowly(broker: Broker, topic: str) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
-def refused_words(said: str) -> list[str]:
-    return [line for line in said.splitlines() if '"error"' in line or "renewed" in line]
+def refused_words(words: str) -> list[str]:
+    return [line for line in words.splitlines() if '"error"' in line or "renewed" in line]
 
 
 async def test_a_forged_token_is_refused(

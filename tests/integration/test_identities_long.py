@@ -138,8 +138,8 @@ async def observed(
         return streams.verdict(), worker.said[before:]
 
 
-def told(said: str, *levels: str) -> list[str]:
-    return [line for line in said.splitlines() if any(f'"{level}"' in line for level in levels)]
+def told(words: str, *levels: str) -> list[str]:
+    return [line for line in words.splitlines() if any(f'"{level}"' in line for level in levels)]
 
 
 @pytest.mark.parametrize(("client", "guarantee"), BOTH)
@@ -160,12 +160,12 @@ async def test_sessions_and_tokens_that_end_are_not_noticed(
             "KAFKA__SECURITY_PROTOCOL": "PLAINTEXT",
         }
     name = f"{identity}-{client}-{guarantee}"
-    verdict, said = await observed(services, kafka, server, model, name, changes)
+    verdict, output = await observed(services, kafka, server, model, name, changes)
     assert verdict[:4] == (verdict.sent, 0, 0, 0), verdict
-    assert told(said, "error", "critical") == []
+    assert told(output, "error", "critical") == []
     # Others may say that the machine is busy.
     clients = ("aiokafka", "librdkafka", "penstock.adapters")
-    warned = [line for line in told(said, "warning") if any(map(line.__contains__, clients))]
+    warned = [line for line in told(output, "warning") if any(map(line.__contains__, clients))]
     assert [line for line in warned if client == "aiokafka" or TOO_YOUNG not in line] == []
     if identity == "tokens":
         assert server.asked <= SECONDS / (0.7 * LIFE_S) + 8
@@ -218,11 +218,11 @@ async def test_troubles_of_the_token_server_cost_no_answer(
     # No connection outlives its token, so the brokers are away for as long.
     changes["KAFKA__TIMEOUT_MS"] = f"{1000 * (SECONDS + 2 * AROUND_S):.0f}"
     name = f"{trouble.__name__}-{client}-{guarantee}"
-    verdict, said = await observed(services, kafka, server, model, name, changes, trouble)
+    verdict, output = await observed(services, kafka, server, model, name, changes, trouble)
     assert (verdict.lost, verdict.disordered) == (0, 0), verdict
     if guarantee == "exactly_once":
         assert verdict.doubled == 0, verdict
-    log.info("%s", "\n".join(told(said, "error", "warning")))
+    log.info("%s", "\n".join(told(output, "error", "warning")))
 
 
 @pytest.mark.skipif(not FAKETIME.exists(), reason="Debian's faketime is not installed")
@@ -238,11 +238,11 @@ async def test_clocks_may_be_apart(
     changes: dict[str, object] = {"DELIVERY__GUARANTEE": "exactly_once"}
     os.environ |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME": f"{ahead_s:+d}"}
     try:
-        verdict, said = await observed(services, kafka, server, model, f"clock{ahead_s}", changes)
+        verdict, output = await observed(services, kafka, server, model, f"clock{ahead_s}", changes)
     finally:
         del os.environ["LD_PRELOAD"], os.environ["FAKETIME"]
     assert verdict[:4] == (verdict.sent, 0, 0, 0), verdict
-    assert told(said, "error") == []
+    assert told(output, "error") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may cut the connections of others")
@@ -278,8 +278,8 @@ async def test_a_certificate_is_replaced_before_it_ends(
         "KAFKA__CLIENT": client,
         "DELIVERY__GUARANTEE": guarantee,
     }
-    verdict, said = await observed(services, kafka, server, model, name, changes, replaced)
+    verdict, output = await observed(services, kafka, server, model, name, changes, replaced)
     assert (verdict.lost, verdict.disordered) == (0, 0), verdict
     if guarantee == "exactly_once":
         assert verdict.doubled == 0, verdict
-    log.info("%s", "\n".join(told(said, "error", "warning")))
+    log.info("%s", "\n".join(told(output, "error", "warning")))

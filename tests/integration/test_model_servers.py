@@ -164,7 +164,7 @@ def _triton(protocol: str) -> Way:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
         ({"MODEL__CANARY": str([0.5] * 12)}, "the model wants FP32 [-1, 16], the rows have 12"),
         (
@@ -178,13 +178,13 @@ def _triton(protocol: str) -> Way:
 )
 @pytest.mark.parametrize("protocol", ["oip", "oip-grpc"])
 async def test_a_worker_knows_from_the_server_what_does_not_fit_and_ends_at_the_start(
-    services: Services, topics: Topics, protocol: str, changes: dict[str, str], said: str
+    services: Services, topics: Topics, protocol: str, changes: dict[str, str], words: str
 ) -> None:
     model = variables(_triton(protocol).model(request="float32")) | changes
     async with running_worker(environment(services, topics, **model)) as worker:
         worker.may_end()
         assert await worker.ended() == EXIT_USAGE
-        assert said in worker.said
+        assert words in worker.said
 
 
 @pytest.mark.parametrize("protocol", ["oip", "oip-grpc"])

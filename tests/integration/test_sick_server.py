@@ -231,8 +231,8 @@ async def test_a_model_that_is_not_there_ends_the_worker_at_once_and_one_that_go
 ) -> None:
     async with deployed(services, "goes") as model:
         environ = environment(services, topics, MODEL__NAME="none", MODEL__REQUEST="float32")
-        code, said = await ended_by_itself(environ)
-        assert (code, "model.name" in said) == (2, True)
+        code, output = await ended_by_itself(environ)
+        assert (code, "model.name" in output) == (2, True)
         environ |= {"PENSTOCK_MODEL__NAME": model.name}
         async with running_worker(environ) as worker:
             worker.may_end()

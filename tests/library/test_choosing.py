@@ -52,7 +52,7 @@ def test_a_path_is_the_whole_of_it_and_none_of_a_preset_s_is_put_behind() -> Non
 
 
 @pytest.mark.parametrize(
-    ("protocol", "url", "said"),
+    ("protocol", "url", "words"),
     [
         (None, "http://h:9102", "protocol = 'torchserve'"),
         (None, "http://h:9102/mean", "'http' takes any URL"),
@@ -64,7 +64,7 @@ def test_a_path_is_the_whole_of_it_and_none_of_a_preset_s_is_put_behind() -> Non
     ],
 )
 def test_a_url_that_does_not_fit_is_told_with_its_protocol(
-    protocol: str | None, url: str, said: str
+    protocol: str | None, url: str, words: str
 ) -> None:
     for choose in (
         lambda: chosen(SETTINGS, url, protocol),
@@ -73,7 +73,7 @@ def test_a_url_that_does_not_fit_is_told_with_its_protocol(
         with pytest.raises(Fatal) as caught:
             choose()
         assert caught.value.exit_code == EXIT_USAGE
-        assert said in str(caught.value)
+        assert words in str(caught.value)
         assert len(str(caught.value).splitlines()) <= 2
 
 
@@ -101,7 +101,7 @@ def test_a_configuration_is_a_file_or_the_tables_that_would_stand_in_one(
 
 
 @pytest.mark.parametrize(
-    ("tables", "said"),
+    ("tables", "words"),
     [
         ({"model": {"protcol": "http"}}, "config: no key model.protcol; did you mean protocol?"),
         ({"modle": {}}, "config: no section [modle]; did you mean model?"),
@@ -110,11 +110,11 @@ def test_a_configuration_is_a_file_or_the_tables_that_would_stand_in_one(
     ],
 )
 def test_what_is_wrong_in_a_dictionary_is_told_by_key(
-    tables: dict[str, dict[str, object]], said: str
+    tables: dict[str, dict[str, object]], words: str
 ) -> None:
     with pytest.raises(Fatal) as caught:
         configured(tables)
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_told() -> None:

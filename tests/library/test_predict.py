@@ -89,12 +89,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("url", "arguments", "said"), WRONG)
+@pytest.mark.parametrize(("url", "arguments", "words"), WRONG)
 @pytest.mark.parametrize("is_sync", [True, False])
 async def test_an_error_has_one_message_and_nothing_of_what_is_below(
     url: str,
     arguments: dict[str, Any],
-    said: str,
+    words: str,
     is_sync: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,7 +108,7 @@ async def test_an_error_has_one_message_and_nothing_of_what_is_below(
     with pytest.raises(PenstockError) as caught:
         await call()
     error = caught.value
-    assert said in str(error)
+    assert words in str(error)
     assert error.__cause__ is None
     assert error.__suppress_context__
     ours = Path(penstock.__file__).parent

@@ -107,7 +107,7 @@ async def test_a_row_that_cannot_be_costs_itself_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "words"),
     [
         (7, "a value of the type int is neither"),
         (b"1,2", "a value of the type bytes is neither"),
@@ -117,8 +117,8 @@ async def test_a_row_that_cannot_be_costs_itself_only() -> None:
         ([[1.0, object()]], "has no form in JSON"),
     ],
 )
-def test_what_is_neither_a_name_nor_rows_is_said(given: Any, said: str) -> None:
-    with pytest.raises(PenstockError, match=said) as caught:
+def test_what_is_neither_a_name_nor_rows_is_said(given: Any, words: str) -> None:
+    with pytest.raises(PenstockError, match=words) as caught:
         predict_sync(given, model="http://127.0.0.1:9/x", protocol="http")
     assert caught.value.__context__ is None
 

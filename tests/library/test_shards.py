@@ -55,7 +55,7 @@ def test_a_shard_is_told_by_the_option_or_by_the_scheduler(
 
 
 @pytest.mark.parametrize(
-    ("text", "environ", "said"),
+    ("text", "environ", "words"),
     [
         ("4/4", {}, "counts from 0 to N - 1, and it is 4 of 4"),
         ("1", {}, "write I/N"),
@@ -69,11 +69,11 @@ def test_a_shard_is_told_by_the_option_or_by_the_scheduler(
         ("auto/4", {"JOB_COMPLETION_INDEX": "two"}, "is no number"),
     ],
 )
-def test_a_shard_that_cannot_be_is_told(text: str, environ: dict[str, str], said: str) -> None:
+def test_a_shard_that_cannot_be_is_told(text: str, environ: dict[str, str], words: str) -> None:
     with pytest.raises(Fatal) as caught:
         shard_of(text, environ)
     assert caught.value.exit_code == EXIT_USAGE
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_every_object_is_in_one_shard_and_shards_are_of_like_size() -> None:
@@ -200,7 +200,7 @@ async def test_an_object_that_breaks_is_not_done(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (("--skip-existing",), "--skip-existing needs --output URL"),
         (
@@ -215,8 +215,8 @@ async def test_an_object_that_breaks_is_not_done(
     ],
 )
 async def test_what_would_not_prove_that_an_object_is_done_is_refused(
-    server: EmbeddedModelServer, tmp_path: Path, arguments: tuple[str, ...], said: str
+    server: EmbeddedModelServer, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     code, _, err = await ended(await start(server, tmp_path, "x.csv", *arguments))
     assert code == EXIT_USAGE
-    assert said in err
+    assert words in err

@@ -152,7 +152,7 @@ def test_a_call_that_wrote_bytes_announces_its_object(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "words"),
     [
         ({"Records": [s3_event("Made:Up")]}, "eventName 'Made:Up'"),
         ({"Records": [s3_event("")]}, "eventName ''"),
@@ -171,13 +171,13 @@ def test_a_call_that_wrote_bytes_announces_its_object(name: str) -> None:
         ({"events": [{"eventType": "mine"}]}, "announce no object"),
     ],
 )  # fmt: skip
-def test_an_event_that_is_not_known_is_an_error_that_names_it(document: Any, said: str) -> None:
-    with pytest.raises(SchemaError, match=re.escape(said)):
+def test_an_event_that_is_not_known_is_an_error_that_names_it(document: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(words)):
         decode(orjson.dumps(document))
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "words"),
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
@@ -196,8 +196,8 @@ def test_an_event_that_is_not_known_is_an_error_that_names_it(document: Any, sai
         (b"site,key", "JSON is malformed"),
     ],
 )
-def test_a_value_that_is_no_message_is_named(value: bytes, said: str) -> None:
-    with pytest.raises(SchemaError, match=said):
+def test_a_value_that_is_no_message_is_named(value: bytes, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
         decode(value)
 
 

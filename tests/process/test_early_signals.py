@@ -87,6 +87,6 @@ async def test_a_signal_while_kafka_does_not_answer_ends_it_with_0(
         async with asyncio.timeout(30):
             await is_asked.wait()
             service.send_signal(signal.SIGTERM)
-            _, said = await service.communicate()
-    assert service.returncode == 0, said.decode()
-    assert b"Traceback" not in said
+            _, output = await service.communicate()
+    assert service.returncode == 0, output.decode()
+    assert b"Traceback" not in output

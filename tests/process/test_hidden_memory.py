@@ -46,5 +46,5 @@ def test_the_environment_of_a_hidden_process_is_refused(done: str, seen: str) ->
 
 def test_each_command_is_hidden() -> None:
     done = [sys.executable, "-c", COMMAND]
-    said = subprocess.run(done, capture_output=True, text=True, check=False).stdout
-    assert said.splitlines()[-1] == "dumpable 0"
+    output = subprocess.run(done, capture_output=True, text=True, check=False).stdout
+    assert output.splitlines()[-1] == "dumpable 0"

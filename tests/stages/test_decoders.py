@@ -36,14 +36,14 @@ def test_an_object_that_kills_its_decoder_is_answered_and_nobody_else_is_blamed(
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
-    ("word", "code", "said"),
+    ("word", "code", "words"),
     [
         (b"busy", "unavailable", "No buffer space available"),
         (b"exit", "bad_format", "exit code 7"),
     ],
 )
 def test_an_object_is_tried_again_if_nothing_killed_its_first_decoder(
-    word: bytes, code: str, said: str
+    word: bytes, code: str, words: str
 ) -> None:
     decoders = DecodersBehind()
 
@@ -55,7 +55,7 @@ def test_an_object_is_tried_again_if_nothing_killed_its_first_decoder(
         await run_to_end(world, 1)
         (last,) = world.records()
         assert last["error"]["code"] == code
-        assert said in last["error"]["message"]
+        assert words in last["error"]["message"]
 
     scenario()
     assert decoders.deaths == ["none", "none"]

@@ -275,7 +275,7 @@ async def test_a_body_that_stalls_goes_on_by_ranges_of_the_same_version() -> Non
     memory, told = Stalling(), []
     memory.put("b", "k", DATA)
     objects = HedgedObjects(
-        memory, {"objects": Hedging()}, VirtualClock(), lambda *said: told.append(said)
+        memory, {"objects": Hedging()}, VirtualClock(), lambda *news: told.append(news)
     )
     began_s = asyncio.get_running_loop().time()
     body = await objects.open(Location("b", "k"))
@@ -293,7 +293,7 @@ async def test_a_rest_that_comes_whole_may_take_longer_than_a_chunk_of_a_large_b
     memory.put("b", "small", DATA)
     memory.put("b", "large", DATA * 4)
     objects = HedgedObjects(
-        memory, {"objects": Hedging()}, VirtualClock(), lambda *said: told.append(said)
+        memory, {"objects": Hedging()}, VirtualClock(), lambda *news: told.append(news)
     )
 
     async def read(key: str, pause_s: float) -> None:
@@ -344,7 +344,7 @@ async def test_a_store_that_is_slow_is_known_by_the_ranges_of_the_bodies_that_st
     memory.put("b", "large", large)
     memory.put("b", "small", small)
     objects = HedgedObjects(
-        memory, {"objects": Hedging()}, VirtualClock(), lambda *said: told.append(said)
+        memory, {"objects": Hedging()}, VirtualClock(), lambda *news: told.append(news)
     )
 
     async def read(key: str) -> bytes:

@@ -155,9 +155,9 @@ async def test_other_partitions_go_on_and_what_the_line_held_is_given_back(
     assert offsets(world) == [0, 1, 2]
     # Threads of earlier tests may log, too.
     ours = [record for record in caplog.records if record.name.startswith("penstock")]
-    [said] = [record.getMessage() for record in ours]
-    assert said.startswith("line stopped: stream 'bad' at refs/0, offset 3, object 0: 4 of its")
-    assert "Mend the cause, then start the worker again" in said
+    [reason] = [record.getMessage() for record in ours]
+    assert reason.startswith("line stopped: stream 'bad' at refs/0, offset 3, object 0: 4 of its")
+    assert "Mend the cause, then start the worker again" in reason
 
 
 @virtual_time

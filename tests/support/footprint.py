@@ -25,7 +25,7 @@ class Footprint(NamedTuple):
     """`peak_mb` is the process's own high-water mark, `family_mb` what all had at one time."""
 
     code: int
-    said: str
+    output: str
     records: int
     peak_mb: float
     family_mb: float

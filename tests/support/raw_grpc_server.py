@@ -46,9 +46,9 @@ def cut_short(data: bytes) -> Callable[[int], bytes]:
     return lambda stream: _begin(stream) + frame(_DATA, _END_STREAM, stream, body)
 
 
-def status(code: int, said: str = "") -> Callable[[int], bytes]:
+def status(code: int, words: str = "") -> Callable[[int], bytes]:
     """The end of a call, where `message` was before it."""
-    fields = {"grpc-status": str(code)} | ({"grpc-message": said} if said else {})
+    fields = {"grpc-status": str(code)} | ({"grpc-message": words} if words else {})
     return lambda stream: _headers(stream, _END_HEADERS | _END_STREAM, fields)
 
 

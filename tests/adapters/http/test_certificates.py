@@ -13,23 +13,23 @@ from penstock.errors import EXIT_USAGE, Fatal
 
 
 @pytest.mark.parametrize(
-    "said",
+    "words",
     [
         "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer",
         "SSL_ERROR_SSL: error:1000007d: CERTIFICATE_VERIFY_FAILED: unable to get local issuer: OK",
         "error: Custom {\n kind: InvalidData,\n error: InvalidCertificate(\n UnknownIssuer,\n ),",
     ],
 )
-def test_a_certificate_that_is_not_trusted_is_a_setting_to_mend(said: str) -> None:
-    failure = untrusted(said, "objects.ssl_cafile")
+def test_a_certificate_that_is_not_trusted_is_a_setting_to_mend(words: str) -> None:
+    failure = untrusted(words, "objects.ssl_cafile")
     assert failure is not None
     assert failure.exit_code == EXIT_USAGE
     assert "objects.ssl_cafile" in str(failure)
 
 
-@pytest.mark.parametrize("said", ["connection refused", "[SSL] unexpected eof while reading"])
-def test_a_server_that_is_away_is_none(said: str) -> None:
-    assert untrusted(said, "objects.ssl_cafile") is None
+@pytest.mark.parametrize("words", ["connection refused", "[SSL] unexpected eof while reading"])
+def test_a_server_that_is_away_is_none(words: str) -> None:
+    assert untrusted(words, "objects.ssl_cafile") is None
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])

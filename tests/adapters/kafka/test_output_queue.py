@@ -159,9 +159,9 @@ def test_what_is_sent_in_the_place_of_a_refused_record_is_asked_of_its_own_part(
     asked: list[tuple[str, int]] = []
 
     def part(name: str, count: int) -> Outgoing:
-        def instead(index: int, value: bytes, said: str) -> Sequence[bytes] | None:
+        def instead(index: int, value: bytes, reason: str) -> Sequence[bytes] | None:
             asked.append((name, index))
-            return [said.encode()]
+            return [reason.encode()]
 
         return Outgoing("out", 0, [None] * count, [b"v"] * count, instead=instead)
 

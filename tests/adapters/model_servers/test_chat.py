@@ -119,7 +119,7 @@ async def test_the_settings_are_asked_for_and_an_answer_that_fits_the_schema_is_
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "words"),
     [
         (completion(None, refusal="I can't help with that."), "refuses: I can't help"),
         (completion("", finish_reason="content_filter"), "content filter"),
@@ -134,14 +134,14 @@ async def test_the_settings_are_asked_for_and_an_answer_that_fits_the_schema_is_
     ],
 )
 async def test_what_is_no_answer_is_the_error_of_its_row_and_its_tokens_count(
-    answer: dict[str, Any], said: str, schema: str
+    answer: dict[str, Any], words: str, schema: str
 ) -> None:
     async with chat_server() as server:
         server.answers.append(answer)
         model = connect(server, answer_schema=schema)
         answers = await model.predict([row(picture())])
         assert (answers.values, answers.tokens) == ([b"null"], Tokens(11, 3))
-        assert said in answers.errors[0]
+        assert words in answers.errors[0]
         await model.aclose()
 
 
@@ -297,7 +297,7 @@ async def test_two_rows_are_no_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "words"),
     [
         ({}, "needs model.prompt"),
         ({"prompt": "{camera}?"}, "{attributes.NAME}"),
@@ -309,8 +309,8 @@ async def test_two_rows_are_no_request() -> None:
         ({"prompt": "?", "outputs": ["x"]}, "is for model.protocol = 'oip'"),
     ],
 )
-def test_settings_that_do_not_fit_are_told(settings: dict[str, Any], said: str) -> None:
+def test_settings_that_do_not_fit_are_told(settings: dict[str, Any], words: str) -> None:
     known = {"protocol": "openai-chat", "request": "raw"} | settings
     with pytest.raises(Fatal) as caught:
         open_model(config.Config(model=msgspec.convert(known, config.Model)))
-    assert said in str(caught.value)
+    assert words in str(caught.value)

@@ -70,7 +70,7 @@ async def test_opaque_rows_are_texts_and_what_is_none_is_refused_alone() -> None
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "limit"),
+    ("status", "body", "limit"),
     [
         (413, b'{"error":"batch size 3 > maximum allowed batch size 2","error_type":"x"}', 2),
         (422, b'{"error":"batch size 3 > maximum allowed batch size 2"}', 2),
@@ -83,11 +83,11 @@ async def test_opaque_rows_are_texts_and_what_is_none_is_refused_alone() -> None
     ],
 )
 async def test_too_many_texts_are_to_be_split_and_the_limit_is_learned(
-    status: int, said: bytes, limit: int
+    status: int, body: bytes, limit: int
 ) -> None:
     async with json_server(PATH, embedded) as server:
         model = connect(server)
-        server.refusals.append((status, said))
+        server.refusals.append((status, body))
         for _ in range(2):
             with pytest.raises(Poison) as caught:
                 await model.predict([TEXTS])

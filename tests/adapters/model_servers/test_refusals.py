@@ -70,17 +70,17 @@ REFUSALS: list[tuple[Protocol, int, bytes, type[PenstockError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("protocol", "status", "said", "expected"), REFUSALS)
+@pytest.mark.parametrize(("protocol", "status", "body", "expected"), REFUSALS)
 async def test_a_refusal_is_told_by_status_and_words_and_the_next_request_is_answered(
-    protocol: Protocol, status: int, said: bytes, expected: type[PenstockError]
+    protocol: Protocol, status: int, body: bytes, expected: type[PenstockError]
 ) -> None:
     async with json_server(protocol.path, protocol.answer) as server:
         path = {"path": "/"} if protocol is HTTP else {}
         model: Model = protocol.model(msgspec.convert({"url": server.url} | path, config.Model))
-        server.refusals.append((status, said))
+        server.refusals.append((status, body))
         with pytest.raises(expected) as caught:
             await model.predict([TEXTS])
         assert type(caught.value) is expected
-        assert (b"bad shape" not in said) or "bad shape" in str(caught.value)
+        assert (b"bad shape" not in body) or "bad shape" in str(caught.value)
         assert len((await model.predict([TEXTS])).values) == 3
         await model.aclose()

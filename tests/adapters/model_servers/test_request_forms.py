@@ -102,7 +102,7 @@ def test_lines_of_json_are_the_rows_as_they_came() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("answer", "value"),
     [
         (b'{"cat": 0.9, "dog": 0.1}', {"cat": 0.9, "dog": 0.1}),
         (b'[{"label": 1}]', {"label": 1}),
@@ -114,8 +114,8 @@ def test_lines_of_json_are_the_rows_as_they_came() -> None:
         (b'{\n  "cat": 0.5\n}', {"cat": 0.5}),
     ],
 )
-def test_the_answer_to_one_row_may_come_bare(said: bytes, value: object) -> None:
-    answers = parse_single(said, 1)
+def test_the_answer_to_one_row_may_come_bare(answer: bytes, value: object) -> None:
+    answers = parse_single(answer, 1)
     assert [orjson.loads(text) for text in answers.values] == [value]
     assert not answers.errors
 
@@ -126,10 +126,10 @@ def test_an_error_and_null_reject_the_row() -> None:
     assert 0 in parse_single(b'{"score": NaN}', 1).errors
 
 
-@pytest.mark.parametrize("said", [b"", b"<html>", b"[1", b"cat"])
-def test_what_is_no_json_refuses_the_row(said: bytes) -> None:
+@pytest.mark.parametrize("answer", [b"", b"<html>", b"[1", b"cat"])
+def test_what_is_no_json_refuses_the_row(answer: bytes) -> None:
     with pytest.raises(PenstockError):
-        parse_single(said, 1)
+        parse_single(answer, 1)
 
 
 def test_the_help_of_predict_names_every_request() -> None:

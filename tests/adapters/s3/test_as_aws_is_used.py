@@ -146,12 +146,12 @@ PROFILES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("region", ["eu-west-1", "us-gov-west-1"])
-@pytest.mark.parametrize(("said", "options"), PROFILES)
+@pytest.mark.parametrize(("words", "options"), PROFILES)
 async def test_what_a_profile_says_leads_each_client_to_where_botocore_goes(
-    profile: Path, said: str, options: dict[str, Any], region: str
+    profile: Path, words: str, options: dict[str, Any], region: str
 ) -> None:
-    written(profile, f"[default]\nregion = {region}\n{said}\n")
-    at_store = "endpoint_url" in said and "ignore" not in said
+    written(profile, f"[default]\nregion = {region}\n{words}\n")
+    at_store = "endpoint_url" in words and "ignore" not in words
     style = {"s3": {"addressing_style": "path"}} if at_store else {}
     botocore = Session().create_client("s3", config=BotoConfig(**(options | style)))
     there = await url_of(botocore, "cams")

@@ -27,13 +27,13 @@ def times(**changes: Any) -> dict[str, Any]:
     return found | changes
 
 
-def of_kind(found: Advised, kind: str) -> Advice:
-    (one,) = [advice for advice in found.advice if advice.kind == kind]
+def of_kind(advised: Advised, kind: str) -> Advice:
+    (one,) = [advice for advice in advised.advice if advice.kind == kind]
     return one
 
 
 @pytest.mark.parametrize(
-    ("changes", "better", "said"),
+    ("changes", "better", "words"),
     [
         # 50 ms less 14.0 elsewhere leave 36; half of it is 18: 4 ms and 700 rows.
         ({}, 700, "window.max_rows = 512 keeps them smaller"),
@@ -48,14 +48,14 @@ def of_kind(found: Advised, kind: str) -> Advice:
     ],
 )
 def test_the_size_that_fits_is_what_a_call_answers_in_half_of_what_is_left(
-    changes: dict[str, Any], better: int, said: str
+    changes: dict[str, Any], better: int, words: str
 ) -> None:
     advice = of_kind(advise(status(**changes), PRESENT), "size")
     assert advice.better == pytest.approx(better, abs=1)
     assert advice.sure is not None
     assert advice.better is not None
     assert advice.sure[0] <= advice.better <= advice.sure[1]
-    assert said in advice.said
+    assert words in advice.said
 
 
 def test_the_wait_is_within_the_bound_and_long_enough_for_the_calls() -> None:
@@ -69,7 +69,7 @@ def test_the_wait_is_within_the_bound_and_long_enough_for_the_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "present", "better", "said"),
+    ("changes", "present", "better", "words"),
     [
         ({}, PRESENT, 1, "4 are allowed (learned)"),
         (
@@ -83,11 +83,11 @@ def test_the_wait_is_within_the_bound_and_long_enough_for_the_calls() -> None:
     ],
 )  # fmt: skip
 def test_how_many_calls_carry_the_load(
-    changes: dict[str, Any], present: Present, better: int, said: str
+    changes: dict[str, Any], present: Present, better: int, words: str
 ) -> None:
     advice = of_kind(advise(status(**changes), present), "calls")
     assert advice.better == better
-    assert said in advice.said
+    assert words in advice.said
 
 
 def test_the_part_that_ends_first_is_named_with_what_more_of_it_would_bring() -> None:
@@ -159,7 +159,7 @@ def test_a_dear_stream_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "kinds"),
+    ("changes", "words", "kinds"),
     [
         ({"calls__times": None}, "fewer than 20 calls", set()),
         ({"rates__rows_per_s": 0.0}, "no rows arrive", set()),
@@ -173,9 +173,9 @@ def test_a_dear_stream_is_named() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_said_and_nothing_is_advised_from_it(
-    changes: dict[str, Any], said: str, kinds: set[str] | None
+    changes: dict[str, Any], words: str, kinds: set[str] | None
 ) -> None:
     advised = advise(status(**changes), PRESENT)
-    assert any(said in one for one in advised.unknown)
+    assert any(words in one for one in advised.unknown)
     if kinds is not None:
         assert {one.kind for one in advised.advice} == kinds

@@ -84,8 +84,10 @@ def test_the_state_of_a_stream() -> None:
 
 
 def test_a_stopped_line_tells_which_streams_stand_behind_it_and_since_when() -> None:
-    [found] = diagnose(troubled("stopped line"))
-    assert found.holds == ("it holds back 1 other stream: site-1/cam-2 of its partition, for 90 s")
+    [problem] = diagnose(troubled("stopped line"))
+    assert problem.holds == (
+        "it holds back 1 other stream: site-1/cam-2 of its partition, for 90 s"
+    )
     alone = troubled("stopped line")
     # With order by stream, it holds back none.
     alone["assignments"][0]["is_stopped"] = False
@@ -119,14 +121,14 @@ def test_figures_that_are_not_known_yet_say_nothing() -> None:
 
 
 def test_a_stopped_line_is_told_with_how_to_go_on() -> None:
-    [found] = diagnose(document() | {"assignments": [stopped("cam-7")]})
-    assert found.what == (
+    [problem] = diagnose(document() | {"assignments": [stopped("cam-7")]})
+    assert problem.what == (
         "cam-7 stands still at refs/3, offset 12, row 4: 2 of its objects failed in a row; now "
         "bad_row: 'oops' is not a number"
     )
-    assert "penstock dlq resume cam-7" in found.do
-    assert "penstock dlq skip cam-7" in found.do
-    assert (found.level, found.stream) == ("bad", "cam-7")
+    assert "penstock dlq resume cam-7" in problem.do
+    assert "penstock dlq skip cam-7" in problem.do
+    assert (problem.level, problem.stream) == ("bad", "cam-7")
 
 
 def test_of_many_stopped_lines_some_are_named() -> None:
@@ -226,16 +228,16 @@ def test_a_model_whose_calls_are_not_busy_is_no_limit_but_slow() -> None:
 
 def test_a_costly_stream_is_named_only_if_others_wait_for_its_rows() -> None:
     whole = troubled("costly stream")
-    [found] = diagnose(whole)
-    assert found.level == "bad"
+    [problem] = diagnose(whole)
+    assert problem.level == "bad"
     assert (
-        found.holds
+        problem.holds
         == "12 of the shown streams wait for its rows, which are 88 % of the model's time"
     )
     # It is the cause also while a call is free, and when the buffer has filled behind it.
     full = document()["flow"]["busy"] | {"calls": 0.5, "buffer": 1.0}
-    [found] = diagnose(whole | {"flow": whole["flow"] | {"busy": full}})
-    assert found.kind == "costly"
+    [problem] = diagnose(whole | {"flow": whole["flow"] | {"busy": full}})
+    assert problem.kind == "costly"
     alone = [stream(CAM, age_s=4.0), *document()["streams"]]
     for changes in (
         {"costly": None},
@@ -259,16 +261,16 @@ def test_a_costly_stream_that_is_asked_apart_is_named_if_it_is_late_itself() -> 
     whole = troubled("costly stream")
     alone = [stream(CAM, age_s=4.0), *document()["streams"]]
     apart = {"costly": whole["costly"] | {"is_apart": True}, "streams": alone}
-    [found] = diagnose(whole | apart)
-    assert found.what == f"{CAM} takes the model 1.5 s a row, 55 x the others: it is asked apart"
+    [problem] = diagnose(whole | apart)
+    assert problem.what == f"{CAM} takes the model 1.5 s a row, 55 x the others: it is asked apart"
     on_time = {"streams": document()["streams"]}
     assert "costly" not in [one.kind for one in diagnose(whole | apart | on_time)]
 
 
 def test_a_dear_row_of_less_than_ten_milliseconds_has_digits() -> None:
     whole = troubled("costly stream")
-    [found] = diagnose(whole | {"costly": whole["costly"] | {"row_s": 0.0044}})
-    assert found.what.startswith(f"{CAM} takes the model 4.4 ms a row")
+    [problem] = diagnose(whole | {"costly": whole["costly"] | {"row_s": 0.0044}})
+    assert problem.what.startswith(f"{CAM} takes the model 4.4 ms a row")
 
 
 def test_decoders_that_limit_the_worker_are_told() -> None:
@@ -352,11 +354,13 @@ def test_the_stream_that_holds_the_others_back_is_named_with_its_object(
     held = {"by": "b/slow.csv", "stream": "cam-1", "stage": stage, "objects": 7}
     behind = [stream("cam-2", age_s=9.0), stream("cam-1", age_s=8.0)]
     whole = {"assignments": [first | {"held_back": held}, *others], "streams": behind}
-    [found] = diagnose(document() | whole)
-    assert (found.kind, found.stream) == ("late", "cam-1")
-    assert advice in found.do
-    assert found.holds is not None
-    assert found.holds.startswith(f"7 answered objects wait behind b/slow.csv, which is at {stage}")
+    [problem] = diagnose(document() | whole)
+    assert (problem.kind, problem.stream) == ("late", "cam-1")
+    assert advice in problem.do
+    assert problem.holds is not None
+    assert problem.holds.startswith(
+        f"7 answered objects wait behind b/slow.csv, which is at {stage}"
+    )
 
 
 def test_streams_of_a_mere_backlog_are_not_blamed() -> None:
@@ -381,10 +385,10 @@ def test_a_service_is_named_apart_from_the_sentence() -> None:
 
 
 def test_a_worker_without_a_partition_says_so() -> None:
-    [found] = diagnose(document() | {"assignments": [], "uptime_s": 13.0})
-    assert (found.level, "joins its group" in found.do) == ("warn", True)
-    [found] = diagnose(document() | {"assignments": [], "uptime_s": 300.0})
-    assert "in reserve" in found.do
+    [problem] = diagnose(document() | {"assignments": [], "uptime_s": 13.0})
+    assert (problem.level, "joins its group" in problem.do) == ("warn", True)
+    [problem] = diagnose(document() | {"assignments": [], "uptime_s": 300.0})
+    assert "in reserve" in problem.do
 
 
 def test_what_has_nothing_to_do_with_the_cause_is_told_beside_it() -> None:

@@ -172,7 +172,7 @@ def test_two_objects_of_one_message_have_two_results() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "words"),
     [
         ("s3://out/{key}.txt", "must end with .jsonl, "),
         ("s3://out/all.jsonl", "names one object for many"),
@@ -192,8 +192,8 @@ def test_two_objects_of_one_message_have_two_results() -> None:
         ("s3://{stream}/{bucket}/{key}.jsonl", "has {stream} in the bucket's name"),
     ],
 )
-def test_a_template_that_can_name_no_results_is_refused(template: str, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_a_template_that_can_name_no_results_is_refused(template: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
         ResultNames(template, "rows", NameScope())
 
 

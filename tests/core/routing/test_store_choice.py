@@ -37,7 +37,7 @@ def test_if_the_reference_names_no_store_routes_and_buckets_decide(
 
 
 @pytest.mark.parametrize(
-    ("said", "bucket", "store"),
+    ("words", "bucket", "store"),
     [
         ("eu", "eu-1", "eu"),
         ("any-lake", "anything", "any-lake"),
@@ -50,12 +50,12 @@ def test_if_the_reference_names_no_store_routes_and_buckets_decide(
         ("s3", "eu-1", "eu"),
     ],
 )
-def test_the_reference_says_which_store_or_which_kind(said: str, bucket: str, store: str) -> None:
-    assert PLACES.of(said, bucket, "archive/a.csv") == store
+def test_the_reference_says_which_store_or_which_kind(words: str, bucket: str, store: str) -> None:
+    assert PLACES.of(words, bucket, "archive/a.csv") == store
 
 
 @pytest.mark.parametrize(
-    ("places", "said", "bucket"),
+    ("places", "words", "bucket"),
     [
         (StoreChoice.one(), "gs", "b"),
         (StoreChoice.one(), "nobody", "b"),
@@ -64,10 +64,10 @@ def test_the_reference_says_which_store_or_which_kind(said: str, bucket: str, st
     ],
 )
 def test_an_object_that_no_store_is_for_is_refused(
-    places: StoreChoice, said: str | None, bucket: str
+    places: StoreChoice, words: str | None, bucket: str
 ) -> None:
     with pytest.raises(Poison, match="no store is configured for") as caught:
-        places.of(said, bucket, "k")
+        places.of(words, bucket, "k")
     assert caught.value.code == "not_allowed"
 
 

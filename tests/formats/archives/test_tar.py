@@ -137,10 +137,10 @@ def test_a_broken_member_is_one_bad_row_and_the_members_behind_it_are_read() -> 
         ("b.csv.gz", [1, 2]),
         ("d.csv", [1, 2]),
     ]
-    wrong = [(path, said) for path, said in rows if isinstance(said, str)]
+    wrong = [(path, reason) for path, reason in rows if isinstance(reason, str)]
     words = ("ends early, in row 1", "gzip data ends early", "begins as a PNG", "400 bytes")
     assert [path for path, _ in wrong] == ["a.json", "b.csv.gz", "c.csv", "e.csv"]
-    assert all(word in said for word, (_, said) in zip(words, wrong, strict=True))
+    assert all(word in reason for word, (_, reason) in zip(words, wrong, strict=True))
 
 
 def test_archives_that_were_joined_are_all_read() -> None:

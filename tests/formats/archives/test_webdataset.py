@@ -78,13 +78,13 @@ def test_files_before_and_behind_a_picture_stay_with_its_row(key: str) -> None:
 @every_archive
 def test_a_sample_may_have_several_pictures_and_a_bad_one(key: str) -> None:
     files = [("1.left.jpg", JPEG), ("1.right.jpg", b"none"), ("1.cls", b"1"), ("2.jpg", JPEG)]
-    left, (path, said), right = rows_of(key, files)
+    left, (path, reason), right = rows_of(key, files)
     assert (left, right) == (
         ("1.left.jpg", {"cls": 1, "json": None}),
         ("2.jpg", {"cls": None, "json": None}),
     )
     assert path == "1.right.jpg"
-    assert str(said).startswith("this is no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF: ")
+    assert str(reason).startswith("this is no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF: ")
     chosen = RowOptions(form="bytes", keep=("cls",), member="*.left.jpg")
     assert rows_of(key, files, chosen) == [("1.left.jpg", {"cls": 1})]
 

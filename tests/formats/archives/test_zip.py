@@ -146,9 +146,9 @@ def test_a_member_without_its_checksum_is_bad_and_its_neighbours_are_read() -> N
     members = {"a.csv": b"1,2\n", "b.csv": b"3,4\n", "c.csv": b"5,6\n"}
     data = bytearray(zip_of(members, zipfile.ZIP_STORED))
     data[data.index(b"3,4")] = ord("9")
-    first, (member, said), last = rows_of(runs_of(bytes(data)))
+    first, (member, reason), last = rows_of(runs_of(bytes(data)))
     assert (first, member, last) == (("a.csv", [1.0, 2.0]), "b.csv", ("c.csv", [5.0, 6.0]))
-    assert "Bad CRC-32" in str(said)
+    assert "Bad CRC-32" in str(reason)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -185,8 +185,8 @@ def test_limits_of_members_hold() -> None:
     assert code_of(data, RowOptions(members=1)) == "too_large"
     assert code_of(data, RowOptions(member_bytes=100)) == "bad_archive"
     small = zip_of({"a.csv": ROWS, "b.csv": b"1,2\n"})
-    (_, said), row = rows_of(runs_of(small, RowOptions(member_bytes=100)))
-    assert "limits.member_bytes" in str(said)
+    (_, reason), row = rows_of(runs_of(small, RowOptions(member_bytes=100)))
+    assert "limits.member_bytes" in str(reason)
     assert row == ("b.csv", [1.0, 2.0])
 
 

@@ -81,10 +81,10 @@ def test_the_log_says_it_and_the_column_can_be_chosen(key: str, write: Any) -> N
         options = RowOptions(form="json", columns=["a", named])
         assert read(key, data, options) == (["a", "__index_level_0__"], [])
     assert read(key, data, RowOptions(form="json", keep=["__index_level_0__"])) == (DATA, [])
-    _, said = read(key, data)
-    assert len(said) == 1
-    assert "__index_level_0__" in said[0]
-    assert "rows.columns" in said[0]
+    _, reason = read(key, data)
+    assert len(reason) == 1
+    assert "__index_level_0__" in reason[0]
+    assert "rows.columns" in reason[0]
 
 
 @every_file

@@ -50,8 +50,8 @@ def test_a_picture_that_ends_before_its_size_is_a_bad_row(data: bytes) -> None:
 
 
 def test_what_is_no_picture_is_a_bad_row_of_that_name() -> None:
-    (said,) = errors(decode(b"hello", "x.jpg", OPAQUE))
-    assert said.startswith("this is no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF: ")
+    (reason,) = errors(decode(b"hello", "x.jpg", OPAQUE))
+    assert reason.startswith("this is no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF: ")
 
 
 def test_a_picture_of_too_many_pixels_is_a_bad_row_without_being_decoded() -> None:

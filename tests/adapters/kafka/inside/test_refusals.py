@@ -113,7 +113,7 @@ async def test_a_refused_record_is_replaced_in_its_place(code: int, named: bool)
         return  # has tests of its own
     broker = Broker(of_values(b"2", b"7", code=code, named=named))
     out = outgoing(*VALUES)
-    out.instead = lambda index, value, said: [b"instead of %s: %s" % (value, said.encode())]
+    out.instead = lambda index, value, reason: [b"instead of %s: %s" % (value, reason.encode())]
     async with sending(broker) as send:
         delivered = await (await send(out))
         after = await (await send(outgoing(b"behind")))
@@ -145,7 +145,7 @@ async def test_a_record_without_a_replacement_fails_with_the_words_of_the_broker
 async def test_a_replacement_that_is_refused_as_well_is_not_tried_for_ever() -> None:
     broker = Broker(lambda _: Refusal(INVALID_RECORD))
     out = outgoing(b"bad")
-    out.instead = lambda index, value, said: [b"worse"]
+    out.instead = lambda index, value, reason: [b"worse"]
     async with sending(broker) as send:
         with pytest.raises(BrokerResponseError):
             await (await send(out))
@@ -159,7 +159,7 @@ async def test_a_record_is_replaced_by_several_or_by_none_and_the_order_stays(na
     places = {b"2": [], b"7": [b"7-", b"-7"], b"7-": [b"7."]}
     asked: list[int] = []
 
-    def instead(index: int, value: bytes, said: str) -> list[bytes]:
+    def instead(index: int, value: bytes, reason: str) -> list[bytes]:
         asked.append(index)
         return places[value]
 
@@ -177,7 +177,7 @@ async def test_a_record_is_replaced_by_several_or_by_none_and_the_order_stays(na
 async def test_a_batch_of_which_nothing_is_left_is_delivered() -> None:
     broker = Broker(of_values(b"bad"))
     out = outgoing(b"bad")
-    out.instead = lambda index, value, said: []
+    out.instead = lambda index, value, reason: []
     async with sending(broker) as send:
         await (await send(out))
         await (await send(outgoing(b"good")))

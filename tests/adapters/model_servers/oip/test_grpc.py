@@ -108,7 +108,7 @@ CODE = grpc.StatusCode
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "expected"),
+    ("code", "words", "expected"),
     [
         (CODE.UNAVAILABLE, "failed to connect to all addresses; last error: x", Unreachable),
         (CODE.UNAVAILABLE, "recvmsg:connection reset by peer", HungUp),
@@ -131,8 +131,8 @@ CODE = grpc.StatusCode
     ],
 )
 def test_a_status_is_told_by_what_was_said(
-    code: grpc.StatusCode, said: str, expected: type[PenstockError]
+    code: grpc.StatusCode, words: str, expected: type[PenstockError]
 ) -> None:
-    error = refusal(code, said, "host:8001 ModelInfer")
+    error = refusal(code, words, "host:8001 ModelInfer")
     assert type(error) is expected
     assert "host:8001 ModelInfer" in str(error)
