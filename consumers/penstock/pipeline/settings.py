@@ -3,7 +3,7 @@ it are those of one stage, and no other stage reads them; the `...Limits` are bo
 the core holds. How a format reads is its `...Options`.
 
 Rule: the package `settings` makes these objects from the configuration. No part of the pipeline
-sees the configuration itself. Owner: the wiring.
+sees the configuration itself.
 """
 
 from collections.abc import Mapping

@@ -2,9 +2,9 @@
 The signature is AWS's Version 4 ("Authenticating Requests", Amazon S3 API reference).
 
 Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any other answer or error,
-and for any odd key, the client behind asks again and decides what the answer means: one
-client handles all errors, retries, streams and listings. The reason is CPU: for 4 KiB 0.06 ms
-against 0.3 by obstore.
+and for any odd key, the client behind asks again and decides what the answer means: one client
+handles all errors, retries, streams and listings. The reason is CPU: for 4 KiB 0.06 ms against 0.3
+by obstore.
 
 Configured credentials come first, else AWS's own chain, asked in a thread, because it may send a
 request to a token service; its answer is used for `GOOD_FOR_S`. What many signatures share is
