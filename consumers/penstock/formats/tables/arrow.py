@@ -23,6 +23,9 @@ _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
 # This many first bytes are enough for `looks`, and for an error that shows them.
 _HEAD_BYTES: Final = 128
+# To unpack buffers, the library starts threads by default. Where a container's processes are used up
+# that fails, and the data would seem to be damaged.
+_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 # The errors that the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
 # Types that cannot have every value, and for each of them a type of the same layout that can.
@@ -63,8 +66,12 @@ def read_arrow(ranges: ObjectSource, options: RowOptions, wanted: Wanted) -> Ite
         raise unreadable("the Arrow data", error) from error
 
 
+def _file(file: SourceFile) -> Any:
+    return pa.PythonFile(file, mode="r")
+
+
 def _of_file(ranges: ObjectSource) -> Iterator[Any]:
-    with pa.ipc.open_file(pa.PythonFile(SourceFile(ranges), mode="r")) as reader:
+    with pa.ipc.open_file(_file(SourceFile(ranges)), options=_OPTIONS) as reader:
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
 
@@ -74,7 +81,7 @@ def _of_streams(ranges: ObjectSource) -> Iterator[Any]:
     schema: Any = None
     while schema is None or file.tell() < ranges.size:
         begin = file.tell()
-        with pa.ipc.open_stream(pa.PythonFile(file, mode="r")) as reader:
+        with pa.ipc.open_stream(_file(file), options=_OPTIONS) as reader:
             if schema is not None and not reader.schema.equals(schema):
                 raise ValueError(f"the stream that begins at byte {begin} has another schema")
             schema = reader.schema
