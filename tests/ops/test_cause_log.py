@@ -42,3 +42,14 @@ def test_the_end_of_a_cause_is_written_and_one_that_comes_and_goes_is_not_writte
     assert ended.startswith("over after 4 s: the model is the limit")
     log.note(ill, QUIET_S)
     assert len(caplog.records) == 3
+
+
+def test_nothing_is_written_of_an_outage_that_is_over_while_its_problem_is_still_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    log, away = CauseLog(), seen(troubled("store hung"))
+    log.note(away, 0.0)
+    log.note({**away, "outages": []}, 2.0)
+    log.note(seen(document()), 4.0)
+    assert not caplog.records

@@ -52,15 +52,18 @@ class CauseLog:
     def __init__(self) -> None:
         self._lasting: dict[Cause, _Lasts] = {}
         self._written_s: dict[Cause, float] = {}
+        # The services of whose outages a line was written; problems outlast outages by a moment.
+        self._logged: set[str] = set()
 
     def note(self, document: Mapping[str, Any], now_s: float) -> None:
         """`document`: the status with its problems. Call this every few seconds."""
         problems: Sequence[Mapping[str, Any]] = document["problems"]
-        logged = {outage["service"] for outage in document["outages"]}
+        told = {problem["service"] for problem in problems}
+        self._logged = {outage["service"] for outage in document["outages"]} | self._logged & told
         by_cause = {
             Cause(problem["kind"], problem["stream"], problem["service"]): problem
             for problem in problems
-            if problem["kind"] in WRITTEN and problem["service"] not in logged
+            if problem["kind"] in WRITTEN and problem["service"] not in self._logged
         }
         self._written_s = {
             cause: at_s for cause, at_s in self._written_s.items() if now_s - at_s < QUIET_S

@@ -1,5 +1,7 @@
 """What is told of a server that answers questions, but no rows, or rows by something else."""
 
+import pytest
+
 from penstock.core.health.rows_unanswered import TELL_AFTER, TELL_AFTER_S, RowsUnanswered
 from penstock.errors import HungUp, NoAnswer, Poison
 
@@ -37,6 +39,30 @@ def test_a_server_that_goes_away_later_is_not_said_to_fail_at_rows() -> None:
     assert rows.why(9.0) is None
     rows.idle_answered()
     assert rows.why(9.0) is not None
+
+
+@pytest.mark.parametrize("error", [HungUp("reset"), NoAnswer("no answer within 30 s")])
+def test_a_server_that_comes_back_is_not_blamed_for_the_rows_that_its_outage_lost(
+    error: NoAnswer,
+) -> None:
+    rows = RowsUnanswered()
+    lose(rows, 10, error)
+    for _ in range(3):
+        rows.away()
+    rows.idle_answered()
+    assert rows.why(99.0) is None
+
+
+def test_a_server_that_dies_of_rows_again_and_again_is_told() -> None:
+    rows = RowsUnanswered()
+    for life in range(TELL_AFTER):
+        assert rows.why(10.0 * life) is None
+        for _ in range(4):
+            rows.lost(HungUp("reset"), 10.0 * life, 20)
+        rows.away()
+        rows.away()
+        rows.idle_answered()
+    assert "closes the connection" in str(rows.why(10.0 * TELL_AFTER))
 
 
 def test_a_search_that_finds_good_rows_soon_tells_nothing() -> None:

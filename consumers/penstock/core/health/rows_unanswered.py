@@ -1,7 +1,8 @@
 """Does a server answer questions without rows, but no rows? Or rows by something else?
 
 Rule: a server that does not even answer a question without rows is away, and while it is away, lost
-rows say nothing. Pure.
+rows say nothing. Of the rows that it lost as it went, all count as one loss: they may be what it
+died of, but an outage loses all that is under way. Pure.
 """
 
 from penstock.errors import HungUp, NoAnswer, Poison
@@ -21,7 +22,15 @@ class RowsUnanswered:
     nothing.
     """
 
-    __slots__ = ("_error", "_is_idle_answered", "_lost", "_lost_alone", "_odd", "_since_s")
+    __slots__ = (
+        "_error",
+        "_is_idle_answered",
+        "_lost",
+        "_lost_alone",
+        "_lost_before",
+        "_odd",
+        "_since_s",
+    )
 
     def __init__(self) -> None:
         self._odd = 0
@@ -30,6 +39,8 @@ class RowsUnanswered:
     def answered(self) -> None:
         """Rows got an answer or a refusal."""
         self._lost = self._lost_alone = 0
+        # The losses up to the last answer to a question without rows, or the last outage.
+        self._lost_before = 0
         self._since_s = 0.0
         self._error: NoAnswer | None = None
         self._is_idle_answered = False
@@ -37,10 +48,13 @@ class RowsUnanswered:
     def idle_answered(self) -> None:
         """A question without rows got an answer."""
         self._is_idle_answered = self._lost > 0
+        self._lost_before = self._lost
 
     def away(self) -> None:
         """A question without rows got no answer, or no connection could be made."""
         self._is_idle_answered = False
+        self._lost = self._lost_before = min(self._lost, self._lost_before + 1)
+        self._lost_alone = min(self._lost_alone, self._lost)
 
     def lost(self, error: NoAnswer, now_s: float, rows: int) -> None:
         """So many rows of one request got no answer."""
