@@ -365,6 +365,7 @@ def test_many_small_values_are_taken_where_rows_must_be_short(kind: pa.DataType)
 
 _TEXTS = {f"text {number}": pa.array(["x"]) for number in range(999)}
 _LABEL = pa.array(["x"]).dictionary_encode()
+_WIDE = pa.StructArray.from_arrays([*_TEXTS.values(), _LABEL], [*_TEXTS, "label"])
 
 
 @pytest.mark.parametrize(
@@ -374,13 +375,12 @@ _LABEL = pa.array(["x"]).dictionary_encode()
         (pa.record_batch({**_TEXTS, "label": _LABEL}), 2),
         (pa.record_batch({f"label {number}": _LABEL for number in range(1_000)}), 2 + 10 + 10),
         (
-            pa.record_batch(
-                {"a": pa.StructArray.from_arrays([*_TEXTS.values(), _LABEL], [*_TEXTS, "label"])}
-            ),
+            pa.record_batch({"a": _WIDE}),
             2 + 10,
         ),
+        (pa.record_batch({"a": pa.ListArray.from_arrays([0, 1], _WIDE)}), 2 + 10),
     ],
-    ids=["texts and a label", "labels", "one struct"],
+    ids=["texts and a label", "labels", "one struct", "a list of structs"],
 )
 def test_columns_of_which_values_may_repeat_are_weighed_in_steps_and_no_others(
     batch: pa.RecordBatch, pauses: int

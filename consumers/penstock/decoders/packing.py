@@ -370,9 +370,12 @@ def _columns(rows: int, stream: memoryview, most_row_bytes: int) -> Generator[No
 
 def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:
     """Only the columns of which values may repeat are weighed: others have bytes for their values.
-    Fields of a struct are weighed as columns are, so that a step ends between them.
+    Fields of a struct are weighed as columns are, also in lists, so that a step ends between them.
     """
-    from penstock.formats.tables.weight import weights_of  # noqa: PLC0415 (loads pyarrow.compute)
+    from penstock.formats.tables.weight import (  # noqa: PLC0415 (loads pyarrow.compute)
+        LISTS,
+        weights_of,
+    )
 
     weight = weighed = 0
     levels = [columns]
@@ -384,6 +387,11 @@ def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:
                 continue
             if pa.types.is_struct(column.type):
                 levels.append(map(column.field, range(column.type.num_fields)))
+                continue
+            if column.type.id in LISTS and len(column):
+                first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+                levels.append(iter([column.values.slice(first, last - first)]))
+                weight += len(column)
                 continue
             weighed += 1
             if not weighed % _STEP_COLUMNS:

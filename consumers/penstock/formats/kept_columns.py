@@ -4,7 +4,7 @@ Rule: kept values never make a row bad: a missing column is null, and a time tha
 left out, and a notice tells why. Times are read as those of messages are.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -54,9 +54,10 @@ def of_json(options: RowOptions) -> KeepRows:
 
     names = [(orjson.dumps(name), name) for name in dict.fromkeys(options.keep)]
     time = options.time
+    wanted = options.stays
 
     def keep(rows: Sequence[bytes]) -> Kept:
-        by_row = [_fields(row) for row in rows]
+        by_row = [_fields(row, wanted) for row in rows]
         return Kept.of(
             [_columns(names, fields) for fields in by_row] if names else None,
             moments((orjson.loads(bytes(fields.get(time, b"null"))) for fields in by_row), options)
@@ -67,7 +68,7 @@ def of_json(options: RowOptions) -> KeepRows:
     return keep
 
 
-def _fields(row: bytes) -> Mapping[str, Buffer]:
+def _fields(row: bytes, wanted: Collection[str]) -> Mapping[str, Buffer]:
     """The values of a JSON object, as they stand in its text. This keeps even numbers beyond 64
     bits.
     """
@@ -76,7 +77,9 @@ def _fields(row: bytes) -> Mapping[str, Buffer]:
     try:
         return _OBJECT.decode(row)
     except RecursionError:
-        return {name: _dumped(value) for name, value in orjson.loads(row).items()}
+        values = orjson.loads(row)
+        # Not of all: each result of orjson holds 4 KiB, however short it is.
+        return {name: _dumped(values[name]) for name in wanted if name in values}
 
 
 def _dumped(value: object) -> bytes:

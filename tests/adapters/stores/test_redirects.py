@@ -19,7 +19,7 @@ from penstock.adapters.result_stores.results import ObstoreResults
 from penstock.adapters.s3.buckets import s3_buckets
 from penstock.adapters.s3.obstore_client import ByObstore, cloud_translated, translated
 from penstock.adapters.stores.choice import open_objects
-from penstock.adapters.stores.clouds import cloud_buckets, hosts_of
+from penstock.adapters.stores.clouds import CloudObjects, cloud_buckets, hosts_of
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.ports import Location, Objects, Results
 from tests.support.secured import Authority
@@ -214,3 +214,11 @@ def test_who_gives_tokens_is_asked_only_where_no_credentials_are_configured() ->
     hosts = hosts_of(config.Store(url="gs://b"), "gs")
     assert hosts[0] == own
     assert "http://169.254.169.254" in hosts
+
+
+async def test_a_key_file_that_is_no_utf8_is_a_fatal_error(tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    file.write_bytes(b'{"type":"service_account","token_uri":"http://\xff"}')
+    store = CloudObjects(config.Store(url="gs://", key_file=str(file)), "gs", section="stores.led")
+    with pytest.raises(Fatal, match=r"stores\.led.*service account file"):
+        await store.open(Location("bucket", "k.csv", store="led"))

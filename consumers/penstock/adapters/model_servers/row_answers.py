@@ -183,7 +183,7 @@ def _tagged(value: Any) -> tuple[bytes, str | None]:
     try:
         text = orjson.dumps(value)
         orjson.loads(text)  # refuses numbers beyond float64
-        return text, None
+        return bytes(memoryview(text)), None  # a copy: orjson's own results hold 4 KiB each
     except (orjson.JSONEncodeError, orjson.JSONDecodeError):
         return b"null", (
             "the model's answer holds NaN, Infinity or a number beyond float64, or is no text"

@@ -236,6 +236,6 @@ def _named_in(file: Path) -> list[str]:
     """
     try:
         keys = msgspec.json.decode(file.read_bytes(), type=_KeyFile)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
     return [keys.token_uri] if keys.token_uri else []
