@@ -71,14 +71,14 @@ def command_from(origin: str | None, extra: str, here: Path, prefix: Path) -> st
     named = f"{DISTRIBUTION}[{extra}]"
     if origin is None:
         return f"pip install '{named}'"
-    told = json.loads(origin)
-    url = told["url"]
-    if told.get("dir_info", {}).get("editable"):
+    direct_url = json.loads(origin)
+    url = direct_url["url"]
+    if direct_url.get("dir_info", {}).get("editable"):
         folder = Path(unquote(urlsplit(url).path))
         pip, checkout = prefix / "bin" / "pip", str(folder)
         if here == folder:
             checkout, pip = ".", pip.relative_to(here) if pip.is_relative_to(here) else pip
         return f"{pip} install -e '{checkout}[{extra}]'"
-    if "vcs_info" in told:
-        url = f"{told['vcs_info']['vcs']}+{url}@{told['vcs_info']['commit_id']}"
+    if "vcs_info" in direct_url:
+        url = f"{direct_url['vcs_info']['vcs']}+{url}@{direct_url['vcs_info']['commit_id']}"
     return f"pip install '{named} @ {url}'"

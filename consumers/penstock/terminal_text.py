@@ -38,7 +38,7 @@ def escaped(text: str) -> str:
 def escaped_json(document: bytes | str) -> str:
     """JSON with escapes of JSON for all characters that would control a terminal."""
     text = document if isinstance(document, str) else document.decode(errors="replace")
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def visible(text: str) -> "Text":

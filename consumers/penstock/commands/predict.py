@@ -201,7 +201,7 @@ class RecordTally:
         self._unread: Counter[str] = Counter()
         self._empty, self._has_error = 0, False
         self._skipped = 0
-        self._said: list[str] = []
+        self._messages: list[str] = []
 
     def take(self, lines: Sequence[bytes]) -> list[str]:
         """Count these records. Returns lines that must be printed at once: the very first error,
@@ -209,7 +209,7 @@ class RecordTally:
         """
         for line in lines:
             self._add(_decode(line))
-        messages, self._said = self._said, []
+        messages, self._messages = self._messages, []
         return messages
 
     def skip(self) -> None:
@@ -230,13 +230,15 @@ class RecordTally:
             return
         if not self._has_error:
             self._has_error = True
-            self._said.append(f"the first error: {_in_words(record, record.error)}")
+            self._messages.append(f"the first error: {_in_words(record, record.error)}")
         (self._unread if record.row is None else self._rejected)[record.error.code] += 1
 
     def _no_rows(self, record: _Record) -> None:
         self._empty += 1
         if self._empty <= SHOWN_EMPTY:
-            self._said.append(f"no rows in {record.object.key if record.object else 'a message'}")
+            self._messages.append(
+                f"no rows in {record.object.key if record.object else 'a message'}"
+            )
 
     def exit_code(self, *, allow_errors: bool) -> int:
         if self._unread and not self.rows:

@@ -131,7 +131,7 @@ class PooledDecoder:
         self._is_asked_size = False
         self._tail_at = -1
         # The options that it was told last.
-        self._said: RowOptions | None = None
+        self._options_sent: RowOptions | None = None
         # The end of the object that came with its last rows.
         self._last: End | None = None
         # An error is a result, too: who was cancelled does not ask, and asyncio would complain.
@@ -148,7 +148,7 @@ class PooledDecoder:
                 self._finish(end)
                 return None
             if isinstance(what, Task):
-                words = task_said(what, self._said)
+                words = task_said(what, self._options_sent)
                 self._begin(what)
                 message = await self._say(TASK, words)
             else:
@@ -199,7 +199,7 @@ class PooledDecoder:
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
-        self._said = task.options
+        self._options_sent = task.options
         self._options, self._size, self._rows = task.options, task.size, 0
         self._wants, self._tail_at = task.wants_any, -1
         self._idle_ticks = None

@@ -81,15 +81,15 @@ class Notices:
 
     def __init__(self, say: Callable[[str], object] = _warn) -> None:
         self._say = say
-        self._said: set[str] = set()
+        self._noticed: set[str] = set()
 
     def once(self, text: str, *, about: str = "") -> None:
         """`about`: of all texts about the same thing, only the first is said; by default, of all
         texts that are equal.
         """
         about = about or text
-        if about not in self._said and len(self._said) < _MOST_NOTICES:
-            self._said.add(about)
+        if about not in self._noticed and len(self._noticed) < _MOST_NOTICES:
+            self._noticed.add(about)
             self._say(text)
 
     def __reduce__(self) -> tuple[type["Notices"], tuple[()]]:

@@ -88,7 +88,7 @@ class Comparing:
         """
         self._streams = streams
         self._most = examples
-        self._found: dict[ComparisonRules, ComparisonSums] = {}
+        self._comparisons: dict[ComparisonRules, ComparisonSums] = {}
         self._examples: dict[tuple[ModelId, ModelId], deque[Disagreement]] = {}
         # For each worker: the number of its last summary. If the next summary of the worker has no
         # higher number, that summary is a repeat.
@@ -108,11 +108,11 @@ class Comparing:
 
     def found(self) -> list[ComparisonSums]:
         """All comparisons, each with its latest examples. The latest comparison is the last."""
-        for comparison in self._found.values():
+        for comparison in self._comparisons.values():
             comparison.examples = tuple(
                 self._examples.get((comparison.rules.live, comparison.rules.shadow), ())
             )
-        return sorted(self._found.values(), key=lambda sums: sums.until)
+        return sorted(self._comparisons.values(), key=lambda sums: sums.until)
 
     def _is_new(self, summary: Summary) -> bool:
         worker, _, digits = summary.id.rpartition("/")
@@ -136,7 +136,7 @@ class Comparing:
 
     def _sum_up(self, summary: Summary) -> None:
         rules = ComparisonRules(summary.live, summary.shadow, summary.tolerance, summary.pointers)
-        comparison = self._found.setdefault(
+        comparison = self._comparisons.setdefault(
             rules, ComparisonSums(rules, summary.since, summary.until)
         )
         comparison.since, comparison.until = (

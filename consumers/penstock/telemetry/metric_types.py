@@ -41,7 +41,7 @@ def latency_buckets_s(bound_s: float | None) -> Sequence[float]:
 
 class _Metric(Collector):
     def __init__(self, name: str, meaning: str, registry: CollectorRegistry) -> None:
-        self._said = (name, meaning)
+        self._described = (name, meaning)
         self._created_s = time.time()
         registry.register(self)
 
@@ -55,7 +55,7 @@ class Total(_Metric):
         self.value += by
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        yield CounterMetricFamily(*self._said, value=self.value, created=self._created_s)
+        yield CounterMetricFamily(*self._described, value=self.value, created=self._created_s)
 
 
 class TotalOf(_Metric):
@@ -70,7 +70,7 @@ class TotalOf(_Metric):
         self._read = read
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        yield CounterMetricFamily(*self._said, value=self._read(), created=self._created_s)
+        yield CounterMetricFamily(*self._described, value=self._read(), created=self._created_s)
 
 
 class TotalBy(_Metric):
@@ -94,7 +94,7 @@ class TotalBy(_Metric):
         self.totals[value] = self.totals.get(value, 0.0) + by
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily(*self._said, labels=[self._label])
+        family = CounterMetricFamily(*self._described, labels=[self._label])
         for value, total in self.totals.items():
             family.add_metric([value], total, created=self._created_s)
         yield family
@@ -128,7 +128,7 @@ class TotalByTwo(_Metric):
         self.totals[first][second] += 1
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily(*self._said, labels=self._labels)
+        family = CounterMetricFamily(*self._described, labels=self._labels)
         for first, totals in self.totals.items():
             for second, total in totals.items():
                 family.add_metric([first, second], total, created=self._created_s)
@@ -146,7 +146,7 @@ class Level(_Metric):
         self._value = value
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield GaugeMetricFamily(*self._said, value=self._value)
+        yield GaugeMetricFamily(*self._described, value=self._value)
 
 
 class LevelBy(_Metric):
@@ -165,7 +165,7 @@ class LevelBy(_Metric):
         self._values = values
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily(*self._said, labels=self._labels)
+        family = GaugeMetricFamily(*self._described, labels=self._labels)
         for values, level in self._values.items():
             family.add_metric(values, level)
         yield family
@@ -206,8 +206,8 @@ class Spread(_Metric):
         for bucket, (name, total) in enumerate(zip(names, accumulate(self._counts), strict=True)):
             example = self._examples.get(bucket)
             buckets.append((name, total, example) if example is not None else (name, total))
-        family = HistogramMetricFamily(*self._said, buckets=buckets, sum_value=self.sum)
-        family.add_sample(f"{self._said[0]}_created", {}, self._created_s)
+        family = HistogramMetricFamily(*self._described, buckets=buckets, sum_value=self.sum)
+        family.add_sample(f"{self._described[0]}_created", {}, self._created_s)
         yield family
 
 

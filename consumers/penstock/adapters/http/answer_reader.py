@@ -85,7 +85,7 @@ class AnswerReader:
     has_begun: bool = field(default=False, init=False)
     keeps: bool = field(default=False, init=False)
     _status: int = field(default=0, init=False)  # 0 until the head is complete
-    _found: dict[bytes, bytes] = field(default_factory=dict, init=False)
+    _fields: dict[bytes, bytes] = field(default_factory=dict, init=False)
     _body: list[bytes | bytearray] = field(default_factory=list, init=False)
     _left_bytes: int = field(default=0, init=False)  # how much of the body may still be read
     # bytes received of all heads and of the trailer
@@ -166,16 +166,16 @@ class AnswerReader:
         name = name.lower()
         if name in self.fields and not self._status:
             value = value.strip(b" \t")
-            before = self._found.get(name)
-            self._found[name] = value if before in (None, value) else b"%b\n%b" % (before, value)
+            before = self._fields.get(name)
+            self._fields[name] = value if before in (None, value) else b"%b\n%b" % (before, value)
 
     def on_headers_complete(self) -> None:
         parser = self._parser
         status = parser.get_status_code() if parser is not None else 0
         if status < OK and status != SWITCHING:  # an interim answer: the final one follows
-            self._found.clear()
+            self._fields.clear()
             return
-        length, coded = self._found.get(b"content-length"), self._found.get(b"transfer-encoding")
+        length, coded = self._fields.get(b"content-length"), self._fields.get(b"transfer-encoding")
         if coded is not None and coded.lower() != b"chunked":
             raise Unusable("its Transfer-Encoding is not chunked")
         self._status = status
@@ -222,7 +222,7 @@ class AnswerReader:
         # This reader and the parser refer to each other. This circle is cut here, so that both are
         # freed at once instead of by the garbage collector.
         self._parser = None
-        return Answer(self._status, self._found, b"".join(self._body))
+        return Answer(self._status, self._fields, b"".join(self._body))
 
 
 def _told(error: Exception, data: bytes) -> Exception:

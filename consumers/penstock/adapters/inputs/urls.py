@@ -134,7 +134,7 @@ class UrlSource(Groupless):
     ) -> None:
         """`now_ms`: the timestamp of all records."""
         self._now_ms = now_ms
-        self._found = listed
+        self._listed = listed
         self._on_end = on_end
         self._next_offset = 0
         self._committed = 0
@@ -146,7 +146,7 @@ class UrlSource(Groupless):
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
         records: list[Record] = []
         while partitions and not self._exhausted and len(records) < POLL_RECORDS:
-            reference = await anext(self._found, None)
+            reference = await anext(self._listed, None)
             if reference is None:
                 self._exhausted = True
                 break

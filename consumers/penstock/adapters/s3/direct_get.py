@@ -178,7 +178,7 @@ class CredentialSource:
         check_credentials(settings, section)
         self._settings = settings
         self._fixed: Credentials | None = None
-        self._found: Credentials | None = None
+        self._known: Credentials | None = None
         self._source: Any = None
         self._asked_s = -GOOD_FOR_S
         self._next_look_s = 0.0
@@ -204,7 +204,7 @@ class CredentialSource:
         if self._fixed is not None:
             return self._fixed
         age_s = time.monotonic() - self._asked_s
-        return self._found if age_s < GOOD_FOR_S else None
+        return self._known if age_s < GOOD_FOR_S else None
 
     async def ask(self) -> Credentials | None:
         """Ask the chain. While one task asks, other tasks get the credentials of the last answer.
@@ -213,15 +213,15 @@ class CredentialSource:
         """
         now_s = time.monotonic()
         if now_s - self._asked_s < PAUSE_S:
-            return self._found
+            return self._known
         self._asked_s = now_s
         try:
             credentials = await asyncio.to_thread(self._look)
         except BotoCoreError:
-            return self._found
-        if credentials != self._found:
-            self._found = credentials
-        return self._found
+            return self._known
+        if credentials != self._known:
+            self._known = credentials
+        return self._known
 
     def _look(self) -> Credentials | None:
         # The source is kept in a local name, because `look_again` may remove `_source` while this
@@ -241,7 +241,7 @@ class CredentialSource:
         now_s = time.monotonic()
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + RENEW_S
-            self._source = self._found = None
+            self._source = self._known = None
             self._asked_s = now_s - GOOD_FOR_S
 
 

@@ -49,7 +49,7 @@ class Search:
         self._asked: list[Block] = []
         self._is_halving = False
         self._group_rows: int | None = None
-        self._settled_rows = self._found = self._refusals = 0
+        self._settled_rows = self._bad_rows = self._refusals = 0
         self._were_others_first = False
         # The failures since a row was last rejected. If no bad row was their cause, they were
         # chance.
@@ -74,7 +74,7 @@ class Search:
         """True as long as no row of this search was refused or lost."""
         return (
             not self._suspects
-            and not self._found
+            and not self._bad_rows
             and not self.losses.kills_workers
             and not self.losses.breaks_connections
         )
@@ -221,7 +221,7 @@ class Search:
         if self._lot is not None:
             self._untested = self._lot[1] + self._untested
             self._lot = None
-            self._found, self._group_rows = 0, None
+            self._bad_rows, self._group_rows = 0, None
         elif self._group_rows is not None and not self._is_halving:
             # Bad rows often come in one stretch. This answer may be the end of it, so groups grow
             # again.
@@ -255,10 +255,10 @@ class Search:
         self._refusals = 0
         self._unexplained.clear()
         self._end_losses()
-        self._found += 1
-        if self._found > RARE:
+        self._bad_rows += 1
+        if self._bad_rows > RARE:
             # With this size a group has one bad row on average.
-            self._group_rows = max(1, self._settled_rows // self._found)
+            self._group_rows = max(1, self._settled_rows // self._bad_rows)
         return rejected
 
     def _put_back(self) -> None:

@@ -79,37 +79,37 @@ class Suspicions:
     """
 
     def __init__(self) -> None:
-        self._found: WeakKeyDictionary[Ticket, _Suspicion] = WeakKeyDictionary()
+        self._suspicions: WeakKeyDictionary[Ticket, _Suspicion] = WeakKeyDictionary()
         # Objects that reached `LOUD_ROWS`. The caller takes them from here to log them.
         self.loud: list[tuple[Ticket, Rejection]] = []
 
     def suspects(self, blocks: Sequence[Block]) -> list[Block]:
         """The blocks of objects that are suspects now."""
-        if not self._found:
+        if not self._suspicions:
             return []
-        suspicions = ((block, self._found.get(block.ticket)) for block in blocks)
+        suspicions = ((block, self._suspicions.get(block.ticket)) for block in blocks)
         return [block for block, of in suspicions if of is not None and of.is_suspect]
 
     def refused(self, blocks: Iterable[Block]) -> None:
         """One of these rows is bad, so their objects become suspects."""
         for block in blocks:
-            self._found.setdefault(block.ticket, _Suspicion()).is_suspect = True
+            self._suspicions.setdefault(block.ticket, _Suspicion()).is_suspect = True
 
     def answered(self, blocks: Iterable[Block]) -> None:
         """These rows were answered, so their objects are no longer suspects, and their sentences
         are lifted.
         """
-        if not self._found:
+        if not self._suspicions:
             return
         for block in blocks:
-            if (suspicion := self._found.get(block.ticket)) is not None:
+            if (suspicion := self._suspicions.get(block.ticket)) is not None:
                 suspicion.is_suspect = False
                 if (trial := self.trial_of(block)) is not None:
                     trial.lift()
 
     def reject(self, block: Block, why: Rejection) -> Trial:
         """Reject the row of this block, which was refused alone."""
-        trials = self._found.setdefault(block.ticket, _Suspicion()).trials
+        trials = self._suspicions.setdefault(block.ticket, _Suspicion()).trials
         trial = trials.setdefault((block.member, block.shape), Trial())
         trial.refused(why)
         self._reject(trial, block, why)
@@ -136,9 +136,9 @@ class Suspicions:
         """The refusals of rows with the block's object, member and shape. None: no such row was
         refused.
         """
-        if not self._found:
+        if not self._suspicions:
             return None
-        suspicion = self._found.get(block.ticket)
+        suspicion = self._suspicions.get(block.ticket)
         if suspicion is None or not suspicion.trials:
             return None
         return suspicion.trials.get((block.member, block.shape))

@@ -34,7 +34,7 @@ class _Told(NamedTuple):
 
 class SteadyProblems:
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str | None], _Told] = {}
+        self._lines: dict[tuple[str, str | None], _Told] = {}
 
     def tell(self, problems: Sequence[Problem], now_s: float) -> list[Problem]:
         """The problems to tell now, worst first. `problems`: those that were found just now."""
@@ -45,12 +45,12 @@ class SteadyProblems:
             if problem.kind in LINES
         }
         lines = {
-            line: _next(self._told.get(line), measured.get(line), now_s)
-            for line in {**self._told, **measured}
+            line: _next(self._lines.get(line), measured.get(line), now_s)
+            for line in {**self._lines, **measured}
         }
         held = {line: held_line for line, held_line in lines.items() if held_line is not None}
         kept = without_consequences([*states, *(entry.problem for entry in held.values())])
-        self._told = {line: entry for line, entry in held.items() if entry.problem in kept}
+        self._lines = {line: entry for line, entry in held.items() if entry.problem in kept}
         return in_order(kept)
 
 

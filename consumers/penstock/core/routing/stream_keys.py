@@ -172,12 +172,12 @@ def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
     """
     some: list[bytes] = []
     nbytes = empty = len(_BEGIN) + len(_END)
-    for one in objects:
-        if some and nbytes + len(one) > most_bytes:
+    for each in objects:
+        if some and nbytes + len(each) > most_bytes:
             yield _BEGIN + b",".join(some) + _END
             some, nbytes = [], empty
-        some.append(one)
-        nbytes += len(one) + 1
+        some.append(each)
+        nbytes += len(each) + 1
     yield _BEGIN + b",".join(some) + _END
 
 

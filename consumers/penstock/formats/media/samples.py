@@ -341,7 +341,7 @@ class _Flac(_Stated):
         self._md5 = info[18:34]
         # Old encoders numbered blocks of varying sizes so that libav computes wrong times.
         self._is_fixed = info[:2] == info[2:4]
-        self._found = hashlib.md5(usedforsecurity=False)
+        self._digest = hashlib.md5(usedforsecurity=False)
         self._is_joined = False
 
     @property
@@ -363,12 +363,12 @@ class _Flac(_Stated):
             nbytes = numbers.dtype.itemsize
             whole = numbers >> 8 * nbytes - self._bits if self._bits < 8 * nbytes else numbers
             octets = np.ascontiguousarray(whole).view(np.uint8).reshape(-1, nbytes)
-            self._found.update(np.ascontiguousarray(octets[:, : -(-self._bits // 8)]).data)
+            self._digest.update(np.ascontiguousarray(octets[:, : -(-self._bits // 8)]).data)
         return numbers
 
     def end(self) -> None:
         super().end()
-        if any(self._md5) and self._found.digest() != self._md5:
+        if any(self._md5) and self._digest.digest() != self._md5:
             raise Poison("bad_format", "the samples are not those whose MD5 the FLAC states")
         self.sure = self.count
         if self._is_joined:

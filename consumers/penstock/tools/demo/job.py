@@ -94,7 +94,7 @@ class Onlooker:
         self._answers = answers
         self._ask_committed = committed
         self._on_answered = on_answered
-        self._found: list[Bite] = []
+        self._bites: list[Bite] = []
         self._judging = asyncio.Lock()
         self._is_over = asyncio.Event()
         self._until: dict[int, int] = {}
@@ -141,12 +141,12 @@ class Onlooker:
         while True:
             answers = await self._answers.more(WAIT_MS)
             # This line and the `await` are separate, because `_judge_found` may replace the list
-            # `_found` during the wait.
-            self._found.extend(answers)
+            # `_bites` during the wait.
+            self._bites.extend(answers)
 
     async def _judge_found(self) -> None:
         async with self._judging:
-            bites, self._found = self._found, []
+            bites, self._bites = self._bites, []
             if bites:
                 await _reached(self._references, await self._references.ends())
                 await self._judge_all(bites)

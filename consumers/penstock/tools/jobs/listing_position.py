@@ -70,7 +70,7 @@ class ListingPosition:
     def __init__(self, kept: KeptPositions, topic: str, kept_position: _Kept) -> None:
         self._kept = kept
         self._topic = topic
-        self._said = kept_position
+        self._kept_position = kept_position
         self._at_s = asyncio.get_running_loop().time()
         self._sure_until_s = self._at_s
         self._is_begun = False
@@ -80,15 +80,15 @@ class ListingPosition:
 
     @property
     def at(self) -> At | None:
-        return self._said.at
+        return self._kept_position.at
 
     @property
     def partitions(self) -> int:
-        return self._said.partitions
+        return self._kept_position.partitions
 
     @property
     def is_done(self) -> bool:
-        return self._said.is_done
+        return self._kept_position.is_done
 
     def is_due(self, at: At | None) -> bool:
         """True if the position may be committed now. False if earlier processes have sent
@@ -101,7 +101,7 @@ class ListingPosition:
         return is_time and self._beyond is None
 
     def mark(self, at: At, count: int) -> bytes:
-        return msgspec.json.encode(_Mark(self._said.job, at, count))
+        return msgspec.json.encode(_Mark(self._kept_position.job, at, count))
 
     async def be_sure(self) -> None:
         """Call this before anything is sent. Raises `Fatal` if another process of the command owns
@@ -113,7 +113,7 @@ class ListingPosition:
     async def _ask(self) -> None:
         asked_s = asyncio.get_running_loop().time()
         for kept_position in _read(await self._kept.read()).values():
-            if kept_position.run != self._said.run:
+            if kept_position.run != self._kept_position.run:
                 raise usage(
                     "another start of this command has taken over and goes on; this one ends"
                 )
@@ -124,12 +124,12 @@ class ListingPosition:
         how many of them this process has sent.
         """
         await self._ask()
-        self._said.at, self._said.is_done = at, is_done
-        self._said.announced = self.before + announced
+        self._kept_position.at, self._kept_position.is_done = at, is_done
+        self._kept_position.announced = self.before + announced
         await self._write()
 
     async def _write(self) -> None:
-        metadata = msgspec.json.encode(self._said).decode()
+        metadata = msgspec.json.encode(self._kept_position).decode()
         spans = await self._kept.spans()
         await self._kept.write({n: Commit(end, metadata) for n, (_, end) in spans.items()})
         self._at_s = asyncio.get_running_loop().time()
@@ -152,7 +152,7 @@ class ListingPosition:
         Then read the marks of all references that were sent since the position was committed.
         """
         self._is_begun = True
-        metadata = msgspec.json.encode(self._said).decode()
+        metadata = msgspec.json.encode(self._kept_position).decode()
         await self._kept.write(
             {n: commit._replace(metadata=metadata) for n, commit in commits.items()}
         )
@@ -163,7 +163,7 @@ class ListingPosition:
             await self._ask()
             if not await self._read_marks(reader, spans, begins):
                 break
-        self._said.announced = self.before
+        self._kept_position.announced = self.before
 
     async def _read_marks(
         self, reader: Reader, spans: Mapping[int, tuple[int, int]], begins: dict[int, int]
@@ -194,7 +194,7 @@ class ListingPosition:
             mark = msgspec.json.decode(value, type=_Mark)
         except (msgspec.MsgspecError, TypeError, ValueError):
             return False  # another program wrote this header
-        if mark.job != self._said.job:
+        if mark.job != self._kept_position.job:
             return False
         self.reached[number] = mark.at
         self._beyond = max(self.reached.values())

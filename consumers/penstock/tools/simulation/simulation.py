@@ -133,7 +133,7 @@ class Operator:
     def __init__(self, world: World, fleet: WorkerFleet) -> None:
         self._world = world
         self._fleet = fleet
-        self._said: Counter[tuple[Where, int, str]] = Counter()
+        self._spoken: Counter[tuple[Where, int, str]] = Counter()
         self._spoke_s = -PATIENCE_S
 
     def speak(self) -> None:
@@ -151,10 +151,10 @@ class Operator:
 
     def _say(self, where: Where, stop: LineStop) -> None:
         world, about = self._world, (where, stop.offset, stop.stream)
-        is_in_vain = not self._said[about] and world.random.random() < 0.5
-        self._said[about] += 1
+        is_in_vain = not self._spoken[about] and world.random.random() < 0.5
+        self._spoken[about] += 1
         verb: Verb = "resume" if is_in_vain else "skip"
-        word = Word(verb, stop.offset, stream_digest(stop.stream), self._said[about])
+        word = Word(verb, stop.offset, stream_digest(stop.stream), self._spoken[about])
         world.history.counts[f"line told to {verb}"] += 1
         text = world.group.said.get(where, "")
         world.group.said[where] = encode_words([*decode_words(text), word])

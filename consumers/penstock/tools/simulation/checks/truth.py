@@ -94,7 +94,8 @@ def asked_by(record: Record, fan: Routes | None = None) -> Sequence[Asked]:
     appears once for each model that its route names.
     """
     named = [
-        one._replace(object_index=index, place=index) for index, one in enumerate(_named_by(record))
+        each._replace(object_index=index, place=index)
+        for index, each in enumerate(_named_by(record))
     ]
     return (
         named
