@@ -10,8 +10,10 @@ from click.testing import CliRunner
 from penstock import config
 from penstock.commands.root import cli
 from penstock.config.starter import PROTOCOLS, StarterAnswers, starter
+from penstock.core.routing.stream_keys import KeyTimes
 from penstock.errors import Fatal
 from penstock.formats.registry import claim_of
+from penstock.messages.reference import Reference
 from penstock.settings.inputs import row_options
 from penstock.tools.lint.check import lint
 from tests.formats.picture_bodies import jpeg
@@ -165,3 +167,18 @@ def test_the_command_writes_once_and_leaves_nothing_that_lint_refuses(tmp_path: 
     again = CliRunner().invoke(cli, words)
     assert isinstance(again.exception, Fatal)
     assert "is there already" in str(again.exception)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cam_3/20261129_100203.417.jpg",
+        "cam-3/2026-11-29T10-02-03.417Z.jpg",
+        "cam 3/cam_3_2026-11-29T11-02-03.417+0100.png",
+        "cam-3/1795946523417.mp4",
+    ],
+)
+def test_the_pattern_of_the_file_finds_the_times_that_cameras_write(key: str) -> None:
+    text = starter(StarterAnswers()).replace("# time_from", "time_from")
+    times = KeyTimes(tomllib.loads(text)["kafka"]["time_from"])
+    assert times.timed(Reference(bucket="b", key=key)).event_time == 1_795_946_523_417

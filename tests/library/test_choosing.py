@@ -61,6 +61,9 @@ def test_a_path_is_the_whole_of_it_and_none_of_a_preset_s_is_put_behind() -> Non
         ("oip-grpc", "grpc://h:1/m", "grpc://host:port/v2/models/NAME"),
         ("http", "grpc://h:1", "protocol = 'http'"),
         ("htp", "http://h:1", "did you mean http?"),
+        ("triton", "http://h:1", "openai-chat; its servers speak oip"),
+        ("tf-serving", "http://h:1", "; set it to http, and model.preset to tf-serving"),
+        (None, "http://h:1/v2/models/m", "this looks like oip"),
     ],
 )
 def test_a_url_that_does_not_fit_is_told_with_its_protocol(

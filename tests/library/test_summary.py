@@ -11,7 +11,9 @@ from tests.library.test_predict import record
 
 
 def lacking(name: str) -> object:
-    error = Failure("bad_format", f'no column "{name}" in the CSV: its header has a, b')
+    error = Failure(
+        "bad_format", f'file:///d/a.csv: no column "{name}" in the CSV: its header has a, b'
+    )
     return record(row=None, prediction=None, last=True, error=error)
 
 
@@ -37,7 +39,8 @@ def test_errors_are_told_once_at_the_end(caplog: pytest.LogCaptureFixture) -> No
 
 @pytest.mark.parametrize("objects", [1, 2, 3])
 def test_a_kept_column_that_no_object_has_ends_the_call(objects: int) -> None:
-    with pytest.raises(Fatal, match='keep: no column "idd" in the CSV: its header has a, b'):
+    text = 'keep: file:///d/a.csv: no column "idd" in the CSV: its header has a, b'
+    with pytest.raises(Fatal, match=text):
         told(*[lacking("idd")] * objects)
 
 

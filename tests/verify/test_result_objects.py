@@ -17,6 +17,7 @@ from penstock.encodings.base import Rows
 from penstock.messages.prediction import Result
 from penstock.tools.verify.findings import VerifyReport
 from penstock.tools.verify.judge import Judge
+from penstock.tools.verify.read_topics import by_url, judge_results
 from penstock.tools.verify.result_objects import look
 from tests.verify.topics import Topics, feed
 
@@ -47,9 +48,9 @@ class Written:
         }
         self.topics.letter(offset, [(2, 3)])
 
-    def claim(self, **changes: Any) -> None:
+    def claim(self, offset: int = 0, **changes: Any) -> None:
         result = Result(**(self.said | changes))
-        self.topics.put(self.topics.frame(0).result(ROWS, result, None))
+        self.topics.put(self.topics.frame(offset).result(ROWS, result, None))
 
     async def report(self) -> VerifyReport:
         topics = self.topics
@@ -59,9 +60,8 @@ class Written:
         feed(judge.dead_letter, topics.letters)
         feed(judge.compare, {number: topics.predictions[number] for number in judge.repeated})
         objects = FolderObjects(str(self.folder))
-        for judge_of_it, claims in judge.claims:
-            url = claims[-1].result.url
-            judge_of_it.result(claims, await look(objects, StoreChoice.one(), url))
+        for url, claimed in by_url(judge.claims).items():
+            judge_results(claimed, await look(objects, StoreChoice.one(), url))
         return judge.report()
 
 
@@ -128,6 +128,27 @@ async def test_a_result_in_no_configured_store(tmp_path: Path, url: str) -> None
     report = await written.report()
     assert report.violated["bad_result"] == 1
     assert "cannot be read: " in report.violations[0].text
+
+
+@pytest.mark.parametrize("of_rows", [False, True])
+async def test_a_result_that_a_later_one_has_replaced(tmp_path: Path, *, of_rows: bool) -> None:
+    """As after `dlq redrive --whole-objects`."""
+    written = Written(tmp_path, of_rows=of_rows)
+    written.claim()
+    path = tmp_path / "b" / written.name
+    before = path.read_bytes()
+    again = written.topics.ask()
+    if of_rows:
+        written.topics.answer(again, range(ROWS), ROWS)
+    data = b"".join(b'{"row":%d,"prediction":%d}\n' % (row, row) for row in range(ROWS))
+    path.write_bytes(data)
+    checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    written.claim(again, bytes=len(data), errors=0, checksum=checksum)
+    report = await written.report()
+    assert report.violated == {}
+    assert (report.results, report.replaced) == (1, 1)
+    path.write_bytes(before)
+    assert (await written.report()).violated["bad_result"] == 1, "an earlier one replaces none"
 
 
 async def test_a_row_that_is_not_in_the_result(tmp_path: Path) -> None:

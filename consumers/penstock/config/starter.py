@@ -79,7 +79,7 @@ bootstrap_servers = {_text(servers)}
 input_topic = {_text(topic)}                # the references; answers go to [output].topic
 # group = "penstock"                # workers of one group share the partitions
 # stream_from = "^(?P<stream>[^/]+/[^/]+)/"  # the stream of an object by its key; else its folder
-# time_from = "(?P<time>[0-9T:_.-]+)[.][a-z]+$"  # the time of capture in an object's key
+# time_from = "(?P<time>[0-9]{{4}}[0-9TZ:_.+-]+)[.][a-z0-9]+$"  # of capture, in the key
 # rekey = {_text(f"{topic}-by-stream")}  # if a bucket announces its objects: answers in order
 # security_protocol = "PLAINTEXT"   # or SSL, SASL_SSL, with the sasl_ and ssl_ keys"""
 

@@ -18,7 +18,7 @@ from penstock import config
 from penstock.adapters.inputs.left_out_objects import Shard
 from penstock.adapters.model_servers import request_forms
 from penstock.config import Config, Protocol, load, shown_url
-from penstock.config.model_sections import MODEL_PATHS, name_and_version, path_before_name
+from penstock.config.model_sections import MODEL_PATHS, Preset, name_and_version, path_before_name
 from penstock.config.unknown_keys import nearest
 from penstock.errors import usage
 
@@ -32,6 +32,9 @@ _PROTOCOLS: Final = get_args(Protocol)
 _TORCHSERVE_URL: Final = "http://host:port/predictions/NAME"
 _OIP_URL: Final = "{scheme}://host:port or {scheme}://host:port/v2/models/NAME"
 _GRPC: Final = ("grpc", "grpcs")
+# Servers whose names people give for a protocol.
+_OF_OIP: Final = ("triton", "mlserver", "kserve", "kserve-v2", "v2")
+_PRESETS: Final = get_args(Preset)
 
 
 def configured(settings: Settings | None) -> Config:
@@ -78,7 +81,7 @@ def with_model(
     if protocol is not None:
         if protocol not in _PROTOCOLS:
             message = f"protocol = {protocol!r} is none of {', '.join(_PROTOCOLS)}"
-            raise usage(f"{message}{nearest(protocol, _PROTOCOLS)}")
+            raise usage(f"{message}{_spoken_by(protocol) or nearest(protocol, _PROTOCOLS)}")
         model = structs.replace(model, protocol=protocol)
     if request is not None:
         request_forms.find(request)
@@ -89,6 +92,13 @@ def with_model(
         model = structs.replace(model, replicas=None, management_url=None)
         model = structs.replace(model, **_place_of(url, model))
     return structs.replace(cfg, model=model)
+
+
+def _spoken_by(server: str) -> str:
+    """A text that says which protocol a server of this name speaks; empty if it is not known."""
+    if server in _OF_OIP:
+        return "; its servers speak oip"
+    return f"; set it to http, and model.preset to {server}" if server in _PRESETS else ""
 
 
 def _place_of(url: str, model: config.Model) -> dict[str, Any]:
@@ -115,6 +125,7 @@ def _place_of(url: str, model: config.Model) -> dict[str, Any]:
                 f"{shown_url(url)} is no URL of TorchServe (protocol = 'torchserve'), which is "
                 f"{_TORCHSERVE_URL}\nof another server name the protocol: 'http' takes any URL; "
                 f"there are also {', '.join(others)} and {last}"
+                f"{'; this looks like oip' if MODEL_PATHS['oip'](parts.path) else ''}"
             )
         return {"url": server, **name_and_version(path)}
     path = MODEL_PATHS["oip"](parts.path)

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -94,8 +94,9 @@ def _is_table(given: Given) -> bool:
     """A single column, such as a Series, has the interface, too, but no columns. A frame of pandas
     before 2.2 has no interface, and as an iterable it is the names of its columns.
     """
-    has_columns = hasattr(given, "columns") or hasattr(given, "schema")
-    return has_columns and (hasattr(given, "__arrow_c_stream__") or hasattr(given, "iloc"))
+    if not (hasattr(given, "__arrow_c_stream__") or hasattr(given, "iloc")):
+        return False
+    return hasattr(given, "columns") or hasattr(given, "schema")
 
 
 def _written(rows: Given, stem: Path) -> Path:
@@ -122,6 +123,7 @@ def _written(rows: Given, stem: Path) -> Path:
     raise usage(
         f"{_shown(rows)} is neither the name of an object nor rows; rows are a table (Arrow, "
         "pandas, polars), a numpy array, or a list of rows, each a list or a dict"
+        f"{_AS_TABLE.get(type(rows).__name__, '')}"
     )
 
 
@@ -147,13 +149,20 @@ def _shown(value: Any) -> str:
     return f"a value of the type {name}"
 
 
+# How a value of pandas or polars that is no table becomes one.
+_AS_TABLE: Final = {
+    "LazyFrame": ". Give its collect()",
+    "Series": ". Give its to_frame()",
+}
+
 # If so many objects lack a kept column, the others will, too.
 ENOUGH = 3
 
 
 class PredictSummary:
-    def __init__(self, keep: Collection[str]) -> None:
-        self._absent = tuple(f'no column "{name}" in ' for name in keep)
+    def __init__(self, keep: str | Collection[str]) -> None:
+        names = [keep] if isinstance(keep, str) else keep
+        self._absent = tuple(f'no column "{name}" in ' for name in names)
         self._results = self._errors = self._lacking = 0
         self._first: Prediction | None = None
 
@@ -164,7 +173,7 @@ class PredictSummary:
             return
         self._errors += 1
         self._first = self._first or result
-        if result.last and result.error.message.startswith(self._absent):
+        if result.last and any(text in result.error.message for text in self._absent):
             self._lacking += 1
             if self._lacking == ENOUGH:
                 self._check_keep()

@@ -149,7 +149,7 @@ class Intake:
         self.routes = routes
         self._clock = clock
         self._naming = StreamNames(terms.stream_from)
-        self._times = KeyTimes(terms.time_from)
+        self._times = KeyTimes(terms.time_from, log.warning)
         self._stream_bytes = terms.stream_bytes
         self._allow = list(map(_allowed_by, terms.allow or ()))
         self._allow_all = terms.allow is None

@@ -5,6 +5,7 @@ from typing import Any, get_args
 import msgspec
 import orjson
 import pytest
+from aiohttp import web
 
 from penstock import config
 from penstock.adapters.model_servers.json_model import PRESETS, JsonModel
@@ -17,6 +18,7 @@ from penstock.errors import (
     Rejected,
     Unreachable,
 )
+from tests.support.http_server import http_server
 from tests.support.json_server import JsonServer, json_server
 
 ROWS = JsonRows.of([b"[1,2]", b'{"a":"x,\\n"}', b'"text"'])
@@ -213,6 +215,28 @@ async def test_no_empty_batch_is_sent_and_a_server_without_health_is_looked_at(
         assert await model.ready()
         await model.predict(())
         assert server.posted == []
+        await model.aclose()
+
+
+@pytest.mark.parametrize("no_method", [405, 501])
+async def test_a_server_that_knows_post_alone_is_there(no_method: int) -> None:
+    async with json_server("/v1/models/digits:predict", sized) as server:
+        server.no_method = no_method
+        model = connect(server, preset="tf-serving", health="/v1/models/digits:predict")
+        await model.predict(())
+        await model.aclose()
+
+
+async def test_a_page_is_told_by_its_text_and_with_the_address_that_sent_it() -> None:
+    async def page(request: web.Request) -> web.Response:
+        await request.read()
+        body = "<!DOCTYPE html>\n<html><style>p {}</style>\n<p>Gone\n<b>away</b></p></html>"
+        return web.Response(status=404, text=body, content_type="text/html")
+
+    async with http_server(page) as url:
+        model = JsonModel(config.Model(url=url, preset="tf-serving"))
+        with pytest.raises(Fatal, match="/v1/models/rows answered 404: Gone away; "):
+            await model.predict(())
         await model.aclose()
 
 

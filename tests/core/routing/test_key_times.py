@@ -80,3 +80,14 @@ def test_a_key_or_a_configuration_without_a_time() -> None:
     assert KeyTimes(None).timed(reference) is reference
     optional = KeyTimes("(?P<time>[0-9]{10})?")
     assert optional.timed(reference) is reference
+
+
+def test_the_first_key_without_a_time_is_told() -> None:
+    told: list[str] = []
+    times = KeyTimes("/(?P<time>[0-9]+)[.]jpg$", told.append)
+    times.timed(Reference(bucket="b", key="cam-3/1796068810417.jpg"))
+    assert told == []
+    for name in ("1796068810417Z.jpg", "12.jpg", "b.jpg"):
+        times.timed(Reference(bucket="b", key=f"cam-3/{name}"))
+    (text,) = told
+    assert text.startswith("kafka.time_from finds no time in the key 'cam-3/1796068810417Z.jpg'")

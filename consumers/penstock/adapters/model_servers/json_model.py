@@ -13,6 +13,7 @@ from penstock import config
 from penstock.adapters.model_servers import request_forms, row_answers
 from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.refusals import (
+    NOT_ALLOWED,
     NOT_FOUND,
     NOT_IMPLEMENTED,
     by_status,
@@ -85,8 +86,10 @@ class JsonModel(HttpModel):
             await self._check_address()
             return
         reply = await self._http.look(self._health_url)
-        if reply.status >= 300:
-            raise of_server(self._refusal(reply, 0))
+        if reply.status in (NOT_ALLOWED, NOT_IMPLEMENTED):  # the server knows POST alone
+            await self._check_address()
+        elif reply.status >= 300:
+            raise of_server(self._refusal(reply, 0, self._health_url))
 
     async def _check_address(self) -> None:
         """Send OPTIONS to the address of the predictions. Only 401, 403, 404 and statuses above 501
@@ -97,8 +100,9 @@ class JsonModel(HttpModel):
         if reply.status in (401, 403, NOT_FOUND) or reply.status > NOT_IMPLEMENTED:
             raise of_server(self._refusal(reply, 0))
 
-    def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
-        message = f"{self._shown_url} answered {reply.status}: {complaint(reply.body)}"
+    def _refusal(self, reply: Reply, sent_bytes: int, asked: URL | None = None) -> PenstockError:
+        url = config.shown_url(str(asked)) if asked else self._shown_url
+        message = f"{url} answered {reply.status}: {complaint(reply.body)}"
         too_big = too_large(self._shown_url, sent_bytes)
         return by_status(reply.status, reply.headers, message, too_large=too_big, may_be_model=True)
 

@@ -25,6 +25,7 @@ from penstock.errors import (
 
 OK: Final = 200
 NOT_FOUND: Final = 404
+NOT_ALLOWED: Final = 405
 NOT_IMPLEMENTED: Final = 501
 TOO_LARGE: Final = 413
 # With these statuses a server says that it has too much to do. 420, 509 and 529 are not registered,
@@ -34,7 +35,7 @@ _DENIED: Final = frozenset({401, 402, 403, 407, 498})
 # These are about how every request is made: its address, method, headers or protocol. Servers
 # without versions answer 501 to a request that names a version.
 _WRONG_ADDRESS: Final = frozenset(
-    {NOT_FOUND, 405, 410, 411, 414, 417, 426, 428, 431, 451, 494, NOT_IMPLEMENTED, 505}
+    {NOT_FOUND, NOT_ALLOWED, 410, 411, 414, 417, 426, 428, 431, 451, 494, NOT_IMPLEMENTED, 505}
 )
 # Only by these a server says that it has read the rows and cannot take them. The other 4xx, such as
 # 408, 423, 425 and the 444, 460 and 499 of proxies, are about the connection or the service.
@@ -47,6 +48,9 @@ _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?", re.ASCII)
 MOST_DIGITS: Final = 8
 # How many characters of a server's own words an error shows: as many as a person wants to read.
 EXCERPT_CHARS: Final = 300
+# What nobody wants to read of a page in HTML, of which so many bytes are looked at.
+_MARKUP: Final = re.compile(rb"(<style\b.*?</style>|<[^<>]*>|\s)+", re.DOTALL | re.IGNORECASE)
+_PAGE_BYTES: Final = 8_192
 # The fields in which the usual frameworks put their error texts.
 _COMPLAINTS: Final = ("error", "detail", "message", "error_message")
 
@@ -137,7 +141,8 @@ def complaint(raw: bytes) -> str:
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return excerpt(raw)
+        is_page = raw.lstrip().startswith(b"<")
+        return excerpt(_MARKUP.sub(b" ", raw[:_PAGE_BYTES]).strip() if is_page else raw)
     fields = document if isinstance(document, dict) else {}
     for name in _COMPLAINTS:
         reason = fields.get(name)

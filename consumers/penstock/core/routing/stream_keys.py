@@ -11,7 +11,8 @@ objects each. One that cannot be read is passed on as well.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from msgspec import structs
 
 from penstock.messages.cloud_events import Headers, is_part, structured
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
+from penstock.messages.prediction import printable
 from penstock.messages.reference import MAX_NAME_CHARS, Reference
 from penstock.messages.times import NoTime, same_time, time_in_name
 from penstock.messages.traceparent import HEADER, in_cloud_event, in_headers
@@ -200,17 +202,26 @@ def _without_parts(whole: bytes | None, headers: Headers) -> Headers:
 
 
 class KeyTimes:
-    """`pattern` is `kafka.time_from`."""
+    """`pattern` is `kafka.time_from`. `on_missed` is called with a text about the first key in
+    which it finds no time.
+    """
 
-    def __init__(self, pattern: str | None) -> None:
+    def __init__(self, pattern: str | None, on_missed: Callable[[str], None] | None = None) -> None:
         self._pattern = re.compile(pattern) if pattern else None
+        self._on_missed = on_missed
 
     def timed(self, reference: Reference) -> Reference:
         """The reference with the time in its key; unchanged if its key has none."""
-        match = self._pattern.search(reference.key) if self._pattern else None
-        if not match or not (text := match.group("time")):
+        if self._pattern is None:
             return reference
-        try:
-            return structs.replace(reference, event_time=same_time(time_in_name(text)))
-        except NoTime:
-            return reference
+        match = self._pattern.search(reference.key)
+        if match and (text := match.group("time")):
+            with suppress(NoTime):
+                return structs.replace(reference, event_time=same_time(time_in_name(text)))
+        if self._on_missed is not None:
+            self._on_missed(
+                f"kafka.time_from finds no time in the key {printable(reference.key)!r}, so the "
+                "time of its message counts, if that has one; further such keys are not told"
+            )
+            self._on_missed = None
+        return reference

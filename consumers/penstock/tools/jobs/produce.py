@@ -7,6 +7,7 @@ Memory is bounded by `WAITING_BYTES` and `UNACKNOWLEDGED_BYTES`. A reference tha
 costs no other.
 """
 
+import logging
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -41,6 +42,8 @@ from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.tools.jobs.globs_and_manifests import At, Globs, Listing, open_manifest
 from penstock.tools.jobs.listing_position import MARK, ListingPosition, open_position
+
+log = logging.getLogger(__name__)
 
 # A batch is sent when it has this size, a quarter of the largest that Kafka takes. Larger batches
 # would not be faster.
@@ -248,7 +251,7 @@ async def produce(
         async with _position(cfg, wanted, listing, topic, partitions) as position:
             if position is not None and position.is_done:
                 return Produced(0, {}, position.before)
-            times = KeyTimes(cfg.kafka.time_from)
+            times = KeyTimes(cfg.kafka.time_from, log.warning)
             made = _Announcing(sink, topic, partitions, position, wanted, routes, named, times)
             return await made.run(listing, on_sent)
 

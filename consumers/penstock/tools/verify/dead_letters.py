@@ -41,6 +41,7 @@ class Letters:
         self._exactly_once = scope.exactly_once
         self._accounts: dict[ObjectAt, _Account] = {}
         self._messages: set[tuple[int, int]] = set()
+        self._unknown: set[ObjectAt] = set()
 
     def rejected(self, at: ObjectAt, about: str, row: int, why: _Why) -> None:
         self._owed(at, about, why).add(row, row + 1)
@@ -81,6 +82,10 @@ class Letters:
             sent.add(start, stop)
         self._messages.add(at[:2])
 
+    def pass_over(self, at: ObjectAt) -> None:
+        """Note that nobody can tell any more which rows of this object were rejected."""
+        self._unknown.add(at)
+
     def _tell(self, kind: Kind, partition: int, offset: int, text: str) -> None:
         self._findings.tell(kind, self._topic, partition, offset, text)
 
@@ -101,7 +106,7 @@ class Letters:
         letter without an error on the output topic.
         """
         for at, account in self._accounts.items():
-            if is_judged(at):
+            if is_judged(at) and at not in self._unknown:
                 self._settle(at, account, may_be_silent=may_be_silent(at))
 
     def _settle(self, at: ObjectAt, account: _Account, *, may_be_silent: bool) -> None:

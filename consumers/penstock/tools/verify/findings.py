@@ -52,8 +52,9 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     `announced_again`: the number of objects that were answered by a marker which points to an
     earlier answer. `unproven`: the number of objects with neither rows nor a dead letter while
     `output.markers` is off. `results`: the number of objects whose result object was read and
-    checked. `violated`: how many violations of each kind there are. `violations`: the first few of
-    each kind.
+    checked. `replaced`: the number of objects whose result a later record's has replaced.
+    `violated`: how many violations of each kind there are. `violations`: the first few of each
+    kind.
     """
 
     references: int
@@ -69,6 +70,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     unproven: int
     announced_again: int
     results: int
+    replaced: int
     violated: dict[str, int]
     violations: tuple[BrokenPromise, ...]
 

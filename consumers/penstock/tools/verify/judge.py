@@ -50,7 +50,7 @@ class Judge:
         self._letters = Letters(scope, self._findings)
         self._answers = OutputTopic(scope, self._asked, self._fields, self._letters, self._findings)
         self._references = self._ignored = self._objects = 0
-        self._dead_letters = self._unproven = self._results = 0
+        self._dead_letters = self._unproven = self._results = self._replaced = 0
         self.answer = self._answers.take  # not wrapped: it is called once per row
         self.compare = self._answers.compare
 
@@ -151,6 +151,11 @@ class Judge:
                 for row in range(start, stop):
                     self._letters.rejected(claim.at, claim.about, row, (code, claim.model))
 
+    def replaced(self, claims: list[ResultClaim]) -> None:
+        """Note that a later record's result has taken the place of an object's result."""
+        self._replaced += 1
+        self._letters.pass_over(claims[-1].at)
+
     def report(self) -> VerifyReport:
         for partition in self._asked:
             self._settle(partition)
@@ -172,6 +177,7 @@ class Judge:
             unproven=self._unproven,
             announced_again=len(answers.announced_again),
             results=self._results,
+            replaced=self._replaced,
             violated=dict(self._findings.violated),
             violations=tuple(self._findings.violations),
         )

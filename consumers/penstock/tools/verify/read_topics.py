@@ -34,7 +34,13 @@ from penstock.tools.verify.fields import AskedFields, Fields, asked_of
 from penstock.tools.verify.findings import VerifyReport, together
 from penstock.tools.verify.judge import Judge
 from penstock.tools.verify.records_and_open_objects import NOT_JSON, each_record, id_of
-from penstock.tools.verify.result_objects import AT_A_TIME, ResultClaim, look
+from penstock.tools.verify.result_objects import (
+    AT_A_TIME,
+    ResultClaim,
+    StoredContent,
+    is_replaced,
+    look,
+)
 from penstock.tools.verify.scope_and_input_topic import (
     NOT_OURS,
     Message,
@@ -246,6 +252,8 @@ def _ours(wanted: Wants, are_ours: Sequence[bool]) -> Wants:
 
 
 Until = Literal["end", "committed"]
+# The judge of an object, and the claims about its result.
+Claimed = tuple[Judge, list[ResultClaim]]
 
 
 async def verify(
@@ -299,15 +307,14 @@ async def _of_input(
     return judge.report()
 
 
-async def _follow(
-    cfg: config.Config, waiting: list[tuple[Judge, list[ResultClaim]]], reading: ReadingProgress
-) -> None:
-    """Read the result objects that the records name, and judge them. `AT_A_TIME` of them are read
-    in parallel.
+async def _follow(cfg: config.Config, waiting: Sequence[Claimed], reading: ReadingProgress) -> None:
+    """Read the result objects that the records name, each once, and judge them. `AT_A_TIME` of them
+    are read in parallel.
     """
     if not waiting:
         return
-    reading.total += len(waiting)
+    of_url = by_url(waiting)
+    reading.total += len(of_url)
     known = with_clouds(cfg)
     places = StoreChoice(places_of_caller(known))
     async with (
@@ -316,14 +323,30 @@ async def _follow(
     ):
 
         async def follow_some() -> None:
-            while waiting:
-                judge, claims = waiting.pop()
-                url = claims[-1].result.url
-                judge.result(claims, await look(objects, places, url))
+            while of_url:
+                url, answered = of_url.popitem()
+                judge_results(answered, await look(objects, places, url))
                 reading.passed(1)
 
-        for _ in range(min(AT_A_TIME, len(waiting))):
+        for _ in range(min(AT_A_TIME, len(of_url))):
             tasks.create_task(follow_some())
+
+
+def by_url(waiting: Iterable[Claimed]) -> dict[str, list[Claimed]]:
+    urls: dict[str, list[Claimed]] = {}
+    for judge, claims in waiting:
+        urls.setdefault(claims[-1].result.url, []).append((judge, claims))
+    return urls
+
+
+def judge_results(answered: Sequence[Claimed], content: StoredContent | str) -> None:
+    """Judge the results of all objects whose results have the same URL, and so the same content."""
+    claimed = [claim for _, claims in answered for claim in claims]
+    for judge, claims in answered:
+        if is_replaced(claims, claimed, content):
+            judge.replaced(claims)
+        else:
+            judge.result(claims, content)
 
 
 def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:

@@ -9,7 +9,7 @@ import csv
 import gzip
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, NamedTuple
@@ -139,6 +139,23 @@ def wrong_with(
     if missing := claim.want.rows.within(0, claim.rows).minus(content.seen):
         return f"its result {result.url} lacks row {missing}", claim
     return None, claim
+
+
+def is_replaced(
+    claims: list[ResultClaim], of_url: Iterable[ResultClaim], content: StoredContent | str
+) -> bool:
+    """True if the stored result is that of another record about the same URL: the object was
+    answered as a whole again (`dlq redrive --whole-objects`), or there is a new version of it.
+    Within a partition only a later record can replace a result.
+    """
+    if isinstance(content, str):
+        return False
+    checksum, last = content.checksum, claims[-1]
+    return all(claim.result.checksum != checksum for claim in claims) and any(
+        other.result.checksum == checksum
+        and (other.partition != last.partition or other.offset > last.offset)
+        for other in of_url
+    )
 
 
 class ResultRow(NamedTuple):
