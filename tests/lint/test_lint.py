@@ -43,6 +43,7 @@ def found(
     ("text", "line", "says"),
     [
         ("[kafka]\n\ninput_topik = 'a'\n", 3, "did you mean input_topic?"),
+        ("[model]\nsamples = true\n", 2, "? [http] has this key"),
         ("[kafke]\ngroup = 'a'\n", 1, "no section [kafke]"),
         ("[window]\nmax_rows = 'many'\n", 2, "window.max_rows: Expected `int`"),
         ("[model]\nrequest = [\n 'json',\n]\nurl = 'x'\n", 2, "model.request"),

@@ -88,7 +88,9 @@ def unknown(
     keys = keys_of(sections[section])
     if key in keys:
         return ""
-    return f"no key {label or f'{section}.'}{key}{nearest(key, keys)}"
+    elsewhere = next((name for name, kind in SECTIONS.items() if key in keys_of(kind)), None)
+    hint = f" [{elsewhere}] has this key" if elsewhere else ""
+    return f"no key {label or f'{section}.'}{key}{nearest(key, keys)}{hint}"
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

@@ -184,7 +184,10 @@ class View:
             return "the worker is gone; the next one starts in a moment"
         name = f"worker {worker.pid}"
         if not worker.ready:
-            return f"{name} waits for the partitions of the one before, up to 9 s"
+            waits = (
+                "; the partitions of the one before are free after 9 s" if worker.restarts else ""
+            )
+            return f"{name} is not ready{waits}"
         if worker.restarts:
             name += f" (number {worker.restarts + 1})"
         return f"{name}; end it any time: kill -9 {worker.pid}" if not self.phase else name

@@ -70,7 +70,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     unproven: int
     announced_again: int
     results: int
-    replaced: int
+    replaced: int = 0
     violated: dict[str, int]
     violations: tuple[BrokenPromise, ...]
 
