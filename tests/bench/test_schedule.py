@@ -4,7 +4,14 @@ from collections import defaultdict
 
 import pytest
 
-from penstock.tools.bench.tick_generator import GRID_MS, bodies, key_of, schedule
+from penstock.tools.bench.tick_generator import (
+    GRID_MS,
+    Ticks,
+    bodies,
+    huge_references,
+    key_of,
+    schedule,
+)
 
 
 def due_by_stream(streams: int, hz: float, ticks: int) -> dict[int, list[int]]:
@@ -47,3 +54,11 @@ def test_every_tick_names_an_object_that_is_stored() -> None:
     assert all(key_of(8, stream, tick) in stored for stream in range(3) for tick in range(50))
     assert {body.count(b"\n") for body in stored.values()} == {8}
     assert {body.count(b",") for body in stored.values()} == {8 * 15}
+
+
+@pytest.mark.parametrize(("rows", "references"), [(1_000_000, 6), (5_000, 1_150), (8, 92_000)])
+def test_more_objects_are_announced_beside_the_ticks_than_a_worker_reads(
+    rows: int, references: int
+) -> None:
+    ticks = Ticks(bucket="b", rows=8, streams=1, hz=20, seconds=20, beside_rows=rows)
+    assert huge_references(ticks) == references

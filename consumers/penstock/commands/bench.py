@@ -150,7 +150,8 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
 @click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True)
 @click.option(
     "--beside", "beside_rows", type=click.IntRange(0, 10_000_000), default=0, show_default=True,
-    help="Rows of huge objects that are answered at the same time.",
+    help="Rows of each of the objects that are answered at the same time: of huge ones, or of the "
+    "small ones of a job.",
 )  # fmt: skip
 @file_as_body
 @click.option(

@@ -232,9 +232,11 @@ def _in_words(trial: Verdict, seconds: float) -> str:
     def ms(value: float | None) -> str:
         return "none" if value is None else f"{value:.0f} ms"
 
+    beside = f"; {trial.beside_rows_per_s:,.0f} rows/s beside" if trial.beside_rows_per_s else ""
     verdict = "proven" if trial.proven else "held" if trial.held else "missed"
     return (
         f"{trial.streams:3} streams, {seconds:g} s: {verdict}; p50 {ms(trial.p50_ms)}, "
         f"p99 {ms(trial.p99_ms)}, worst stream {ms(trial.worst_stream_p99_ms)}, "
-        f"{trial.misses} of {trial.ticks} ticks missed; others {trial.others_cores:.2f} cores"
+        f"{trial.misses} of {trial.ticks} ticks missed{beside}; "
+        f"others {trial.others_cores:.2f} cores"
     )

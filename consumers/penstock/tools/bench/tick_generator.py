@@ -37,9 +37,10 @@ WARM_UP_S = 3.0
 LEAD_MS = 500
 HUGE_KEY = "huge.csv"
 HUGE_STREAM = "huge"
-# Huge objects with this many rows a second are announced. These are more rows than any worker can
-# read, so the worker never runs out of huge objects.
+# Huge objects with this many rows a second are announced, but not more than so many objects. These
+# are more than any worker can read, so the worker never runs out of them.
 HUGE_ROWS_PER_S = 250_000
+HUGE_OBJECTS_PER_S = 4_000
 
 
 class Ticks(Struct, frozen=True, kw_only=True):
@@ -125,7 +126,8 @@ def huge_references(ticks: Ticks) -> int:
     """How many references to huge objects are needed, so that they last as long as the ticks."""
     if not ticks.beside_rows:
         return 0
-    return math.ceil(ticks.count / ticks.hz * HUGE_ROWS_PER_S / ticks.beside_rows)
+    objects_per_s = min(HUGE_OBJECTS_PER_S, HUGE_ROWS_PER_S / ticks.beside_rows)
+    return math.ceil(ticks.count / ticks.hz * objects_per_s)
 
 
 def phase_ms(stream: int, streams: int, hz: float, spread: Spread = "grid") -> int:
@@ -161,14 +163,14 @@ async def _work(task: GeneratorTask) -> None:
 
 
 async def _send_all(topic: str, ticks: Ticks, producer: AIOKafkaProducer) -> Sent:
+    key, value = object_bodies.reference(ticks.bucket, HUGE_KEY, HUGE_STREAM)
+    for _ in range(huge_references(ticks)):
+        await producer.send(topic, value, key=key, partition=PARTITIONS - 1)
     t0_ms = int(time.time() * 1000) + LEAD_MS
     t0_s = time.monotonic() + t0_ms / 1000 - time.time()
     say(Began(t0_ms + round(1000 * ticks.warm_up_ticks / ticks.hz)))
     lags_ms: list[float] = []
     cpu_s = 0.0
-    for _ in range(huge_references(ticks)):
-        key, value = object_bodies.reference(ticks.bucket, HUGE_KEY, HUGE_STREAM)
-        await producer.send(topic, value, key=key, partition=PARTITIONS - 1)
     for due in schedule(ticks.streams, ticks.hz, ticks.count, ticks.spread):
         due_s = t0_s + due.at_ms / 1000
         await asyncio.sleep(max(0.0, due_s - time.monotonic() - LOOP_TIMER_S))

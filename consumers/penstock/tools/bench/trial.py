@@ -21,7 +21,7 @@ from penstock import config
 from penstock.errors import Fatal
 from penstock.tools.bench.child_processes import BenchWorker, child, line, running_worker
 from penstock.tools.bench.counted_worker import Calls
-from penstock.tools.bench.reader import Tick, check_order, read
+from penstock.tools.bench.reader import ReadAnswer, Tick, check_order, read
 from penstock.tools.bench.resource_use import cpu_by_name, others_s, wakeups_by_name
 from penstock.tools.bench.tick_generator import Began, GeneratorTask, Ticks
 from penstock.tools.bench.topics_and_bucket import Topics, count_records, end_watcher, fresh_topics
@@ -81,8 +81,17 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
     trial.wakeups_per_tick = {name: count / len(measured) for name, count in seen.wakeups.items()}
     if seen.calls is not None:
         trial.calls_per_tick = asdict(seen.calls.for_each_of(len(measured)))
+    if load.beside_rows:
+        trial.beside_rows_per_s = _beside_rows_per_s(seen.begin_ms, load, answer)
     trial.misses_by_s = misses_by_s(measured, task.bound_ms, seen.begin_ms)
     return trial
+
+
+def _beside_rows_per_s(begin_ms: float, load: Ticks, answer: ReadAnswer) -> float:
+    end_ms = begin_ms + 1000 * load.seconds
+    rows = sum(rows for at_ms, rows in answer.rows_by_ms if begin_ms <= at_ms < end_ms)
+    ticks = sum(begin_ms <= (tick.answered_ms or 0.0) < end_ms for tick in answer.ticks)
+    return (rows - ticks * load.rows) / load.seconds
 
 
 def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]:

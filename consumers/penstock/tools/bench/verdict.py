@@ -67,6 +67,8 @@ class Verdict(Struct, kw_only=True):
     cores: dict[str, float]
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
+    # Rows of the objects beside the streams, a second.
+    beside_rows_per_s: float = 0.0
     wakeups_per_tick: dict[str, float] = {}
     # What the worker called for a tick, if it was counted.
     calls_per_tick: dict[str, float] = {}
