@@ -172,8 +172,7 @@ async def test_an_object_that_cannot_be_read_leaves_its_decoder_for_the_next() -
         ("segfault", "bad_format", r"killed by signal 11 \(SIGSEGV\)", "SIGSEGV"),
         ("nameless signal", "bad_format", r"killed by signal 40 \(another\)", "another"),
         ("exit", "bad_format", "ended with exit code 7", "none"),
-        ("loop", "too_large", "took too long", "SIGKILL"),
-        ("sleep", "too_large", "took too long", "SIGKILL"),
+        ("sleep", "unavailable", "took too long|less than half of its time", "SIGKILL"),
     ],
 )
 async def test_a_decoder_that_dies_takes_only_its_object_along(
@@ -188,11 +187,32 @@ async def test_a_decoder_that_dies_takes_only_its_object_along(
         assert not first.value.by_object
         with pytest.raises(Died, match=words) as second:
             await read(decoders, word.encode(), "a.deadly", new=True)
-        assert second.value.by_object is (word != "exit")
+        assert second.value.by_object is (word not in ("exit", "sleep"))
         assert second.value.poison.code == code
         assert [death, death] == DEATHS
         may_take(decoders, LONG_S)
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_an_object_that_lets_its_decoder_compute_for_too_long_is_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = time.monotonic()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    async with pool(most=1) as decoders:
+        may_take(decoders, 0.5)
+        async with decoders.lent("s", bool, bool) as decoder:
+            reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
+            while decoder._ticks() < os.sysconf("SC_CLK_TCK"):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            now_s += 0.75
+            with pytest.raises(Died, match="took too long") as died:
+                await reading
+        assert died.value.by_object
+        assert died.value.poison.code == "too_large"
+        assert DEATHS == ["SIGKILL"]
 
 
 @pytest.mark.usefixtures("planted")

@@ -226,6 +226,9 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> tuple[End, list[Run]]:
 FORK, KILL = b"F", b"K"  # sent to the zygote
 FORKED, REFUSED, EXITED = b"P", b"R", b"X"  # sent from the zygote
 MESSAGE_BYTES: Final = 256
+# The exit code of a decoder that the system refused its limits, so that it has read nothing: the
+# EX_TEMPFAIL of sysexits.h.
+UNREADY: Final = 75
 _MOST_REASON_BYTES: Final = MESSAGE_BYTES - 1
 
 
@@ -249,7 +252,7 @@ class _Zygote:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._files: int | None = None
-        self._prepare()
+        self._is_prepared = False
         self._children: dict[int, _Child] = {}
         self._waiting = selectors.DefaultSelector()
 
@@ -290,8 +293,8 @@ class _Zygote:
 
     def _load(self, libraries: Sequence[str]) -> None:
         fresh = frozenset(libraries) - late_libraries.loaded()
-        if fresh:
-            late_libraries.load(fresh)
+        late_libraries.load(fresh)
+        if fresh or not self._is_prepared:
             self._prepare()
 
     def _prepare(self) -> None:
@@ -303,6 +306,7 @@ class _Zygote:
         if self._files is not None:
             os.close(self._files)
         self._files = files
+        self._is_prepared = True
 
     def _fork(self, line: int, memory: int) -> int:
         zygote = os.getpid()
@@ -326,7 +330,7 @@ class _Zygote:
     def _become_decoder(
         self, zygote: int, line: int, memory: int, death_line: socket.socket
     ) -> NoReturn:
-        code = 1
+        code = UNREADY
         try:
             end_with_parent(zygote)
             self._waiting.close()
@@ -338,6 +342,7 @@ class _Zygote:
                 socket.send_fds(death_line, [b"N"], [notices])
                 os.close(notices)
             death_line.close()
+            code = 1
             serve(socket.socket(fileno=line), memory)
             code = 0
         finally:
@@ -359,10 +364,10 @@ class _Zygote:
 
     def _judge(self, child: _Child) -> None:
         """Decide about a call that waits."""
-        call = call_told(child.told)
-        if call is None:
-            return
-        with suppress(FileNotFoundError):  # it has ended
+        with suppress(OSError):  # it has ended, or the system hides its threads
+            call = call_told(child.told)
+            if call is None:
+                return
             if may_go_on(call, child.number):
                 go_on(call, child.told)
                 return
@@ -384,6 +389,8 @@ class _Zygote:
 
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
+    # Who started the worker may have it ignored. Then nobody could ask how a decoder has ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     keep_heap_small()
     without_pandas()
     formats()  # those of users' packages, too

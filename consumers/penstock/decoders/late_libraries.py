@@ -36,5 +36,5 @@ def known(names: Iterable[str]) -> frozenset[str]:
 def load(names: Iterable[str]) -> None:
     for name in names:
         for module in _MODULES[name]:
-            with suppress(ImportError):  # then it is missing for the object, which says so
+            with suppress(Exception):  # then it is missing for the object, which says so
                 import_module(module)

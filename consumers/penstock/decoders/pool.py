@@ -11,7 +11,7 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal
 
 from penstock.decoders.bounds import missing
@@ -174,18 +174,22 @@ class Pool(Places):
             fork = None
         fork = fork or zygote.fork(self._libraries)
         if self._wears_out:
-            self._spare = zygote.fork(self._libraries)
+            with suppress(Transient):
+                self._spare = zygote.fork(self._libraries)
         try:
             async with asyncio.timeout(FORK_S):
                 await fork.number
+            return PooledDecoder(zygote, fork, *self._times)
         except TimeoutError:
             zygote.close()
             zygote.discard(fork)
             raise Transient("the process that starts decoders did nothing and was ended") from None
+        except OSError as error:
+            zygote.discard(fork)
+            raise Transient(f"no memory to share with a decoder: {error}") from error
         except BaseException:
             zygote.discard(fork)
             raise
-        return PooledDecoder(zygote, fork, *self._times)
 
     def _drop_spare(self) -> None:
         if self._zygote is not None and self._spare is not None:

@@ -19,7 +19,7 @@ import msgspec
 from penstock.core.rows.payload import ROW_COST_BYTES
 from penstock.decoders import late_libraries
 from penstock.decoders.arrow_messages import MOST_ROW_TIMES
-from penstock.decoders.decoder_process import RANGE
+from penstock.decoders.decoder_process import RANGE, UNREADY
 from penstock.decoders.packing import MOST_ERROR_CHARS, end_and_rest, unpacked
 from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task, task_said
 from penstock.decoders.socket_messages import (
@@ -63,6 +63,9 @@ PAUSED_S: Final = 1.0
 # If the timer of a decoder rings so late, the worker was paused, and perhaps its decoders with it:
 # a container that was frozen, a machine that was moved.
 _LATE_S: Final = 0.5
+# A decoder that computed for less than half of its time was stopped, or waited for the processor or
+# for memory: no fault of the object. (In clock ticks for each second.)
+_STARVED_TICKS: Final = os.sysconf("SC_CLK_TCK") / 2
 # Each turn counts as this long, because it takes time of our event loop, too. So a decoder that
 # asks for next to nothing, again and again, comes to its end.
 _LEAST_TURN_S: Final = 0.001
@@ -120,8 +123,8 @@ class PooledDecoder:
         self._end = end
         self._inbox, self._outbox = boxes(memory)
         self._s_per_byte, self._least_s = s_per_mib / _MIB, least_s
-        self._left_s = self._by_rows_s = 0.0
-        self._overran = False
+        self._left_s = self._by_rows_s = self._worked_s = 0.0
+        self._overran = self._is_starved = False
         self._options, self._size, self._rows = RowOptions(), -1, 0
         self._wants: Wanted = lambda start, stop: False
         # How many bytes of the object it was given, and has asked for by ranges; and how many bytes
@@ -187,8 +190,7 @@ class PooledDecoder:
 
     def review(self) -> None:
         """Look at an idle decoder: it has nothing to compute."""
-        numbers = _told_of(self._number, "stat").rpartition(b")")[2].split()
-        ticks = sum(map(int, numbers[11:13]))  # utime and stime of proc_pid_stat(5)
+        ticks = self._ticks()
         if self._idle_ticks is None:
             self._idle_ticks = ticks
         elif ticks - self._idle_ticks > _MOST_IDLE_TICKS:
@@ -196,6 +198,11 @@ class PooledDecoder:
             self._fail(ValueError("it computes without an object"))
         self._outbox.empty()
         self.weigh()
+
+    def _ticks(self) -> int:
+        """How long it has computed, in clock ticks."""
+        numbers = _told_of(self._number, "stat").rpartition(b")")[2].split()
+        return sum(map(int, numbers[11:13]))  # utime and stime of proc_pid_stat(5)
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
@@ -361,7 +368,8 @@ class PooledDecoder:
         began_s, left_s = loop.time(), self._left_s
         self._answer = answer = loop.create_future()
         paused_s = max(PAUSED_S, left_s)
-        self._ending = loop.call_at(began_s + max(0.0, left_s), self._end_overrun, paused_s)
+        ends_s = began_s + max(0.0, left_s)
+        self._ending = loop.call_at(ends_s, self._end_overrun, began_s, paused_s)
         try:
             if self._process.done():
                 raise EOFError
@@ -375,6 +383,7 @@ class PooledDecoder:
             self._ending.cancel()
             self._answer = None
         spent_s = loop.time() - began_s
+        self._worked_s += spent_s
         # If an answer is here although the decoder's time is over, the answer came in time and only
         # our event loop was blocked.
         is_late = spent_s > left_s
@@ -417,29 +426,39 @@ class PooledDecoder:
             self._hear()
             self._fail(EOFError())
 
-    def _end_overrun(self, paused_s: float) -> None:
-        """`paused_s`: how much longer the decoder may take if it was paused; 0: no longer."""
+    def _end_overrun(self, began_s: float, paused_s: float) -> None:
+        """`began_s`: when its turn began. `paused_s`: how much longer it may take if it was paused;
+        0: no longer.
+        """
         # If our event loop was blocked, the answer and the deadline may both come in one turn of
         # the loop. Then the answer counts.
         if self._answer is not None and self._answer.done():
             return
         loop = asyncio.get_running_loop()
         if paused_s and loop.time() - self._ending.when() > _LATE_S:
-            self._ending = loop.call_later(paused_s, self._end_overrun, 0.0)
+            self._ending = loop.call_later(paused_s, self._end_overrun, began_s, 0.0)
             return
         self._overran = True
+        worked_s = self._worked_s + loop.time() - began_s
+        self._is_starved = self._is_alone and self._ticks() < worked_s * _STARVED_TICKS
         self._zygote.kill(self._number)
         self._fail(EOFError())
 
     async def _ended(self) -> Died:
         await asyncio.wait([self._process], timeout=KILLED_S)
         code, call = self._process.result() if self._process.done() else Exit(-signal.SIGKILL)
+        if self._is_starved:
+            how = "was ended, as it got the processor for less than half of its time"
+            return self._died(how, "unavailable", code, is_excused=True)
         if self._overran:
             return self._died(
                 "took too long and was ended (limits.decode_ms_per_mib)", "too_large", code
             )
         if (refused := how_ended(code, call)) is not None:
             return self._died(refused, "bad_format", code)
+        if code == UNREADY:
+            how = "could not begin, as the system refused it what bounds it"
+            return self._died(how, "unavailable", is_excused=True)
         if code >= 0:  # it ended by itself, and not over the object: nothing killed it
             return self._died(f"ended with exit code {code}", "bad_format", is_excused=True)
         # The kernel kills a decoder if the machine runs out of memory, perhaps by what others take.

@@ -108,8 +108,12 @@ class Box:
 def new_boxes() -> int:
     """Memory for the boxes of one decoder."""
     memory = os.memfd_create("boxes", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(memory, INBOX_BYTES + OUTBOX_BYTES)
-    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+    try:
+        os.ftruncate(memory, INBOX_BYTES + OUTBOX_BYTES)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError:
+        os.close(memory)
+        raise
     return memory
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,11 @@ _MAIN: Final = "penstock.decoders.decoder_process"
 _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 # There are as many decoders as cores, so libraries get only one thread in each decoder.
 _SET: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
+
+
+# So long the event loop waits for a zygote that was killed. One that waits for a device, or that a
+# debugger holds, is left to end by itself.
+_KILLED_S: Final = 1.0
 
 
 class Exit(NamedTuple):
@@ -84,16 +90,19 @@ class Zygote:
 
     def fork(self, libraries: Iterable[str]) -> Fork:
         """Start a decoder that has these late libraries."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fork = Fork(ours, new_boxes())
+        message = FORK + " ".join(libraries).encode()
         try:
-            message = FORK + " ".join(libraries).encode()
-            socket.send_fds(self._end, [message], [theirs.fileno(), fork.memory])
+            with ExitStack() as undo:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                undo.enter_context(ours)
+                with theirs:
+                    memory = new_boxes()
+                    undo.callback(os.close, memory)
+                    socket.send_fds(self._end, [message], [theirs.fileno(), memory])
+                undo.pop_all()
         except OSError as error:
-            self.discard(fork)
             raise Transient(f"no process to decode objects in: {error}") from error
-        finally:
-            theirs.close()
+        fork = Fork(ours, memory)
         self._forks.append(fork)
         return fork
 
@@ -120,7 +129,10 @@ class Zygote:
 
     def kill(self, number: int) -> None:
         if self.is_alive and not self._ends[number].done():
-            self._end.send(KILL + b"%d" % number)
+            try:
+                self._end.send(KILL + b"%d" % number)
+            except OSError:  # it has ended, or has not read for so long that no more fits
+                self._gone()
 
     def drop(self, number: int) -> None:
         """End a decoder. Nobody will ask for its exit code."""
@@ -164,7 +176,8 @@ class Zygote:
         for awaited in [fork.number for fork in self._forks] + [*self._ends.values()]:
             _fail(awaited, "the process that starts decoders was ended")
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_KILLED_S)
 
 
 def _fail(awaited: asyncio.Future[Any], why: str) -> None:
