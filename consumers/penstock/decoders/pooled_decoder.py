@@ -42,7 +42,7 @@ from penstock.decoders.socket_messages import (
     said,
 )
 from penstock.decoders.system_calls import how_ended
-from penstock.decoders.zygote_client import Exit, Fork, Zygote
+from penstock.decoders.zygote_client import KILLED_S, Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
 from penstock.formats.plugins_checked import FORMS
 from penstock.formats.runs import (
@@ -66,6 +66,10 @@ _LATE_S: Final = 0.5
 # A decoder that computed for less than half of its time was stopped, or waited for the processor or
 # for memory: no fault of the object. (In clock ticks for each second.)
 _STARVED_TICKS: Final = os.sysconf("SC_CLK_TCK") / 2
+# It waits for the processor, or for a disk that holds its memory. One that sleeps or was stopped is
+# given up: another decoder does better.
+_WAITS_FOR_MACHINE: Final = (b"R", b"D")
+_MOST_PAUSES: Final = 3
 # Each turn counts as this long, because it takes time of our event loop, too. So a decoder that
 # asks for next to nothing, again and again, comes to its end.
 _LEAST_TURN_S: Final = 0.001
@@ -82,9 +86,6 @@ _MOST_BYTES: Final = 64 << 20
 _FREE_MADE_BYTES: Final = 8 << 30
 _MOST_MADE: Final = 8_192
 _FREE_FRAMES: Final = 4_096
-# A process that was killed, or that has closed its socket, ends at once, unless it waits for a
-# device. The worker does not wait longer for it.
-KILLED_S: Final = 5.0
 _MOST_END_BYTES: Final = 4 << 20
 _MIB: Final = 1 << 20
 _MOST_IDLE_TICKS: Final = 20  # 0.2 s
@@ -190,7 +191,7 @@ class PooledDecoder:
 
     def review(self) -> None:
         """Look at an idle decoder: it has nothing to compute."""
-        ticks = self._ticks()
+        _, ticks = self._state()
         if self._idle_ticks is None:
             self._idle_ticks = ticks
         elif ticks - self._idle_ticks > _MOST_IDLE_TICKS:
@@ -199,10 +200,11 @@ class PooledDecoder:
         self._outbox.empty()
         self.weigh()
 
-    def _ticks(self) -> int:
-        """How long it has computed, in clock ticks."""
-        numbers = _told_of(self._number, "stat").rpartition(b")")[2].split()
-        return sum(map(int, numbers[11:13]))  # utime and stime of proc_pid_stat(5)
+    def _state(self) -> tuple[bytes, int]:
+        """What it does, by the kernel's letter, and how long it has computed, in clock ticks."""
+        words = _told_of(self._number, "stat").rpartition(b")")[2].split()
+        # state, utime and stime of proc_pid_stat(5)
+        return (words[0], sum(map(int, words[11:13]))) if words else (b"", 0)
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
@@ -369,7 +371,7 @@ class PooledDecoder:
         self._answer = answer = loop.create_future()
         paused_s = max(PAUSED_S, left_s)
         ends_s = began_s + max(0.0, left_s)
-        self._ending = loop.call_at(ends_s, self._end_overrun, began_s, paused_s)
+        self._ending = loop.call_at(ends_s, self._end_overrun, began_s, paused_s, _MOST_PAUSES)
         try:
             if self._process.done():
                 raise EOFError
@@ -426,21 +428,25 @@ class PooledDecoder:
             self._hear()
             self._fail(EOFError())
 
-    def _end_overrun(self, began_s: float, paused_s: float) -> None:
-        """`began_s`: when its turn began. `paused_s`: how much longer it may take if it was paused;
-        0: no longer.
+    def _end_overrun(self, began_s: float, paused_s: float, pauses: int) -> None:
+        """`began_s`: when its turn began. `paused_s`: how much longer it may take if it could not
+        work, and `pauses`: how often.
         """
         # If our event loop was blocked, the answer and the deadline may both come in one turn of
         # the loop. Then the answer counts.
         if self._answer is not None and self._answer.done():
             return
         loop = asyncio.get_running_loop()
-        if paused_s and loop.time() - self._ending.when() > _LATE_S:
-            self._ending = loop.call_later(paused_s, self._end_overrun, began_s, 0.0)
+        state, ticks = self._state()
+        worked_s = self._worked_s + loop.time() - began_s
+        self._is_starved = self._is_alone and ticks < worked_s * _STARVED_TICKS
+        is_late = loop.time() - self._ending.when() > _LATE_S
+        if pauses and (is_late or (self._is_starved and state in _WAITS_FOR_MACHINE)):
+            self._ending = loop.call_later(
+                paused_s, self._end_overrun, began_s, paused_s, pauses - 1
+            )
             return
         self._overran = True
-        worked_s = self._worked_s + loop.time() - began_s
-        self._is_starved = self._is_alone and self._ticks() < worked_s * _STARVED_TICKS
         self._zygote.kill(self._number)
         self._fail(EOFError())
 

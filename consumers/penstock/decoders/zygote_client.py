@@ -34,9 +34,9 @@ _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH"
 _SET: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 
 
-# So long the event loop waits for a zygote that was killed. One that waits for a device, or that a
-# debugger holds, is left to end by itself.
-_KILLED_S: Final = 1.0
+# A process that was killed, or whose socket was closed, ends at once, unless it waits for a device
+# or a debugger holds it. The worker does not wait longer for it.
+KILLED_S: Final = 5.0
 
 
 class Exit(NamedTuple):
@@ -177,7 +177,7 @@ class Zygote:
             _fail(awaited, "the process that starts decoders was ended")
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_KILLED_S)
+            self._process.wait(KILLED_S)
 
 
 def _fail(awaited: asyncio.Future[Any], why: str) -> None:
