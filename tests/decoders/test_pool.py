@@ -215,10 +215,16 @@ async def test_an_object_that_lets_its_decoder_compute_for_too_long_is_too_large
 
 
 @pytest.mark.usefixtures("planted")
-async def test_what_the_system_refuses_a_decoder_is_told_and_no_fault_of_the_object() -> None:
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [("busy", "No buffer space"), ("no thread", "Failed to launch worker")],
+)
+async def test_what_the_system_refuses_a_decoder_is_told_and_no_fault_of_the_object(
+    word: str, words: str
+) -> None:
     async with pool(most=1) as decoders:
-        with pytest.raises(Died, match=r"failed: .*No buffer space") as first:
-            await read(decoders, b"busy", "a.deadly")
+        with pytest.raises(Died, match=f"failed: .*{words}") as first:
+            await read(decoders, word.encode(), "a.deadly")
         assert not first.value.by_object
         assert first.value.poison.code == "unavailable"
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
@@ -774,6 +780,21 @@ async def test_a_decoder_of_tables_holds_no_pandas() -> None:
         assert values(await read(decoders, out.getvalue(), "a.parquet")) == [[1], [2]]
         ((_, decoder),) = decoders._idle
         assert "/pandas/" not in mapped(decoder._number)
+
+
+def threads_of(process: int) -> int:
+    return len(list(Path(f"/proc/{process}/task").iterdir()))
+
+
+async def test_a_decoder_of_a_packed_arrow_stream_starts_no_thread() -> None:
+    out, table = io.BytesIO(), pa.table({"a": [1.0, 2.0] * 500, "b": [3.0, 4.0] * 500})
+    packed_by = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(out, table.schema, options=packed_by) as writer:
+        writer.write_table(table)
+    async with pool(most=1) as decoders:
+        assert values(await read(decoders, out.getvalue(), "a.arrow")) == [[1, 3], [2, 4]] * 500
+        ((_, decoder),) = decoders._idle
+        assert threads_of(decoder._number) == 1
 
 
 async def test_who_waits_for_a_decoder_gets_one_in_turn_and_heads_before_others() -> None:

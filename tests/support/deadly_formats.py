@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Kept, Matrix
 from penstock.decoders import socket_messages
@@ -84,6 +85,9 @@ def _do(word: str) -> None:
         np.ones(1 << 40, np.uint8)
     elif word == "raise":
         raise KeyError("nobody foresaw this")
+    elif word == "no thread":
+        told = "Unknown error: Failed to launch worker thread: Resource temporarily unavailable"
+        raise Poison("bad_format", f"it cannot be read: {told}") from pa.ArrowException(told)
     elif word == "chatter":
         for number in range(100):
             logging.getLogger("chatter").error("%d %s", number, LONG_TEXT)

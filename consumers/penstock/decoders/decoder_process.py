@@ -67,6 +67,8 @@ RANGE = struct.Struct("<qq")
 _GONE: Final = (BrokenPipeError, ConnectionResetError)
 
 
+# What pyarrow and Python say when the system has no process to spare for a thread.
+_NO_THREAD: Final = ("Failed to launch worker thread", "can't start new thread")
 # After this time without an object, a decoder gives its free memory back: 50 MB after a Parquet of
 # 20 MB. It takes some 0.3 to 1.2 ms, so not after each object.
 _BUSY_MS: Final = 1_000
@@ -212,6 +214,8 @@ def _decoded(task: Task, line: _Line, notes: _Notes) -> tuple[End, list[Run]]:
     try:
         last = decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))
     except Poison as poison:
+        if any(words in str(poison.__cause__) for words in _NO_THREAD):
+            raise _Failed(str(poison.__cause__)) from poison
         trace = ""
         if isinstance(poison.__cause__, MemoryError):
             most = f"{MOST_MEMORY_BYTES >> 20} MiB, which is all that a decoder has"

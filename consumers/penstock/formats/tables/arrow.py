@@ -23,8 +23,8 @@ _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
 # This many first bytes are enough for `looks`, and for an error that shows them.
 _HEAD_BYTES: Final = 128
-# To unpack buffers, the library starts threads by default. Where a container's processes are used
-# up that fails, and the data would seem to be damaged.
+# To unpack buffers, the library starts threads by default, which a full system refuses. (For the
+# footer of a file it starts some in any case.)
 _OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 # The errors that the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
