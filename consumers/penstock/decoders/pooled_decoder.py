@@ -453,7 +453,7 @@ class PooledDecoder:
     async def _ended(self) -> Died:
         await asyncio.wait([self._process], timeout=KILLED_S)
         code, call = self._process.result() if self._process.done() else Exit(-signal.SIGKILL)
-        if self._is_starved:
+        if self._overran and self._is_starved:
             how = "was ended, as it got the processor for less than half of its time"
             return self._died(how, "unavailable", code, is_excused=True)
         if self._overran:
