@@ -3,16 +3,24 @@
 Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever the pipeline does (open loop). A
 late one is sent at once; none is left out, and the lag is a part of the latency. Huge objects have
 a partition of their own, because ticks behind one would have to wait.
+
+What the generator costs is taken from the machine that is measured. So what is due is packed before
+it is due, all partitions of a broker share a request, and no request is answered: half of the CPU
+of aiokafka's `send`. A tick that the broker did not take ends the bench (`due_since`).
 """
 
 import asyncio
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import product
 from typing import Literal, NamedTuple
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from msgspec import Struct
 
 from penstock import config
@@ -20,7 +28,7 @@ from penstock.adapters.kafka.client import connection, opened, within
 from penstock.tools.bench import object_bodies
 from penstock.tools.bench.child_processes import say, serve
 from penstock.tools.bench.object_bodies import BenchObject
-from penstock.tools.bench.topics_and_bucket import PARTITIONS
+from penstock.tools.bench.topics_and_bucket import MESSAGE_BYTES, PARTITIONS, publish
 from penstock.tools.bench.verdict import Sent, percentile
 
 # How the due times of streams are spread over a period. `grid`: due times are 2 ms apart, which
@@ -29,8 +37,11 @@ from penstock.tools.bench.verdict import Sent, percentile
 Spread = Literal["grid", "even"]
 GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
 OBJECTS_PER_STREAM = 10
-# The event loop sleeps in whole milliseconds, so its timers may be this late.
-LOOP_TIMER_S = 0.0012
+# The event loop wakes up to a millisecond late, so the last part of a wait blocks it, which has
+# nothing else to do.
+BLOCKED_S = 0.1
+# What a Produce request asks for: whether the broker answers.
+_UNANSWERED, _ANSWERED = 0, 1
 WARM_UP_S = 3.0
 # This long before t0, the generator sends the first request, so that the broker has answered it by
 # t0.
@@ -153,39 +164,41 @@ def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> It
 
 
 async def _work(task: GeneratorTask) -> None:
+    load = task.load
+    huge = object_bodies.reference(load.bucket, HUGE_KEY, HUGE_STREAM)
+    beside = [(PARTITIONS - 1, *huge)] * huge_references(load)
+    if beside:
+        await publish(task.kafka, task.topic, beside)
     producer = AIOKafkaProducer(**connection(task.kafka))
     # There is one deadline for all ticks, because a deadline for each tick would take time that is
     # measured.
-    work_s = task.load.count / task.load.hz + task.kafka.timeout_ms / 1000
+    work_s = load.count / load.hz + task.kafka.timeout_ms / 1000
     async with opened(producer, task.kafka, "the load"), within("the load", work_s):
         await producer.partitions_for(task.topic)
-        say(await _send_all(task.topic, task.load, producer))
+        say(await _send_all(task.topic, load, producer.client))
 
 
-async def _send_all(topic: str, ticks: Ticks, producer: AIOKafkaProducer) -> Sent:
-    key, value = object_bodies.reference(ticks.bucket, HUGE_KEY, HUGE_STREAM)
-    for _ in range(huge_references(ticks)):
-        await producer.send(topic, value, key=key, partition=PARTITIONS - 1)
+async def _send_all(topic: str, ticks: Ticks, client: AIOKafkaClient) -> Sent:
     t0_ms = int(time.time() * 1000) + LEAD_MS
     t0_s = time.monotonic() + t0_ms / 1000 - time.time()
     say(Began(t0_ms + round(1000 * ticks.warm_up_ticks / ticks.hz)))
     lags_ms: list[float] = []
     cpu_s = 0.0
+    asked: set[int] = set()
     for due in schedule(ticks.streams, ticks.hz, ticks.count, ticks.spread):
+        requests = _packed(topic, ticks, due, t0_ms, client)
+        asked.update(requests)
         due_s = t0_s + due.at_ms / 1000
-        await asyncio.sleep(max(0.0, due_s - time.monotonic() - LOOP_TIMER_S))
-        time.sleep(max(0.0, due_s - time.monotonic()))  # noqa: ASYNC251 (the last ms, precisely)
+        await asyncio.sleep(due_s - time.monotonic() - BLOCKED_S)
+        time.sleep(max(0.0, due_s - time.monotonic()))  # noqa: ASYNC251 (precisely)
         if due.tick >= ticks.warm_up_ticks:
             cpu_s = cpu_s or time.process_time()
             lags_ms += [(time.monotonic() - due_s) * 1000] * len(due.streams)
-        for stream in due.streams:
-            object_key = key_of(ticks.rows, stream, due.tick, ticks.extension)
-            key, value = object_bodies.reference(
-                ticks.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
-            )
-            await producer.send(topic, value, key=key, partition=stream % ticks.partitions)
+        for broker, request in requests.items():
+            await client.send(broker, request)
     cpu_s = time.process_time() - cpu_s
-    await producer.flush()
+    for broker in asked:  # it answers after it has taken all that came before
+        await client.send(broker, ProduceRequest(None, _ANSWERED, 1000, []))
     return Sent(
         len(lags_ms),
         sum(lags_ms) / len(lags_ms),
@@ -193,6 +206,29 @@ async def _send_all(topic: str, ticks: Ticks, producer: AIOKafkaProducer) -> Sen
         max(lags_ms),
         cpu_s,
     )
+
+
+def _packed(
+    topic: str, ticks: Ticks, due: DueTicks, t0_ms: int, client: AIOKafkaClient
+) -> dict[int, ProduceRequest]:
+    """For each broker, the request with its ticks."""
+    due_ms = t0_ms + due.at_ms
+    filled: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+    for stream in due.streams:
+        name = key_of(ticks.rows, stream, due.tick, ticks.extension)
+        one = object_bodies.reference(ticks.bucket, name, stream_of(stream), due_ms)
+        filled[stream % ticks.partitions].append(one)
+    batches: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for partition, messages in filled.items():
+        batch = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, MESSAGE_BYTES)
+        for offset, (key, value) in enumerate(messages):
+            batch.append(offset, due_ms, key, value, [])
+        broker = client.cluster.leader_for_partition(TopicPartition(topic, partition))
+        batches[broker].append((partition, bytes(batch.build())))
+    return {
+        broker: ProduceRequest(None, _UNANSWERED, 1000, [(topic, placed)])
+        for broker, placed in batches.items()
+    }
 
 
 if __name__ == "__main__":
