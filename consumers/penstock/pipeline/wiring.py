@@ -111,7 +111,7 @@ class Wiring:
             guards,
             self._tracer,
         )
-        self.consume = Consume(source, self.lanes, clock)
+        self.consume = Consume(source, self.lanes)
         self.shadow = self._shadow(draw)
         self.samples = Samples(clock) if settings.samples else None
         self.reads = {store: self._turns(store) for store in settings.objects.stores}

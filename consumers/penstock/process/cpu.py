@@ -14,6 +14,9 @@ from typing import Final, NamedTuple
 SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 STAT: Final = Path("/proc/stat")
+# How often `BusyShare` looks, and the time constant of its average.
+LOOK_S: Final = 0.2
+MEMORY_S: Final = 1.0
 
 
 class Cpu(NamedTuple):
@@ -44,6 +47,26 @@ def cpu_now() -> Cpu:
         machine[7] if len(machine) > 7 else 0,
         sum(machine),
     )
+
+
+class BusyShare:
+    """Which share of the time the calling thread works or waits for a processor, over some
+    `MEMORY_S`.
+    """
+
+    def __init__(self) -> None:
+        self._next_look_s = self._looked_s = 0.0
+        self._spent_s = self._share = 0.0
+
+    def share(self, now_s: float) -> float:
+        if now_s >= self._next_look_s:
+            spent_s = sum(_scheduled())
+            passed_s = now_s - self._looked_s
+            if self._looked_s:
+                latest = (spent_s - self._spent_s) / passed_s
+                self._share += min(1.0, passed_s / MEMORY_S) * (latest - self._share)
+            self._looked_s, self._next_look_s, self._spent_s = now_s, now_s + LOOK_S, spent_s
+        return self._share
 
 
 def quota() -> float | None:

@@ -117,7 +117,7 @@ class HelpRegions:
             await member.stop()
 
     async def _read(self, region: str, member: InputSource) -> None:
-        consume = Consume(member, self._lanes, self._clock)
+        consume = Consume(member, self._lanes)
         self._reading.add(consume)
         self._is_idle.clear()
         try:

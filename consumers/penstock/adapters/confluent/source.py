@@ -6,6 +6,7 @@ Rule: nothing is read before `assigned` has returned, and nothing is committed a
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -49,6 +50,7 @@ from penstock.adapters.kafka.positions import (
 from penstock.adapters.kafka.positions_from_outside import mark_obeyed
 from penstock.adapters.kafka.source import MAX_RECORDS, CommitParts
 from penstock.core.progress.line_stop import Word
+from penstock.core.window.gathering import Gather
 from penstock.errors import Fatal, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.process.asyncio_additions import stopped_after
@@ -193,7 +195,8 @@ def _code_of(error: Exception) -> int | None:
 class ConfluentSource:
     """`drain_ms`: the time that a rebalance may take; the group waits 10 s longer. `leaves`: True
     if a member with an instance id leaves the group when it stops. `decided`: True if a position
-    that an open transaction may still move is reported as `UNDECIDED`.
+    that an open transaction may still move is reported as `UNDECIDED`. `gather`: decides how long
+    records may wait for others; None: they never do.
     """
 
     _rebalances: Rebalances
@@ -205,7 +208,9 @@ class ConfluentSource:
         drain_ms: int,
         leaves: bool = False,
         decided: bool = False,
+        gather: Gather | None = None,
     ) -> None:
+        self._gather = gather
         self.has_stopped = False
         self._settings = settings
         self._instance_id, self._leaves = instance_of(settings), leaves
@@ -266,6 +271,8 @@ class ConfluentSource:
     # Reading.
 
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
+        if self._gather is not None and self._gather.wait_ms:
+            await asyncio.sleep(self._gather.wait_ms / 1000)
         self._check()
         if self._joining_since_s is not None:
             await self._join_deadline.check(self._joining_since_s)
@@ -287,13 +294,16 @@ class ConfluentSource:
         if former := self._calls.noticed_again():
             await self._places.leave_former(former, self._rebalance)
             return ()
-        if records := self._reads.inbox.take(wanted, MAX_RECORDS):
-            return records
-        await self._reads.some(wanted, wait_ms)
-        if not self._rebalances.is_changing:
-            await self._take_errors()
-        self._check()
-        return self._reads.inbox.take(wanted, MAX_RECORDS)
+        records = self._reads.inbox.take(wanted, MAX_RECORDS)
+        if not records:
+            await self._reads.some(wanted, wait_ms)
+            if not self._rebalances.is_changing:
+                await self._take_errors()
+            self._check()
+            records = self._reads.inbox.take(wanted, MAX_RECORDS)
+        if self._gather is not None:
+            self._gather.note(len(records), time.monotonic())
+        return records
 
     @property
     def _joining_since_s(self) -> float | None:

@@ -16,8 +16,10 @@ from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.other_groups import RegionState
+from penstock.core.window.gathering import Gather
 from penstock.packages import missing_extra
 from penstock.ports import Commit, Record, Where
+from penstock.process.cpu import BusyShare
 
 # The client id of a worker that helps begins with this. All other members are the group's own
 # workers.
@@ -33,15 +35,20 @@ def open_source(
     open transaction may still move a position. If True, the source reports such a position as
     `UNDECIDED`; workers with exactly-once delivery need that.
     """
+    gather = Gather(BusyShare().share)
     if settings.client == "aiokafka":
-        return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)
+        return KafkaSource(
+            settings, drain_ms=drain_ms, leaves=leaves, decided=decided, gather=gather
+        )
     try:
         from penstock.adapters.confluent.source import (  # noqa: PLC0415 (an extra)
             ConfluentSource,
         )
     except ImportError as error:
         raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
-    return ConfluentSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)
+    return ConfluentSource(
+        settings, drain_ms=drain_ms, leaves=leaves, decided=decided, gather=gather
+    )
 
 
 class KafkaRegions(RegionalSource):
@@ -67,6 +74,7 @@ class KafkaRegions(RegionalSource):
             drain_ms=self._drain_ms,
             leaves=leaves,
             decided=self._decided,
+            gather=Gather(BusyShare().share),
         )
         self._members_by_region: dict[str | None, KafkaSource] = {None: own}
         self._region_by_topic = region_of
@@ -87,6 +95,7 @@ class KafkaRegions(RegionalSource):
             drain_ms=self._drain_ms,
             client_id=self._client_id,
             decided=self._decided,
+            gather=Gather(BusyShare().share),
         )
         return member
 

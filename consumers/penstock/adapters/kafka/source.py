@@ -7,6 +7,7 @@ only log it. A rebalance may take `kafka.timeout_ms`.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -60,6 +61,7 @@ from penstock.adapters.kafka.positions import SourceQuestions, parts_of
 from penstock.adapters.kafka.positions_from_outside import mark_obeyed
 from penstock.adapters.kafka.topics import ask_for_inputs
 from penstock.core.progress.line_stop import Word
+from penstock.core.window.gathering import Gather
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
@@ -88,7 +90,8 @@ class KafkaSource(SourceQuestions):
     35 s. `client_id`: this member's name in the group. `isolation`: with "read_committed", records
     of open and of aborted transactions are left out. `leaves`: True if a member with an instance id
     leaves the group when it stops. `decided`: True if a position that an open transaction may still
-    move is reported as `UNDECIDED`.
+    move is reported as `UNDECIDED`. `gather`: decides how long records may wait for others; None:
+    they never do.
     """
 
     # How the group divides the partitions; None: by `sticky`.
@@ -103,6 +106,7 @@ class KafkaSource(SourceQuestions):
         isolation: str | None = None,
         leaves: bool = False,
         decided: bool = False,
+        gather: Gather | None = None,
     ) -> None:
         isolation = isolation or settings.isolation
         self._instance_id, self._leaves = instance_of(settings), leaves
@@ -127,6 +131,7 @@ class KafkaSource(SourceQuestions):
             isolation_level=isolation,
         )
         super().__init__(consumer, settings, isolation=isolation, decided=decided)
+        self._gather = gather
         self._places = StartingPlaces(self, self._timeout_s)
         self._commits = CommitParts(settings.group, _code_of)
         self._join_deadline = JoinDeadline(
@@ -145,7 +150,7 @@ class KafkaSource(SourceQuestions):
     async def start(self, rebalance: Rebalance) -> None:
         await start(self._consumer, self._settings, "the start of the consumer")
         if self._settings.fetch_wait_ms is None:
-            ask_patiently(self._consumer)
+            ask_patiently(self._consumer, self._gather)
         await ask_with_pauses(self._consumer, self.keep_failure)
         if self._instance_id is not None:
             fenced = partial(self.keep_failure, refusal(FENCED_INSTANCE_ID))
@@ -182,7 +187,7 @@ class KafkaSource(SourceQuestions):
                     await self._places.find(where, offset, self._rebalance)
             batches = {}
         self._check()
-        return [
+        records = [
             self.record(where, message)
             for part, messages in batches.items()
             for where in (Where(*part),)
@@ -190,6 +195,9 @@ class KafkaSource(SourceQuestions):
             if where in self._ours
             for message in messages
         ]
+        if self._gather is not None:
+            self._gather.note(len(records), time.monotonic())
+        return records
 
     @staticmethod
     def record(where: Where, message: Any) -> Record:

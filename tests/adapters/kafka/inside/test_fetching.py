@@ -13,6 +13,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.fetch import FetchResponse_v11
 
 from penstock.adapters.kafka.inside.consumers import (
+    GATHERED_BYTES,
     PART_MS,
     REFUSED_S,
     STALE_S,
@@ -20,6 +21,7 @@ from penstock.adapters.kafka.inside.consumers import (
     ask_patiently,
     ask_with_pauses,
 )
+from penstock.core.window.gathering import Gather
 from penstock.errors import Fatal
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.waiting import DEADLINE_S
@@ -46,7 +48,8 @@ class Asked:
         for where in FIRST, SECOND:
             self.assignment.state_value(where).reset_to(0)
         self.fetcher = Fetcher(OneBroker(), state)
-        ask_patiently(SimpleNamespace(_fetcher=self.fetcher))
+        self.gather = Gather(lambda now_s: 0.0)
+        ask_patiently(SimpleNamespace(_fetcher=self.fetcher), self.gather)
 
     def now(self) -> tuple[int, int]:
         """Partitions in the question, and the time that the broker gets."""
@@ -81,6 +84,16 @@ async def test_a_question_without_a_paused_partition_is_a_short_one() -> None:
         assert asked.now() == (1, PART_MS)
         asked.assignment.state_value(FIRST).resume()
         assert asked.now() == (2, WHOLE_MS)
+
+
+async def test_a_broker_that_gathers_is_not_stopped_by_the_first_record() -> None:
+    async with asking() as asked:
+        asked.gather.wait_ms = 7
+        assert asked.now() == (2, 7)
+        assert asked.fetcher._fetch_min_bytes == GATHERED_BYTES
+        asked.gather.wait_ms = 0
+        assert asked.now() == (2, WHOLE_MS)
+        assert asked.fetcher._fetch_min_bytes == 1
 
 
 class Broker(OneBroker):

@@ -49,8 +49,8 @@ PRIVATES = {
     MessageBatch: "_builder _drain_waiter _retry_count _ttl",
     BatchBuilder: "_buffer _build _builder _relative_offset _set_producer_state",
     Fetcher: (
-        "_fetch_max_wait_ms _fetch_requests_routine _fetch_task _get_actions_per_node "
-        "_pending_tasks _proc_fetch_request _records"
+        "_fetch_max_wait_ms _fetch_min_bytes _fetch_requests_routine _fetch_task "
+        "_get_actions_per_node _pending_tasks _proc_fetch_request _records"
     ),
     FetchRequest: "_max_wait_ms",
     Sender: ("_in_flight _message_accumulator _muted_partitions _send_produce_req _txn_manager"),

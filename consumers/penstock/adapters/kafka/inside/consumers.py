@@ -7,7 +7,9 @@ A broker gets one request at a time. If it names every partition that we read, t
 long (`WHOLE_MS`): a record of any ends the wait. If it leaves one out, because it is paused or its
 records are not taken yet, the broker may wait only briefly (`PART_MS`), because that one cannot be
 asked for before the answer. aiokafka has one figure for both; always `PART_MS` would be fifty
-requests a second of an idle worker. Private parts of aiokafka 0.14.
+requests a second of an idle worker. Records that are to come together are gathered by the broker
+(`GATHERED_BYTES`): in a pause of ours the first ones would wait twice, since aiokafka asks for more
+only after they were taken. Private parts of aiokafka 0.14.
 """
 
 import asyncio
@@ -25,6 +27,7 @@ from aiokafka.protocol.group import HeartbeatRequest
 
 from penstock.adapters.kafka.group.membership import FENCED_INSTANCE_ID, GroupMember
 from penstock.adapters.kafka.requests import NO_EPOCH, NamedCommit, NamedHeartbeat
+from penstock.core.window.gathering import Gather
 from penstock.errors import Fatal
 from penstock.ports import Where
 
@@ -91,6 +94,8 @@ WHOLE_MS = 500
 # If a request leaves out a partition, the broker answers it after at most this time. The next
 # request may then name that partition.
 PART_MS = 20
+# A broker that gathers answers at once when it has so many bytes: some 200 references.
+GATHERED_BYTES = 65_536
 # The pause after an answer that came early and empty. Without it, a broker that refuses the request
 # would be asked 1,500 times a second.
 REFUSED_S = 0.02
@@ -129,9 +134,10 @@ def member_of(consumer: AIOKafkaConsumer, group: str, instance_id: str | None) -
     return GroupMember(group, coordinator.generation, coordinator.member_id, instance_id)
 
 
-def ask_patiently(consumer: AIOKafkaConsumer) -> None:
-    """Set, before each request, how long the broker may wait. One function of aiokafka builds all
-    requests and reads this time, so wrapping that function is enough.
+def ask_patiently(consumer: AIOKafkaConsumer, gather: Gather | None = None) -> None:
+    """Set, before each request, how long the broker may wait, and whether the first record ends
+    that: not while it gathers. One function of aiokafka builds all requests and
+    reads these figures, so wrapping that function is enough.
     """
     fetcher = consumer._fetcher
     decide = fetcher._get_actions_per_node
@@ -140,7 +146,9 @@ def ask_patiently(consumer: AIOKafkaConsumer) -> None:
         leaves_out = fetcher._records or any(
             assignment.state_value(where).paused for where in assignment.tps
         )
-        fetcher._fetch_max_wait_ms = PART_MS if leaves_out else WHOLE_MS
+        wait_ms = gather.wait_ms if gather else 0
+        fetcher._fetch_min_bytes = GATHERED_BYTES if wait_ms else 1
+        fetcher._fetch_max_wait_ms = wait_ms or (PART_MS if leaves_out else WHOLE_MS)
         return decide(assignment)
 
     fetcher._get_actions_per_node = actions
