@@ -177,6 +177,12 @@ class Unforeseen(Poison):
         return poison
 
 
+def words_of(error: BaseException) -> str:
+    """What a library's error says. Most timeouts say nothing."""
+    silent = "no answer came in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return str(error) or silent
+
+
 def without_addresses(text: str) -> str:
     """The text of a library's exception without addresses in memory. So if the same object is read
     again, the answer has the same text.

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Set
 from contextlib import AbstractAsyncContextManager
 
 from penstock.asking.model_calls import ModelCalls
-from penstock.errors import NoAnswer, Transient, Unreachable
+from penstock.errors import NoAnswer, Transient, Unreachable, words_of
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Location, Model, Objects, Where
 from penstock.process.asyncio_additions import meanwhile
@@ -166,7 +166,7 @@ class ServiceAnswers:
         # Every exception is caught, because a worker must not end just because a page cannot show
         # the lag.
         except Exception as error:
-            self.why_kafka = f"{error}" or type(error).__name__
+            self.why_kafka = words_of(error)
             if self._away_since_s is None:
                 self._away_since_s = asked_s
                 log.warning("Kafka does not tell the end of the input: %r", error)

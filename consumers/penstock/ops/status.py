@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.adapters.kafka.identity.identity import provider_away
 from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
-from penstock.core.diagnosis.problem import OF_FLOW
+from penstock.core.diagnosis.problem import OF_FLOW, sentences
 from penstock.core.diagnosis.steady import SteadyProblems
 from penstock.core.progress.stall import holder
 from penstock.failures.outage import KAFKA, TOKENS
@@ -80,7 +80,7 @@ class CauseLog:
                     self._written_s[cause] = now_s
                     log.warning(
                         "%s",
-                        ". ".join(filter(None, (problem["what"], problem["holds"], problem["do"]))),
+                        sentences(problem["what"], problem["holds"], problem["do"]),
                     )
 
 

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from penstock.core.diagnosis.problem import BAD
+from penstock.core.diagnosis.problem import BAD, sentences
 from penstock.terminal_text import cut, visible
 
 STREAMS = (
@@ -93,7 +93,7 @@ def _problems(problems: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]
     if not problems:
         yield Text(ALL_IS_WELL, style="green")
     for problem in problems:
-        line = visible(f"{problem['what']}. {problem['do']}")
+        line = visible(sentences(problem["what"], problem["do"]))
         line.stylize("red" if problem["level"] == BAD else "yellow")
         yield line
 

@@ -34,6 +34,7 @@ from penstock.errors import (
     Unreachable,
     first_cause,
     usage,
+    words_of,
 )
 from penstock.process.asyncio_additions import stopped_after
 
@@ -135,7 +136,7 @@ def _of_ours(what: str, error: Exception) -> PenstockError:
             return refusal(error.errno)
         if about(error.errno) is RIGHTS:
             return _refused(what, error)
-        return by_code(what, error.errno, repr(error))
+        return by_code(what, error.errno, words_of(error))
     if isinstance(error, kafka_errors.AuthenticationFailedError):
         return _refused(what, error)
     if isinstance(error.__cause__, PenstockError):  # of the provider of our tokens
@@ -143,10 +144,10 @@ def _of_ours(what: str, error: Exception) -> PenstockError:
     if isinstance(error, _NOBODY_ANSWERED):
         if _is_about_certificates(error) or _is_about_certificates(error.__cause__):
             return _refused(what, error.__cause__ or error)
-        return no_answer(what, repr(error))
+        return no_answer(what, words_of(error))
     if getattr(error, "retriable", False) or isinstance(error, kafka_errors.KafkaTimeoutError):
-        return not_now(what, repr(error))
-    return Fatal(f"Kafka failed {what}: {error!r}")
+        return not_now(what, words_of(error))
+    return Fatal(f"Kafka failed {what}: {words_of(error)}")
 
 
 def by_code(what: str, code: int, words: str) -> PenstockError:
@@ -176,7 +177,7 @@ def not_now(what: str, words: str) -> Transient:
 
 def _refused(what: str, error: BaseException) -> Fatal:
     untrusting = untrusted(str(error), "kafka.ssl_cafile")
-    message = f"Kafka refused {what}: {error!r}. {_remedy(error)}"
+    message = f"Kafka refused {what}: {words_of(error)}. {_remedy(error)}"
     return untrusting or usage(message)
 
 

@@ -31,7 +31,7 @@ from penstock.adapters.stores.transfer import (
     span_within,
 )
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.errors import PenstockError, Poison, Transient, usage
+from penstock.errors import PenstockError, Poison, Transient, usage, words_of
 from penstock.ports import Listed, Location, Part
 from penstock.process.asyncio_additions import in_thread
 
@@ -248,7 +248,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
     """Our error for a library's error. Only Python's own errors are told apart, because no others
     mean the same in all libraries.
     """
-    reason = str(error) or type(error).__name__
+    reason = words_of(error)
     message = f"{name(location)}: {reason}"
     if isinstance(error, PenstockError):
         return error

@@ -62,6 +62,12 @@ def one_line(text: str) -> str:
     return _cut(" ".join(text.split()), SHOWN_TEXT)
 
 
+def sentences(*texts: str | None) -> str:
+    """One after the other; those without a mark at their end get a full stop, but the last."""
+    *others, last = filter(None, texts)
+    return " ".join([*(text if text[-1] in ".?!" else f"{text}." for text in others), last])
+
+
 def named(stream: str) -> str:
     return _cut(stream if stream.strip() else repr(stream), SHOWN_NAME)
 

@@ -27,6 +27,7 @@ from penstock.adapters.http.running_worker import (
     numbers_of,
     proving,
 )
+from penstock.errors import words_of
 from penstock.process.asyncio_additions import meanwhile, stopped_after
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class GroupPartitions:
         # Every exception is caught, because a worker must not end just because a page cannot show
         # the group.
         except Exception as error:
-            self._why = f"{error}" or type(error).__name__
+            self._why = words_of(error)
             log.debug("Kafka does not tell of the group: %r", error)
             return
         self._why, self._at_s = None, asyncio.get_running_loop().time()
@@ -205,7 +206,7 @@ async def _addresses(named: Address) -> Sequence[Address] | dict[str, Any]:
     try:
         return await numbers_of(named)
     except (OSError, UnicodeError, TimeoutError) as error:
-        return _silent(named, f"its name has no address: {str(error) or type(error).__name__}")
+        return _silent(named, f"its name has no address: {words_of(error)}")
 
 
 def _silent(address: Address, why: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.model_servers.protocols import each_endpoint, open_model
 from penstock.adapters.stores.choice import open_objects
 from penstock.config.open_files import most_open_files
-from penstock.core.diagnosis.problem import BAD
+from penstock.core.diagnosis.problem import BAD, sentences
 from penstock.decoders.bounds import missing
 from penstock.errors import Poison
 from penstock.ports import Where
@@ -179,7 +179,7 @@ async def look_at_worker(cfg: config.Config) -> list[Finding]:
         Finding(
             "worker",
             "wrong" if problem["level"] == BAD else "mind",
-            f"{problem['what']}. {problem['do']}",
+            sentences(problem["what"], problem["do"]),
         )
         for problem in status["problems"]
     ] or [Finding("worker", "ok", f"the one at {url} says that all is well")]

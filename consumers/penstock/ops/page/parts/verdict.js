@@ -14,7 +14,7 @@ function verdict(problems, well) {
   document.title = (first ? (first.level === "bad" ? "✗ " : "! ") : "") + "penstock";
   // A screen reader reads the line out when the problems change, not when only a number changes.
   const news = problems.map((one) => one.what.replace(/[\d.,]+/g, "")).join() || "well";
-  if (news !== spoken) $("spoken").textContent = first ? first.what + ". " + first.do : "All is well";
+  if (news !== spoken) $("spoken").textContent = first ? first.what + (/[.?!]$/.test(first.what) ? " " : ". ") + first.do : "All is well";
   spoken = news;
 }
 // What the cause holds back, and what to do.
