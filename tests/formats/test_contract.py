@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.rows.payload import Form
@@ -18,6 +18,7 @@ from penstock.formats.runs import RowOptions, Run
 from penstock.formats.text.csv_dialect import CsvOptions
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure, gzipped, matrix, rows_of, tar_of
+from tests.support.examples import examples
 
 _CSV = (
     b'a,"b ""x""",c\r\n1,2.5,-3e2\n\n"4","5\n",6\r\n7,8\n9,x,1_0\n+1,.5, 7 \n,,\n'
@@ -139,7 +140,7 @@ def test_a_table_ends_where_it_may_have_no_more_rows() -> None:
     assert matrix(found) == [[float(row)] for row in range(10)]
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.data())
 def test_cuts_do_not_change_rows_or_errors(data: st.DataObject) -> None:
     key, body = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]
@@ -179,7 +180,7 @@ def _damaged(draw: Callable[..., object], body: bytes) -> bytes:
     return body[:place] + extra + body[place + 1 :]
 
 
-@settings(max_examples=250)
+@examples(2.5)
 @given(st.data())
 def test_any_bytes_give_rows_or_poison_and_never_depend_on_the_cut(data: st.DataObject) -> None:
     body = data.draw(st.binary(max_size=60) | _csv_like | _json_lines | _json_arrays)
@@ -190,7 +191,7 @@ def test_any_bytes_give_rows_or_poison_and_never_depend_on_the_cut(data: st.Data
     assert outcome(key, body, options, cuts) == outcome(key, body, options, [])
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.data())
 def test_damage_gives_rows_or_poison_and_never_another_error(data: st.DataObject) -> None:
     key, body = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]

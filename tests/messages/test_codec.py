@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -14,6 +14,7 @@ from penstock.messages.reference import MAX_DEPTH, Reference, SchemaError, time_
 from penstock.messages.times import EARLIEST_MS, LATEST_MS
 from penstock.messages.urls import split_url
 from tests.messages.test_notifications import FORMS
+from tests.support.examples import examples
 
 FULL = {
     "bucket": "sensors",
@@ -260,7 +261,7 @@ SPLICED = [
 ]  # fmt: skip
 
 
-@settings(max_examples=500)
+@examples(5)
 @given(
     st.sampled_from(VALID),
     st.lists(st.tuples(st.integers(0), st.integers(0, 9), st.sampled_from(SPLICED)), max_size=3),

@@ -129,8 +129,9 @@ async def test_those_that_wait_for_them_hold_no_more_transfers_than_there_are_fe
     objects = CountingObjects()
     world = World(objects=objects, decoders=HungDecoders()).with_settings(drain_s=0.0)
     fetchers = world.settings.objects.fetchers
+    data = csv(50_000)
     for number in range(60):
-        world.announce(f"{number}.csv", csv(50_000))
+        world.announce(f"{number}.csv", data)
     async with running(world):
         await asyncio.sleep(1)
         assert len(objects.opened) == 60

@@ -4,10 +4,11 @@ import gc
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.messages.prediction import RecordFrame
+from tests.support.examples import examples
 from tests.verify.topics import STREAM, Topics, feed
 
 ROWS = (3, 1, 2, 3)
@@ -63,7 +64,7 @@ def test_a_delivery_is_clean_only_if_its_first_occurrences_are_the_sequence(
         assert first == SEQUENCE
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["drop", "swap", "insert"]), *[st.integers(0, 8)] * 2),

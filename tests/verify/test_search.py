@@ -4,7 +4,7 @@ import asyncio
 import math
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import pytest
 
@@ -23,7 +23,7 @@ class Log:
 
     def __init__(self, places: Sequence[TracedRow | None], *, gaps: bool = False) -> None:
         step = 3 if gaps else 1
-        self.records = [Record(number * step, place) for number, place in enumerate(places)]
+        self._places = places
         self.end = len(places) * step
         self.step = step
         self.reads = 0
@@ -31,7 +31,8 @@ class Log:
     async def at(self, offset: int) -> Sequence[Record]:
         self.reads += 1
         first = -(-offset // self.step)
-        return self.records[first : first + CHUNK]
+        numbers = range(first, min(first + CHUNK, len(self._places)))
+        return [Record(number * self.step, self._places[number]) for number in numbers]
 
     def find(self, wanted: TracedRow) -> Record | None:
         value = asyncio.run(search(self.at, tell, (0, self.end), wanted))
@@ -43,12 +44,30 @@ def tell(record: Record) -> list[TracedRows]:
     return [] if record.place is None else [TracedRows(record.place, record.place, record)]
 
 
+class Million(Sequence[TracedRow]):
+    """Ten rows of each object. None is made before it is read."""
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    @overload
+    def __getitem__(self, at: int) -> TracedRow: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[TracedRow]: ...
+
+    def __getitem__(self, at: int | slice) -> TracedRow | Sequence[TracedRow]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(*at.indices(len(self)))]
+        return TracedRow(at // 10, 0, at % 10)
+
+
 def objects(count: int, rows: int) -> list[TracedRow | None]:
     return [TracedRow(number, 0, row) for number in range(count) for row in range(rows)]
 
 
 def test_one_of_a_million_is_found_with_few_reads() -> None:
-    log = Log(objects(100_000, 10))
+    log = Log(Million())
     for at in (0, 1, 499_999, 999_998, 999_999):
         log.reads = 0
         found = log.find(TracedRow(at // 10, 0, at % 10))

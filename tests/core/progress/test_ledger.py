@@ -3,12 +3,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.progress.cursor import MAX_CHARS, PartitionProgress, decode, encode
 from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.origin import Cursor, Ranges
+from tests.support.examples import examples
 
 ROWS = Cursor(7, "0123456789abcdef")
 
@@ -176,7 +177,7 @@ def test_gaps_between_completed_records_are_one_run_with_them() -> None:
     assert (ledger.next_offset, list(ledger.progress.completed)) == (33, [])
 
 
-@settings(max_examples=30)
+@examples(0.3)
 @given(
     stuck_every=st.integers(2, 9),
     gap=st.integers(1, 40),
