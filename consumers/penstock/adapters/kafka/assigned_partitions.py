@@ -10,12 +10,10 @@ uses the listener.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from aiokafka import TopicPartition
-from aiokafka import errors as kafka_errors
 from aiokafka.abc import ConsumerRebalanceListener
 
 from penstock.core.rows.log_keys import of_place
@@ -44,30 +42,6 @@ MADE_AGAIN = (
     "%s: the topic was deleted and created again. Going on at its earliest record, %d; "
     "new answers may get ids that former answers had"
 )
-
-
-class Gone(Exception):
-    """The broker has no records at the positions `offsets`, and will never have any there."""
-
-    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.offsets = offsets
-
-
-@contextmanager
-def for_ourselves() -> Iterator[None]:
-    """A block for a read by aiokafka. If the broker has no records at a position, the block raises
-    `Gone`. It suppresses errors that do no harm.
-    """
-    try:
-        yield
-    except kafka_errors.OffsetOutOfRangeError as error:
-        if not error.args:
-            raise  # the error names no positions, so it is not about records
-        raise Gone(error.args[0]) from error
-    except kafka_errors.NoOffsetForPartitionError:
-        return  # aiokafka looked for a position before our `seek` had set one
-    except kafka_errors.IllegalStateError:
-        return  # a partition was revoked between our check and the call
 
 
 class PartitionSource(Protocol):

@@ -20,10 +20,8 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.assigned_partitions import (
-    Gone,
     Listener,
     StartingPlaces,
-    for_ourselves,
 )
 from penstock.adapters.kafka.client import (
     COMMIT_S,
@@ -83,6 +81,13 @@ METADATA_MAX_AGE_MS = 10_000
 # rebalance has taken.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
+
+
+class Gone(Exception):
+    """The broker has no records at the positions `offsets`, and will never have any there."""
+
+    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.offsets = offsets
 
 
 class KafkaSource(SourceQuestions):
@@ -168,7 +173,7 @@ class KafkaSource(SourceQuestions):
             await self._join_deadline.check(self._joining_since_s)
         if (stale := self._incarnations.stale) and self._rebalance is not None:
             await self._places.leave_former(self.begun_anew(list(stale)), self._rebalance)
-        wanted = parts_of(where for where in partitions if where in self._ours)
+        wanted = [TopicPartition(*where) for where in partitions if where in self._ours]
         # If no partition is wanted, nothing is read. But during a rebalance we call aiokafka's
         # `getmany` in any case, because it raises the coordinator's errors.
         if not wanted and self._joining_since_s is None:
@@ -232,14 +237,21 @@ class KafkaSource(SourceQuestions):
         none is wanted, ask for a partition that does not exist.
         """
         try:
-            with translated("a read of the input topic"), for_ourselves():
-                batches: dict[Any, Any] = await self._consumer.getmany(
-                    *wanted or (TopicPartition(self._settings.input_topic, NO_PARTITION),),
-                    timeout_ms=wait_ms,
-                    max_records=MAX_RECORDS,
-                )
-                return batches
-            return {}
+            with translated("a read of the input topic"):
+                try:
+                    records: dict[Any, Any] = await self._consumer.getmany(
+                        *wanted or (TopicPartition(self._settings.input_topic, NO_PARTITION),),
+                        timeout_ms=wait_ms,
+                        max_records=MAX_RECORDS,
+                    )
+                    return records
+                except kafka_errors.OffsetOutOfRangeError as error:
+                    if not error.args:
+                        raise  # the error names no positions, so it is not about records
+                    raise Gone(error.args[0]) from error
+                except (kafka_errors.NoOffsetForPartitionError, kafka_errors.IllegalStateError):
+                    # Before our `seek` had set a position, or the partition was just revoked.
+                    return {}
         except Transient as error:
             self._check()
             # aiokafka retries by itself wherever a retry can help. An error that it raises here has
