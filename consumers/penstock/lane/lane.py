@@ -158,18 +158,20 @@ class Lane:
             record = self._backlog.popleft()
             # With order per stream a former assignment may have answered records beyond the
             # committed offset. The objects of these records are not even decoded again.
-            if self.ledger.is_completed(record.offset):
+            is_known = record.offset < self.ledger.inherited_stop
+            if is_known and self.ledger.is_completed(record.offset):
                 self.ledger.open(record.offset, 0)
                 continue
             tickets = self._decode(self, record)
-            if self.ledger.is_begun(record.offset):
+            if is_known and self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
             # The ledger must also owe the objects of stopped streams, so that the commit does not
             # pass them.
-            self.ledger.open(record.offset, len(tickets))
+            owed = len(tickets)
             if stops := self.account.stops:
                 tickets = [each for each in tickets if each.stream not in stops]
-            self._charge(record, tickets)
+            self._charge(record, tickets, self.ledger.owed + owed)
+            self.ledger.open(record.offset, owed)
             for ticket in tickets:
                 self._order.add(ticket)
                 if not ticket.closed:
@@ -179,12 +181,12 @@ class Lane:
                 self.wake()
         self._offer()
 
-    def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
+    def _charge(self, record: Record, tickets: Sequence[Ticket], owed: int) -> None:
         """A message that is long, that names many objects, or that is one of very many that are
         owed, is itself charged to the byte budget until its objects are delivered. Other messages
         are too small to count.
         """
-        is_one_of_many = self.ledger.owed > FEW_OBJECTS
+        is_one_of_many = owed > FEW_OBJECTS
         nbytes = message_cost(len(record.value or b""), len(tickets), is_one_of_many=is_one_of_many)
         if tickets and nbytes:
             # The tickets share the charge equally, so that each delivered object gives back its

@@ -52,7 +52,8 @@ class Ledger:
         # How many objects are not delivered yet.
         self.owed = 0
         self._seen_next = self._opened_next = start.next_offset
-        self._inherited_stop = start.stop
+        # The offset after the last record of which a former assignment delivered anything.
+        self.inherited_stop = start.stop
         self._completed = start.completed
         self._objects = start.objects
         self._rows = start.rows
@@ -83,13 +84,11 @@ class Ledger:
 
     def is_completed(self, offset: int) -> bool:
         """Did a former assignment deliver all of this record?"""
-        return offset < self._inherited_stop and offset in self._completed
+        return offset in self._completed
 
     def is_begun(self, offset: int) -> bool:
         """Did a former assignment deliver a part of this record?"""
-        return offset < self._inherited_stop and (
-            offset in self._objects or any(offset == begun for begun, _ in self._rows)
-        )
+        return offset in self._objects or any(offset == begun for begun, _ in self._rows)
 
     def is_delivered(self, offset: int, index: int) -> bool:
         return offset in self._objects and index in self._objects[offset]
@@ -117,7 +116,7 @@ class Ledger:
         """
         if offset > self._seen_next:
             self._seen_next = offset
-            if not self._entries and (self._completed or self._rows or self._objects):
+            if not self._entries and (self._completed.starts or self._rows or self._objects):
                 self._forget_passed()
 
     def reach(self, offset: int, index: int, cursor: Cursor) -> None:
@@ -141,7 +140,7 @@ class Ledger:
         self._objects.pop(offset, None)
         if not is_head:
             self._completed.add(entry.begin, offset + 1)
-        elif self._completed or self._rows or self._objects:
+        elif self._completed.starts or self._rows or self._objects:
             self._forget_passed()
 
     def _forget_passed(self) -> None:
@@ -183,7 +182,7 @@ class Ledger:
         )
 
     def _span(self, stop: int) -> int:
-        return max(stop, self._completed.stop, self._inherited_stop) - self.next_offset
+        return max(stop, self._completed.stop, self.inherited_stop) - self.next_offset
 
 
 class Account:
