@@ -74,6 +74,10 @@ class Prices:
     apart: Set[str] = frozenset()
     most_apart: int | None = None
 
+    def of(self, stream: str) -> int:
+        """As how many rows a row of this stream counts."""
+        return self.rows.get(stream, 1)
+
     def usual_rows(self, blocks: Sequence[Block]) -> int:
         """As how many rows the rows of these blocks count."""
         prices = self.rows

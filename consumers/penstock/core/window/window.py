@@ -169,13 +169,10 @@ class Window:
         self._apart = _Waiting()
         self._turns = Turns()
         self._last_shape: Shape | None = None
+        self.rows = 0  # that wait
 
     def __repr__(self) -> str:
         return f"{self.rows} rows of {self.streams} streams, {self._nbytes} bytes"
-
-    @property
-    def rows(self) -> int:
-        return self._plain.rows + self._backlog.rows + self._apart.rows
 
     @property
     def _nbytes(self) -> int:
@@ -247,6 +244,7 @@ class Window:
             queue = queues[key] = _Queue(price, weight)
         queue.blocks.append(block)
         queue.rows += block.rows
+        self.rows += block.rows
         kind.arrivals.append(block)
         kind.rows += block.rows
         kind.usual_rows += block.rows * price
@@ -322,6 +320,7 @@ class Window:
             kind.rows -= block.rows
             price = prices.get(block.ticket.stream, 1) if prices else 1
             kind.usual_rows -= block.rows * price
+        self.rows -= filling.rows
         for kind in due.groups:
             if not kind.rows:
                 kind.arrivals.clear()
@@ -337,7 +336,7 @@ class Window:
         share = limits.max_rows // shares
         # A row that is more than a share by itself goes first if it is the oldest. Otherwise the
         # small streams could always leave too little room for it.
-        if self._price(oldest) > max(1, share):
+        if self._prices.of(oldest.ticket.stream) > max(1, share):
             self._move(self._queues, (oldest.ticket.stream, oldest.is_backlog), filling, 1)
         # The small streams go first: all their rows are in this batch, however many rows the large
         # streams have.
@@ -369,10 +368,6 @@ class Window:
                 break
         return filling
 
-    def _price(self, block: Block) -> int:
-        prices = self._prices.rows
-        return prices.get(block.ticket.stream, 1) if prices else 1
-
     def discard(self, is_dead: Callable[[Block], bool]) -> None:
         """Drop the dead blocks, whose generation is over."""
         waiting = [*self._plain.arrivals, *self._backlog.arrivals, *self._apart.arrivals]
@@ -380,6 +375,7 @@ class Window:
         self._queues.clear()
         self._queues_apart.clear()
         self._plain, self._backlog, self._apart = _Waiting(), _Waiting(), _Waiting()
+        self.rows = 0
         # The blocks keep their own times of arrival, so that no deadline moves.
         for block in sorted(kept, key=_arrival):
             self.add(block, block.arrived_s)
