@@ -187,25 +187,32 @@ class Encode:
         for release, made, its_letters in leaving:
             # All releases for one partition leave as one Kafka batch, so that small objects do not
             # each pay for a batch of their own.
-            partition = self._partition_of(release.ticket)
-            out = outgoing.get(partition)
-            if out is None:
-                out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
-                begins = tickets[partition] = []
-                # Not `out` itself: a circle would keep its records until the collector comes.
-                out.instead = partial(self._instead, out.then, begins)
-            tickets[partition].append((len(out.values), release.ticket))
             ticket, values = release.ticket, made.values
+            partition = self._partition_of(ticket)
             key = key_of(ticket.stream, ticket.record.key)
             if self._array_rows is not None:
                 fits = partial(self._sink.fits, self._output_topic, key)
                 values = list(bundled(values, self._array_rows, fits))
             # The headers let the reader of a record find the trace of the record's object.
             headers = None if self._tracer is None else self._tracer.headers(release.ticket)
-            out.add(key, values, headers)
+            out = outgoing.get(partition)
+            if out is None:
+                out = outgoing[partition] = Outgoing(
+                    self._output_topic,
+                    partition,
+                    [key] * len(values),
+                    list(values),
+                    None if headers is None else [headers] * len(values),
+                )
+                begins = tickets[partition] = [(0, ticket)]
+                # Not `out` itself: a circle would keep its records until the collector comes.
+                out.instead = partial(self._instead, out.then, begins)
+            else:
+                tickets[partition].append((len(out.values), ticket))
+                out.add(key, values, headers)
             letters += its_letters
             for failed in made.failed:
-                self._rejected(release.ticket, failed)
+                self._rejected(ticket, failed)
         filled = [out for out in outgoing.values() if out.values]
         if letters:
             filled.append(
