@@ -3,9 +3,8 @@
 import asyncio
 
 from penstock.core.health.limiter import Limiter
-from penstock.core.health.retries import Tries
 from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unreachable
-from penstock.stages.store_reads import StoreReads
+from penstock.stages.store_reads import Fetcher, StoreReads
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
 
 
@@ -20,12 +19,12 @@ async def settle() -> None:
 
 @virtual_time
 async def test_those_who_wait_are_served_in_their_order_and_their_wait_is_not_the_objects() -> None:
-    reads, tries = store_reads(1), Tries(0.0)
-    first = await reads.begin(tries)
+    reads, fetcher = store_reads(1), Fetcher(lambda: None)
+    first = await reads.begin(fetcher)
     served: list[int] = []
 
     async def read(number: int) -> None:
-        request = await reads.begin(tries)
+        request = await reads.begin(fetcher)
         served.append(number)
         await asyncio.sleep(1.0)
         reads.answered(request)
@@ -37,15 +36,14 @@ async def test_those_who_wait_are_served_in_their_order_and_their_wait_is_not_th
         reads.answered(first)
     assert served == [0, 1, 2]
     assert reads.limiter.in_flight == 0
-    # They waited 5, 6 and 7 seconds. So 18 seconds after the begin no time has been spent.
-    assert tries.failed(18.0 + 119.0, 0.0, None, is_away=False, has_new=False) is not None
+    assert fetcher.waited_s == 5.0 + 6.0 + 7.0
 
 
 @virtual_time
 async def test_a_reader_that_is_cancelled_leaves_its_turn_to_the_next() -> None:
-    reads, tries = store_reads(1), Tries(0.0)
-    first = await reads.begin(tries)
-    gone, given, stays = (asyncio.ensure_future(reads.begin(tries)) for _ in range(3))
+    reads = store_reads(1)
+    first = await reads.begin()
+    gone, given, stays = (asyncio.ensure_future(reads.begin()) for _ in range(3))
     await settle()
     gone.cancel()
     reads.answered(first)
@@ -59,10 +57,10 @@ async def test_a_reader_that_is_cancelled_leaves_its_turn_to_the_next() -> None:
 
 @virtual_time
 async def test_all_are_served_after_the_limit_has_fallen_to_one() -> None:
-    reads, tries = store_reads(4), Tries(0.0)
+    reads = store_reads(4)
 
     async def read(*, is_full: bool) -> None:
-        request = await reads.begin(tries)
+        request = await reads.begin()
         await asyncio.sleep(0.010)
         if is_full:
             reads.broke(request, Overloaded("SlowDown"))
@@ -87,7 +85,7 @@ async def test_only_a_store_that_has_too_much_to_do_or_is_silent_gets_less() -> 
         (asyncio.CancelledError(), 8),
     ):
         reads = store_reads(8)
-        requests = [await reads.begin(Tries(0.0)) for _ in range(8)]
+        requests = [await reads.begin() for _ in range(8)]
         reads.broke(requests[-1], error)
         assert reads.limiter.limit == limit, error
         assert reads.limiter.in_flight == 7
@@ -109,6 +107,6 @@ async def test_objects_that_wait_for_something_else_keep_none_from_a_store_with_
     None
 ):
     reads = StoreReads(Limiter(64, 16), VirtualClock())
-    reads.broke(await reads.begin(Tries(0.0)), Overloaded("SlowDown"))
+    reads.broke(await reads.begin(), Overloaded("SlowDown"))
     assert reads.limiter.limit < 16
     assert reads.readers == 16

@@ -26,7 +26,7 @@ from penstock.core.health.limiter import InFlight, Limiter
 from penstock.core.health.retries import FLOOR, MOST_ASKED_S, RETRY_SHARE, Backoff
 from penstock.errors import Overloaded, Transient
 from penstock.ports import Clock
-from penstock.process.waiters import taken
+from penstock.process.asyncio_additions import taken
 
 # TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
 # 5 s, spares a server that is down for long.

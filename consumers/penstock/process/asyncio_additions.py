@@ -100,6 +100,18 @@ async def opened_in_thread(work: Callable[[], T], close: Callable[[T], object]) 
     return box.pop()
 
 
+async def taken(turn: asyncio.Future[T], give_back: Callable[[T], object]) -> T:
+    """Wait for the turn of a waiting task, and return its result. A turn is never lost:
+    `give_back` is called with the result if the task was cancelled just after it had got its turn.
+    """
+    try:
+        return await turn
+    except asyncio.CancelledError:
+        if turn.done() and not turn.cancelled():
+            give_back(turn.result())
+        raise
+
+
 class Places:
     """At most `most` objects have a place at a time. A place is a decoder, or one of the reads that
     an object's store allows at a time. The other objects wait in the order in which they came, but

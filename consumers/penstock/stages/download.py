@@ -20,9 +20,8 @@ from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.lane.lane import Lane
-from penstock.process.waiters import Waiters
 from penstock.stages.read_object import ReadObject
-from penstock.stages.store_reads import Fetcher, StoreReads
+from penstock.stages.store_reads import Fetcher, StoreReads, Waiters
 
 # An error's message is cut at 1,000 characters and a key may have 1,024. So a long key is cut, to
 # leave room for the reason.
@@ -155,29 +154,41 @@ class Download:
         """Read the ticket's object to its end. If that fails for good, close the ticket with the
         reason.
         """
-        tries, wait_s = Tries(self._clock.now()), self._reader.terms.wait_for_object_s
+        began_s = self._clock.now()
+        failures: Tries | None = None
+        fetcher.waited_s = 0.0
         works_on(partial(of_ticket, ticket))
         while ticket.owner.alive:
-            tries.begin()
+            fetcher.is_answered = False
             rows_before = ticket.next_row
             try:
                 with self._guard:
-                    await self._reader.read(ticket, tries, fetcher)
+                    await self._reader.read(ticket, fetcher)
             except Poison as error:
-                delay_s = tries.refused(error, self._clock.now(), wait_s)
+                failures = failures or Tries(began_s)
+                wait_s = self._reader.terms.wait_for_object_s
+                delay_s = failures.refused(error, self._clock.now(), wait_s)
                 if delay_s is None:
                     stage = error.stage or "download"
                     message = str(error) if stage == "download" else f"{_name(ticket)}{error}"
-                    ticket.close(Rejection(error.code, message, stage, tries.count))
+                    ticket.close(Rejection(error.code, message, stage, failures.count))
                     return
                 await asyncio.sleep(delay_s)
             except Transient as error:
                 # If the store began to answer this try, the store is not away.
-                is_away = not tries.is_open and await self._is_away(ticket, error)
-                has_new = ticket.next_row > rows_before
-                delay_s = self._delay_s(ticket, error, tries, is_away=is_away, has_new=has_new)
+                is_away = not fetcher.is_answered and await self._is_away(ticket, error)
+                self._tell(ticket, error, is_away=is_away)
+                failures = failures or Tries(began_s)
+                delay_s = failures.failed(
+                    self._clock.now(),
+                    fetcher.waited_s,
+                    self._jitter(),
+                    error.retry_after_s,
+                    is_away=is_away,
+                    has_new=ticket.next_row > rows_before,
+                )
                 if delay_s is None:
-                    ticket.close(Rejection("unavailable", str(error), "download", tries.count))
+                    ticket.close(Rejection("unavailable", str(error), "download", failures.count))
                     return
                 await asyncio.sleep(delay_s)
             else:
@@ -192,18 +203,11 @@ class Download:
         except Unforeseen:
             return False
 
-    def _delay_s(
-        self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
-    ) -> float | None:
-        """Returns the seconds until the next try, or None if no further try is made. The watchdog
-        is told of tries at a store that is away, because such tries go on without end.
-        """
+    def _tell(self, ticket: Ticket, error: Transient, *, is_away: bool) -> None:
+        """The watchdog is told of tries at a store that is away, because they go on without end."""
         self._reader.telemetry.retried("download", is_away=is_away)
         if is_away:
             self._reader.outages[ticket.store].unreachable(error)
-        return tries.failed(
-            self._clock.now(), self._jitter(), error.retry_after_s, is_away=is_away, has_new=has_new
-        )
 
 
 def _name(ticket: Ticket) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.core.health.limiter import InFlight
-from penstock.core.health.retries import Tries
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
@@ -74,8 +73,8 @@ class GaveWay(Exception):
 
 
 class ReadObject:
-    """Reads the objects of one model. `read` makes one try; it notes in `tries` whether the store
-    began to answer. A result object needs all rows, so with `results` all rows are read, even if
+    """Reads the objects of one model. `read` makes one try; it notes whether the store began
+    to answer. A result object needs all rows, so with `results` all rows are read, even if
     some were delivered before.
     """
 
@@ -112,7 +111,7 @@ class ReadObject:
         self.terms = terms
         self.from_first_row = results is not None
 
-    async def read(self, ticket: Ticket, tries: Tries, fetcher: Fetcher) -> None:
+    async def read(self, ticket: Ticket, fetcher: Fetcher) -> None:
         """Make one try. Returns at the object's end, or when the lane is closed. The fetcher leaves
         if this object needs a decoder. Raises `Poison`, `Transient`.
         """
@@ -134,7 +133,7 @@ class ReadObject:
         #    needs a seat and none is free. It lets go of all bytes and its connection, and begins
         #    again when there is room.
         while True:
-            attempt = Attempt(self, ticket, tries, claim, is_streamed=is_streamed)
+            attempt = Attempt(self, ticket, fetcher, claim, is_streamed=is_streamed)
             await attempt.next_step()
             try:
                 if not needs_decoder:
@@ -190,11 +189,11 @@ class Attempt:
     """
 
     def __init__(
-        self, reader: ReadObject, ticket: Ticket, tries: Tries, claim: Claim, *, is_streamed: bool
+        self, reader: ReadObject, ticket: Ticket, by: Fetcher, claim: Claim, *, is_streamed: bool
     ) -> None:
         self._reader = reader
         self._ticket = ticket
-        self._tries = tries
+        self._fetcher = by
         self._reads = reader.reads[ticket.store]
         self._claim = claim
         self._is_streamed = is_streamed
@@ -259,7 +258,7 @@ class Attempt:
             await budget.room(lambda: self._must_go_on() or self._is_in_the_way())
             if self._is_in_the_way() and not self._must_go_on():
                 raise GaveWay
-        self._tries.kept_waiting(reader.clock.now() - began_s)
+        self._fetcher.waited_s += reader.clock.now() - began_s
 
     async def _room_in_window(self) -> None:
         microbatch, stream = self._reader.microbatch, self._ticket.stream
@@ -297,7 +296,7 @@ class Attempt:
             yield decoder
 
     def _waited_since(self, began_s: float) -> None:
-        self._tries.kept_waiting(self._reader.clock.now() - began_s)
+        self._fetcher.waited_s += self._reader.clock.now() - began_s
         # If the model fell behind during the wait, there is no room for more of its rows.
         if self._reader.microbatch.is_over_share:
             raise GaveWay
@@ -333,7 +332,7 @@ class Attempt:
     def _has_begun(self, what: ObjectBody | Part) -> None:
         """Bind the ticket to the version that is being read."""
         reader, ticket = self._reader, self._ticket
-        self._tries.is_open = True
+        self._fetcher.is_answered = True
         self._size = what.size
         if (outage := reader.outages[ticket.store]).why is not None:
             outage.answered()
@@ -377,7 +376,7 @@ class Attempt:
         return bool(self._size) and not self._is_answered
 
     async def _open_stream(self) -> None:
-        request = await self._reads.begin(self._tries)
+        request = await self._reads.begin(self._fetcher)
         try:
             self._body = await self._reader.objects.open(self._asked_for())
         except BaseException as error:
@@ -466,7 +465,7 @@ class Attempt:
         return part
 
     async def _part(self, location: Location, start: int, stop: int | None) -> Part:
-        request = await self._reads.begin(self._tries)
+        request = await self._reads.begin(self._fetcher)
         try:
             part = await self._reader.objects.part(location, start, stop)
         except BaseException as error:

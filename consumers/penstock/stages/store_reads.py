@@ -16,18 +16,18 @@ is waited for.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
 from penstock.core.health.limiter import InFlight, Limiter
-from penstock.core.health.retries import Hedging, Outcome, TimesBySize, Tries
+from penstock.core.health.retries import Hedging, Outcome, TimesBySize
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
 from penstock.ports import Clock, Listed, Location, ObjectBody, Objects, Part
-from penstock.process.asyncio_additions import Places
+from penstock.process.asyncio_additions import Places, taken
 from penstock.process.hedged import Alarms, Ask, Hedged
-from penstock.process.waiters import Waiters, taken
 from penstock.telemetry.metric_types import Used
 
 T = TypeVar("T")
@@ -46,6 +46,29 @@ FIRST_STALL_S: Final = 4.0
 # the time of a range tells how long a chunk takes: a store that is only slow is known by it. And
 # connections that are cut after a while bring as much as by a body.
 RANGE_BYTES: Final = 1 << 20
+
+
+class Waiters(deque[asyncio.Future[T]]):
+    """The turns of waiting tasks, in the order in which they came. A turn is never lost: a task
+    that was cancelled before it is passed over; one that is cancelled after it gives it back
+    (`taken`). As a deque it costs nothing to ask whether there are any.
+    """
+
+    def join(self) -> asyncio.Future[T]:
+        """A turn at the end of the queue; `taken` waits for it."""
+        turn: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.append(turn)
+        return turn
+
+    def next(self) -> asyncio.Future[T] | None:
+        """Take the turn of the task that has waited longest; None: no task waits. The caller sets
+        the turn's result.
+        """
+        while self:
+            turn = self.popleft()
+            if not turn.done():  # otherwise its task was cancelled
+                return turn
+        return None
 
 
 class StoreReads:
@@ -72,7 +95,7 @@ class StoreReads:
         """
         return max(self._least, self.limiter.limit)
 
-    async def begin(self, tries: Tries | None = None) -> InFlight:
+    async def begin(self, fetcher: "Fetcher | None" = None) -> InFlight:
         """Wait until a request may be sent. This wait does not count against the object."""
         limiter, now_s = self.limiter, self._clock.now()
         if not self._waiting and limiter.has_room:
@@ -80,8 +103,8 @@ class StoreReads:
             self._note_use(now_s)
             return request
         request = await taken(self._waiting.join(), self.dropped)
-        if tries is not None:
-            tries.kept_waiting(self._clock.now() - now_s)
+        if fetcher is not None:
+            fetcher.waited_s += self._clock.now() - now_s
         return request
 
     def answered(self, request: InFlight) -> None:
@@ -133,11 +156,13 @@ class _Seats(Places):
 class Fetcher:
     """One fetcher of a store. `let_another_in`: a function that is called when this one leaves. A
     fetcher that has left reads its object to the end and then takes no other object. Each further
-    try at that object needs a seat.
+    try at that object needs a seat. `waited_s`: how long this worker kept the transfer of the
+    object waiting. `is_answered`: the store has begun to answer this try.
     """
 
     def __init__(self, let_another_in: Callable[[], object]) -> None:
-        self.has_left = False
+        self.has_left = self.is_answered = False
+        self.waited_s = 0.0
         self._let_another_in = let_another_in
 
     def leave(self) -> None:

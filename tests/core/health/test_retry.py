@@ -40,9 +40,9 @@ def failed(
     is_away: bool = False,
     has_new: bool = False,
     asked_s: float | None = None,
+    waited_s: float = 0.0,
 ) -> float | None:
-    tries.begin()
-    return tries.failed(at_s, 1.0, asked_s, is_away=is_away, has_new=has_new)
+    return tries.failed(at_s, waited_s, 1.0, asked_s, is_away=is_away, has_new=has_new)
 
 
 def test_tries_without_new_bytes_end_after_the_time_that_they_took() -> None:
@@ -63,9 +63,8 @@ def test_new_bytes_begin_the_time_anew() -> None:
 def test_neither_outages_nor_our_own_pauses_count() -> None:
     tries = Tries(0.0, BACKOFF, Backoff(1.0, 8.0))
     assert failed(tries, 1_000.0, is_away=True) == 1.0
-    tries.kept_waiting(500.0)
-    assert failed(tries, 1_559.0) == 2.0
-    assert failed(tries, 1_560.0) is None
+    assert failed(tries, 1_559.0, waited_s=500.0) == 2.0
+    assert failed(tries, 1_560.0, waited_s=500.0) is None
 
 
 def test_a_pause_that_was_asked_for_ends_with_the_time_that_is_left() -> None:

@@ -61,38 +61,38 @@ LATE_OBJECT_POLL_S = 0.1
 
 
 class Tries:
-    """All tries to read one object. The object is given up after some time without new bytes. Time
-    counts only while the store was there and this worker did not keep the transfer waiting.
-    `mishaps`: how many tries ended with an unforeseen exception.
+    """All failed tries to read one object, the first of which began at `began_s`. The object is
+    given up after some time without new bytes. Time counts only while the store was there and this
+    worker did not keep the transfer waiting. `mishaps`: how many tries ended with an unforeseen
+    exception.
     """
 
-    def __init__(self, now_s: float, ill: Backoff = RETRY, away: Backoff = AWAY_RETRY) -> None:
+    def __init__(self, began_s: float, ill: Backoff = RETRY, away: Backoff = AWAY_RETRY) -> None:
         self.count = self.mishaps = 0
-        self.is_open = False
         self._ill = ill
         self._away = away
-        self._began_s = self._since_s = now_s
+        self._began_s = self._since_s = began_s
         self._in_a_row = 0
-        self._ill_s = 0.0
-
-    def begin(self) -> None:
-        self.count += 1
-        self.is_open = False
-
-    def kept_waiting(self, seconds: float) -> None:
-        """This worker kept the transfer waiting for `seconds`, which do not count against the
-        object.
-        """
-        self._since_s += seconds
+        self._waited_s = self._ill_s = 0.0
 
     def failed(
-        self, now_s: float, jitter: float, asked_s: float | None, *, is_away: bool, has_new: bool
+        self,
+        now_s: float,
+        waited_s: float,
+        jitter: float,
+        asked_s: float | None,
+        *,
+        is_away: bool,
+        has_new: bool,
     ) -> float | None:
-        """Seconds before the next try; None: give up. `is_away`: the store did not answer at all,
-        which says nothing about the object. `has_new`: this try read bytes that no try before it
-        had reached.
+        """Seconds before the next try; None: give up. `waited_s`: how long this worker kept the
+        transfer waiting, in all tries together. `is_away`: the store did not answer at all, which
+        says nothing about the object. `has_new`: this try read bytes that no try before it had
+        reached.
         """
-        spent_s, self._since_s = now_s - self._since_s, now_s
+        self.count += 1
+        spent_s = now_s - self._since_s - (waited_s - self._waited_s)
+        self._since_s, self._waited_s = now_s, waited_s
         self._in_a_row += 1
         if has_new:
             self._in_a_row, self._ill_s = 1, 0.0
@@ -108,6 +108,7 @@ class Tries:
         """Seconds before the next try; None: give up. `error`: the error lies in the object itself,
         not in the store. `wait_for_object_s`: how long an announced object may be missing.
         """
+        self.count += 1
         if isinstance(error, Unforeseen):
             self.mishaps += 1
             return 0.0 if self.mishaps == 1 else None

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from penstock.process.waiters import Waiters, taken
+from penstock.process.asyncio_additions import taken
+from penstock.stages.store_reads import Waiters
 from penstock.tools.simulation.virtual_time import virtual_time
 
 
