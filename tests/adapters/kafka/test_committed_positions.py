@@ -13,9 +13,9 @@ from aiokafka.protocol.commit import (
     OffsetFetchResponse_v3,
 )
 
-from penstock.adapters.kafka.assigned_partitions import Gone, for_ourselves
 from penstock.adapters.kafka.client import translated
 from penstock.adapters.kafka.positions import positions
+from penstock.adapters.kafka.source import Gone, lost_records
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Transient
 from penstock.ports import Commit, Where
 from tests.support.partitions import P0, P1
@@ -85,8 +85,8 @@ async def test_a_group_that_is_not_ours_to_read_is_a_matter_of_settings() -> Non
 
 
 def test_the_code_of_a_lost_position_in_an_answer_about_the_group_loses_no_position() -> None:
-    with pytest.raises(Gone) as gone, translated("a read"), for_ourselves():
-        raise kafka_errors.OffsetOutOfRangeError({TopicPartition(*P0): 400})
-    assert gone.value.offsets == {TopicPartition(*P0): 400}
-    with pytest.raises(PenstockError), translated("a read"), for_ourselves():
-        raise kafka_errors.OffsetOutOfRangeError
+    with pytest.raises(Gone) as lost, translated("a read"):
+        raise lost_records(kafka_errors.OffsetOutOfRangeError({TopicPartition(*P0): 400}))
+    assert lost.value.offsets == {TopicPartition(*P0): 400}
+    with pytest.raises(PenstockError), translated("a read"):
+        raise lost_records(kafka_errors.OffsetOutOfRangeError())

@@ -246,9 +246,7 @@ class KafkaSource(SourceQuestions):
                     )
                     return records
                 except kafka_errors.OffsetOutOfRangeError as error:
-                    if not error.args:
-                        raise  # the error names no positions, so it is not about records
-                    raise Gone(error.args[0]) from error
+                    raise lost_records(error) from None
                 except (kafka_errors.NoOffsetForPartitionError, kafka_errors.IllegalStateError):
                     # Before our `seek` had set a position, or the partition was just revoked.
                     return {}
@@ -325,6 +323,11 @@ class KafkaSource(SourceQuestions):
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def lost_records(error: kafka_errors.OffsetOutOfRangeError) -> Exception:
+    """The error itself, if it names no positions: then it is not about records."""
+    return Gone(error.args[0]) if error.args else error
 
 
 def _code_of(error: Exception) -> int | None:
