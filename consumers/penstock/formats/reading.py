@@ -180,8 +180,7 @@ def open_inline(
     known = claim.format_of(data[:_HEAD_BYTES], options)
     if known is None or _is_wide(data, known.name):
         return None
-    is_plain = options.fitting.get(known.name)
-    if not (known.is_plain(options) if is_plain is None else is_plain):
+    if not options.has_plain(known):
         return None
     if not data:
         return turns(open_parser(options, claim), (data,), options)

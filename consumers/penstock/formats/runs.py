@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,16 @@ class Notices:
         return Notices, ()
 
 
+class Plain(Protocol):
+    """A `Format`, of which only this is asked here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_plain(self) -> Callable[["RowOptions"], bool]: ...
+
+
 @dataclass(frozen=True)
 class RowOptions:
     """How bytes become rows, from the sections `rows` and `limits` of the configuration. `missing`:
@@ -141,6 +151,11 @@ class RowOptions:
     def fitting(self) -> dict[str, bool]:
         """Formats whose rows are known to fit these options: by name, whether each is plain."""
         return {}
+
+    def has_plain(self, format: "Plain") -> bool:
+        """Are rows of this format plain with these options? It is decided once for all objects."""
+        is_plain = self.fitting.get(format.name)
+        return format.is_plain(self) if is_plain is None else is_plain
 
     @cached_property
     def stays(self) -> frozenset[str]:
