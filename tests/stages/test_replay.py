@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload
-from penstock.core.window.held_back import REST
+from penstock.core.window.pace import REST
 from penstock.core.window.priorities import ALL_BACKLOG as EVERY_STREAM
 from penstock.core.window.priorities import Priorities
 from penstock.ports import Commit

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.window.held_back import ApartCalls, BacklogPace
-from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.pace import ApartCalls, BacklogPace, BatchPlan, Pace
 from penstock.core.window.stream_costs import Prices
 from penstock.core.window.window import Batch, Window
 from penstock.lane.budget import ModelShare

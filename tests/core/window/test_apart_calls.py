@@ -2,7 +2,7 @@
 
 import math
 
-from penstock.core.window.held_back import GROW_CALLS, QUIET_S, STAY_S, ApartCalls
+from penstock.core.window.pace import GROW_CALLS, QUIET_S, STAY_S, ApartCalls
 
 
 class Calls:

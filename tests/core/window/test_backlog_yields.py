@@ -2,13 +2,7 @@ import math
 
 import pytest
 
-from penstock.core.window.held_back import (
-    EXPECT_S,
-    FRESH_S,
-    MOST_REST_S,
-    REST,
-    BacklogPace,
-)
+from penstock.core.window.pace import EXPECT_S, FRESH_S, MOST_REST_S, REST, BacklogPace
 
 
 def live(now_s: float) -> BacklogPace:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.rows.blocks import Block
+from penstock.core.window.pace import BACKLOG_ROWS
 from penstock.core.window.priorities import Priorities, Priority
-from penstock.core.window.window import BACKLOG_ROWS, Window, WindowLimits
+from penstock.core.window.window import Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
 from tests.core.window.batches import by_stream, take
 from tests.support.partitions import P0, P1, where

@@ -1,14 +1,18 @@
-"""Which streams go before others?
+"""Which streams go before others, and whose turn is it among those that go apart?
 
 Rule: a weight is a stream's share of batches, and of the model's time, where not all rows fit; it
 changes no order within a stream. `backlog`: all rows of the stream give way to live ones, as rows
 far inside huge objects do. `live`: none of its rows does, not even those. The first entry that
 matches a stream holds. Pure.
+
+Each stream that goes apart, and all others together, has a time from which its next turn counts
+(start-time fair queueing). A turn moves that of a stream on by the time that it takes, and that of
+the others by the same for each of their streams. A stream that was away has saved nothing.
 """
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 Class = Literal["live", "backlog"]
@@ -45,3 +49,37 @@ class Priorities:
             matching = (priority for glob, priority in self._entries if glob.match(stream))
             priority = self._known[stream] = next(matching, USUAL)
         return priority
+
+
+# A stream, and whether these rows of it are backlog, which may be held back while other rows of the
+# stream leave.
+Key = tuple[str, bool]
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._shared = 0.0
+        self._next: dict[Key, float] = {}
+
+    def order(self, arrivals: Mapping[Key, float]) -> list[Key]:
+        """The first in turn first; of equal ones, the one whose row is older. `arrivals`: when the
+        oldest row of each came.
+        """
+        return sorted(arrivals, key=lambda key: (self._of(key), arrivals[key]))
+
+    def is_first_apart(self, apart: Iterable[Key]) -> bool:
+        return min(map(self._of, apart)) < max(self._now, self._shared)
+
+    def took_shared(self, usual_rows: int, shares: int) -> None:
+        self._now = max(self._now, self._shared)
+        self._shared = self._now + usual_rows / shares
+
+    def took_apart(self, key: Key, usual_rows: float) -> None:
+        begin = self._of(key)
+        # Those that were not served since count from now as well.
+        self._next = {stream: next_ for stream, next_ in self._next.items() if next_ > begin}
+        self._now, self._next[key] = begin, begin + usual_rows
+
+    def _of(self, key: Key) -> float:
+        return max(self._now, self._next.get(key, 0.0))

@@ -8,7 +8,7 @@ batch have one shape, and shapes take turns as well.
 
 `max_rows` are rows that cost the model the usual; one that costs more counts as many of them
 (`Prices`). Rows that would make a call several times as long go apart, in batches of their own, by
-turns with all others (turns_apart.py). held_back.py says from when backlog, and streams apart, may
+turns with all others (priorities.py). pace.py says from when backlog, and streams apart, may
 leave.
 """
 
@@ -21,13 +21,9 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Shape
-from penstock.core.window.priorities import Priorities
+from penstock.core.window.pace import BACKLOG_ROWS
+from penstock.core.window.priorities import Key, Priorities, Turns
 from penstock.core.window.stream_costs import EVEN, Prices
-from penstock.core.window.turns_apart import Key, Turns
-
-# The rows of an object from this number on are backlog. 8,192 rows are more than a second of any
-# sensor's rows, and a twentieth of a second of this worker's throughput.
-BACKLOG_ROWS = 8_192
 
 # Why a batch was closed.
 Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
