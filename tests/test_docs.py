@@ -27,8 +27,7 @@ from penstock.messages.prediction import decode_head, decode_prediction
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ops.members_page import MembersSource
 from penstock.ops.page.page import Page
-from penstock.telemetry.recent import TimeSpent
-from penstock.telemetry.worker import Telemetry
+from penstock.telemetry.worker import Telemetry, TimeSpent
 from scripts import docs_commands
 from tests.support.memory import MemorySpans
 

@@ -17,7 +17,8 @@ from penstock.core.records.output_records import Labels
 from penstock.ops.members_page import MembersSource
 from penstock.ops.page.page import ALIVE, SAMPLES, Page, PageSource, Picture, Probe
 from penstock.ops.worker_page import told_way
-from penstock.telemetry.recent import TimeSpent, Way, Ways
+from penstock.telemetry.delivery_times import Way, Ways
+from penstock.telemetry.worker import TimeSpent
 from tests.support.worker import own_port
 
 HTTP = config.Http(port=0, token="t", samples=True)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.telemetry.recent import TimeSpent, Way, Ways
+from penstock.telemetry.delivery_times import Way, Ways
+from penstock.telemetry.worker import TimeSpent
 
 WAY = Way(TimeSpent(0.25, 0.5, 1.0, 0.125, 2.0, 4.0, 0.75, 0.0625), 8.6875, 64, 8, 2)
 

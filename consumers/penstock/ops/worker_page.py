@@ -24,7 +24,7 @@ from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
 from penstock.process.asyncio_additions import meanwhile
-from penstock.telemetry.recent import Ways
+from penstock.telemetry.delivery_times import Ways
 
 LOOK_EVERY_S: Final = 5.0
 # A partition that has not moved for this share of `limits.stall_ms` makes the worker unready. After
@@ -68,7 +68,7 @@ class WorkerSource(PageSource):
         return self._status.look()
 
     async def way(self, query: Mapping[str, str]) -> dict[str, Any] | None:
-        return told_way(query, self._telemetry.ways, self._pipeline.wiring.settings.labels)
+        return told_way(query, self._pipeline.wiring.ways, self._pipeline.wiring.settings.labels)
 
     async def samples(self) -> Sequence[dict[str, Any]]:
         samples = self._pipeline.wiring.samples

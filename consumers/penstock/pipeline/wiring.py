@@ -329,6 +329,7 @@ class Wiring:
         )
         paces = {model: track.pace for model, track in self.tracks.items() if track.pace}
         delivery_times = DeliveryTimes(paces, clock, self.telemetry, self._tracer)
+        self.ways = delivery_times.ways
         return Publish(sink, encode, delivery_times, results, clock, self.telemetry)
 
     def _hedged(self) -> Objects:

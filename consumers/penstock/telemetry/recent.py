@@ -1,16 +1,15 @@
-"""What a worker remembers of the last minutes: rates and latencies, their history, the way of each
-of the last objects. Memory does not grow.
+"""What a worker remembers of the last minutes: rates and latencies, and their history. Memory does
+not grow.
 
 Rule: to add a delivery takes a few steps of arithmetic; latencies are sorted once per window of ten
 seconds, and when figures are asked for. A latency is known to 2.5 %.
 """
 
 from array import array
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
-from math import expm1, isnan, log1p, nan
-from struct import Struct
-from typing import Any, Final, NamedTuple
+from math import expm1, isnan, nan
+from typing import Any, Final
 
 WINDOW_S: Final = 10.0
 # The number of windows that count as the last minute: the current one and five before it. Together
@@ -21,13 +20,9 @@ HISTORY: Final = 60
 # The 99th percentile of fewer objects is the time of a single one.
 FEW: Final = 5
 # Buckets of latencies are 5 % wide.
-_STEPS: Final = 20.0
+STEPS: Final = 20.0
 # The figures of the worker that have a history.
 NAMES: Final = ("p99_ms", "rows_per_s", "backlog_s", "utilisation")
-# So many ways are kept. They take 5 MB, and reach back 80 seconds at 200 objects a second, or four
-# hours at one object a second.
-MOST_WAYS: Final = 16_384
-_PACKED: Final = Struct("<9f3I")
 
 # For each bucket of latencies: the number of objects in it.
 Counts = dict[int, int]
@@ -35,10 +30,6 @@ Counts = dict[int, int]
 
 def window_of(now_s: float) -> int:
     return int(now_s / WINDOW_S)
-
-
-def bucket_of(latency_s: float) -> int:
-    return int(log1p(latency_s * 1000.0) * _STEPS)
 
 
 def add(whole: Counts, part: Counts, sign: int = 1) -> None:
@@ -56,7 +47,7 @@ def quantiles_ms(counts: Counts, *shares: float) -> list[float | None]:
     for bucket in sorted(counts):
         seen += counts[bucket]
         while len(quantiles) < len(shares) and seen >= total * shares[len(quantiles)]:
-            quantiles.append(round(expm1((bucket + 0.5) / _STEPS), 1))
+            quantiles.append(round(expm1((bucket + 0.5) / STEPS), 1))
     return quantiles or [None] * len(shares)
 
 
@@ -195,60 +186,3 @@ class RecentHistory:
         if not ages:
             return []
         return [ages.get(at) for at in range(min(ages), self._windows + 1)]
-
-
-class TimeSpent(NamedTuple):
-    """How many seconds an object spent in each part of its way. `kafka_in` begins at the record's
-    timestamp.
-    """
-
-    kafka_in: float = 0.0
-    queue: float = 0.0
-    fetch: float = 0.0
-    decode: float = 0.0
-    wait: float = 0.0
-    call: float = 0.0
-    hold_back: float = 0.0
-    publish: float = 0.0
-
-
-class Way(NamedTuple):
-    """`rows`, `objects`: how many rows and objects were in the request that answered the object's
-    last rows. `request`: the position of that request among the requests of its batch, from 1.
-    These three fields are 0 if no model answered the last rows.
-    """
-
-    spent: TimeSpent
-    latency_s: float
-    rows: int = 0
-    objects: int = 0
-    request: int = 0
-
-
-class Ways:
-    """The ways of the last objects. A way is found by `of` (topic/partition/offset/object) and
-    `model` (None: the default model). If there are more than `most` ways, the oldest one is
-    forgotten.
-    """
-
-    def __init__(self, most: int = MOST_WAYS) -> None:
-        self._most = most
-        self._packed: OrderedDict[tuple[str, str | None], bytes] = OrderedDict()
-
-    def add(self, of: str, model: str | None, way: Way) -> None:
-        kept = self._packed
-        # If an object is delivered again, its way becomes the newest one.
-        kept.pop((of, model), None)
-        kept[of, model] = _PACKED.pack(*way.spent, *way[1:])
-        if len(kept) > self._most:
-            kept.popitem(last=False)
-
-    def look(self, of: str, model: str | None) -> Way | None:
-        """The way of one object. None: this worker has not delivered the object, or has delivered
-        it too long ago.
-        """
-        packed = self._packed.get((of, model))
-        if packed is None:
-            return None
-        *spent, latency_s, rows, objects, request = _PACKED.unpack(packed)
-        return Way(TimeSpent(*spent), latency_s, rows, objects, request)

@@ -8,16 +8,17 @@ names, those silent longest are forgotten.
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Set
 from heapq import nlargest
+from math import log1p
 from typing import Any, Final, NamedTuple
 
 from penstock.core.rows.origin import Where
 from penstock.telemetry.recent import (
     MINUTE,
+    STEPS,
     WINDOW_S,
     Counts,
     Recent,
     add,
-    bucket_of,
     quantiles_ms,
     window_of,
 )
@@ -211,7 +212,7 @@ class Streams:
         self.whole.rows += rows
         if latency_s is None:
             return
-        bucket = bucket_of(latency_s)
+        bucket = int(log1p(latency_s * 1000.0) * STEPS)
         counts = figures.counts
         figures.came(now_s - latency_s, now_s)
         figures.objects += 1

@@ -7,7 +7,7 @@ figure that is not known is not shown.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily
@@ -32,7 +32,6 @@ from penstock.telemetry.models_and_shadow import (
     ModelTelemetry,
     ShadowTelemetry,
 )
-from penstock.telemetry.recent import TimeSpent, Ways
 from penstock.telemetry.rekey import RekeyTelemetry, count_mended_times
 from penstock.telemetry.replicas_and_regions import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.streams import OTHERS, SHOWN, Streams, Told
@@ -183,6 +182,21 @@ class StatusGauges:
 MOST_KINDS = 40
 
 
+class TimeSpent(NamedTuple):
+    """How many seconds an object spent in each part of its way. `kafka_in` begins at the record's
+    timestamp.
+    """
+
+    kafka_in: float = 0.0
+    queue: float = 0.0
+    fetch: float = 0.0
+    decode: float = 0.0
+    wait: float = 0.0
+    call: float = 0.0
+    hold_back: float = 0.0
+    publish: float = 0.0
+
+
 class Telemetry:
     """Each method counts one kind of event, which its name tells. Times are in seconds, sizes in
     bytes.
@@ -195,7 +209,6 @@ class Telemetry:
         self.retries = 0
         self.bound_s = bound_s
         self.streams = Streams()
-        self.ways = Ways()
         self.registry = CollectorRegistry()
         self.region: RegionTelemetry | None = None
         self.rekeying: RekeyTelemetry | None = None
