@@ -11,6 +11,7 @@ from penstock.core.rows.payload import Payload
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.ports import Answers, Location
+from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
 
@@ -74,3 +75,24 @@ async def test_a_slow_store_is_the_limit() -> None:
     flow = await flow_of(world, every_s=0.1)
     assert flow["bound_by"] == "store"
     assert isinstance(flow["backlog_bytes"], int)
+
+
+@pytest.mark.parametrize(("stutters", "for_s"), [(1, 0.0), (2, 4.0)])
+@virtual_time
+async def test_it_is_told_for_how_long_objects_came_late(stutters: int, for_s: float) -> None:
+    world = World()
+    calls = 0
+
+    async def stutter(payloads: Sequence[Payload]) -> Answers | None:
+        nonlocal calls
+        calls += 1
+        # The last ten seconds have a hundred objects.
+        if calls in (240, 280)[:stutters]:
+            await asyncio.sleep(0.6)
+        return None
+
+    world.model.script = stutter
+    world.telemetry = Telemetry(bound_s=0.3)
+    flow = await flow_of(world, every_s=0.1)
+    assert flow["over_bound_objects"] == pytest.approx(5 * stutters, abs=3 * stutters)
+    assert flow["over_bound_for_s"] == pytest.approx(for_s, abs=1.1)

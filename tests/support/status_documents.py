@@ -89,6 +89,7 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
             },
             "over_bound": 0.0004,
             "over_bound_objects": 2,
+            "over_bound_for_s": 4.0,
             "p50_ms": 17.0,
             "p99_ms": 31.0,
             "way_ms": dict(WAY_MS),

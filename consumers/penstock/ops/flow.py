@@ -8,6 +8,7 @@ adds up to what is paid, whether the model was busy or not.
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from penstock.core.diagnosis.call_times import call_times
@@ -346,14 +347,26 @@ class Flow:
         return arriving * per_record, sum(self._services.lags.values()) * per_record
 
     def _over_bound(self, now: FlowSample) -> dict[str, Any]:
-        """How many of the last objects took longer than the bound; not those of the start."""
+        """How many of the last objects took longer than the bound, and for how long such came; not
+        those of the start.
+        """
         if self._telemetry.bound_s is None or self._joined_s is None:
-            return {"over_bound": None, "over_bound_objects": 0}
-        before = self._before(OVER_S, self._joined_s + SETTLED_S).totals
-        delivered = now.totals["delivered"] - before["delivered"]
-        over = now.totals["over_bound"] - before["over_bound"]
+            return {"over_bound": None, "over_bound_objects": 0, "over_bound_for_s": 0.0}
+        before = self._before(OVER_S, self._joined_s + SETTLED_S)
+        delivered = now.totals["delivered"] - before.totals["delivered"]
+        over = now.totals["over_bound"] - before.totals["over_bound"]
         share = round(over / delivered, 4) if delivered else None
-        return {"over_bound": share, "over_bound_objects": int(over)}
+        samples = [*(sample for sample in self._samples if sample.at_s >= before.at_s), now]
+        at_s = [
+            later.at_s
+            for sample, later in pairwise(samples)
+            if later.totals["over_bound"] > sample.totals["over_bound"]
+        ]
+        return {
+            "over_bound": share,
+            "over_bound_objects": int(over),
+            "over_bound_for_s": round(at_s[-1] - at_s[0], 1) if at_s else 0.0,
+        }
 
     def _busy(self, now: FlowSample) -> dict[str, float]:
         before = self._before(BUSY_S)

@@ -210,6 +210,8 @@ def test_answers_beyond_the_bound_are_told_with_where_their_time_goes() -> None:
     # The window is learned so that one in a hundred does.
     assert said(flow(over_bound=0.03, over_bound_objects=40)) == []
     assert said(flow(over_bound=0.25, over_bound_objects=3)) == []
+    # One stutter.
+    assert said(flow(over_bound=0.25, over_bound_objects=40, over_bound_for_s=1.0)) == []
 
 
 def test_the_limit_is_bad_unless_the_backlog_shrinks() -> None:

@@ -38,6 +38,8 @@ LEAST_CORE: Final = 0.1
 LATE_S: Final = 1.0
 LATE_SHARE: Final = 0.05
 LATE_OBJECTS: Final = 5
+# One stutter of the machine makes objects of two samples late, which are a second apart.
+LATE_FOR_S: Final = 1.5
 # From this age on, lateness is as bad as an error.
 BAD_S: Final = 2.0
 # A worker counts as skewed if it has several partitions and one of them has at least this share of
@@ -100,7 +102,9 @@ def over_share(document: Document) -> float:
     """The share of objects that took longer than the bound; 0 if it is as small as intended."""
     over = value_at(document, "flow", "over_bound") or 0.0
     objects = value_at(document, "flow", "over_bound_objects") or 0
-    return over if over > LATE_SHARE and objects >= LATE_OBJECTS else 0.0
+    for_s = value_at(document, "flow", "over_bound_for_s") or 0.0
+    many = over > LATE_SHARE and objects >= LATE_OBJECTS
+    return over if many and for_s >= LATE_FOR_S else 0.0
 
 
 def is_late(document: Document) -> bool:
