@@ -131,7 +131,7 @@ class Claim(NamedTuple):
         if self.format is None:
             return False
         known = formats().get(self.format)
-        return known is None or not known.is_plain(options)
+        return known is None or not options.has_plain(known)
 
     def format_of(self, head: bytes, options: RowOptions) -> Format | None:
         """The format of data that is not packed and begins like this. None: it is a tar."""
