@@ -1,4 +1,4 @@
-"""Knows all formats, ours and those of users' packages, and opens objects.
+"""Decides what an object is, and opens it; knows all formats, also those of users' packages.
 
 Rule: the first that tells decides: reference or configuration, the key's extension, the first
 bytes. Of an archive, `rows.member` selects the members; else those are read whose extension belongs

@@ -1,4 +1,4 @@
-"""What a row of each stream costs the model, fitted to calls that carry rows of many streams.
+"""Learns what a row of each stream costs the model, from calls that carry rows of many streams.
 
 Rule: a call's time is fitted as `base + sum(rows of a stream * cost of its row)`, by least squares
 over the last calls. A call's error counts as a share of its time, because slow calls vary more.

@@ -1,4 +1,4 @@
-"""What a row of each stream costs the model, and what the window makes of it: prices.
+"""The prices that the window makes of what a row of each stream costs the model.
 
 Rule: a row that costs less than `DEAR` times the usual counts as usual, so while rows cost about
 the same, batches are formed by count alone. A stream goes apart if its rows take longer than all

@@ -1,4 +1,5 @@
-"""The judge: decides from the records of three topics alone whether every promise was kept.
+"""The judge: decides from the records of three topics alone whether every promise was kept, and
+which rows are lost.
 
 Rule: no I/O and no clock. The caller feeds the input topic, then the output topic, then the dead
 letters, each partition in offset order; then once more the partitions that `repeated` names, to

@@ -1,4 +1,4 @@
-"""Judges the output topic: is every record in its place, and is every object answered to its end?
+"""Judges the output topic: is every record in its place, in order, and the same when it repeats?
 
 Rule: of a complete object only its place is kept, of an incomplete one its rows as ranges. The few
 lines of `take` judge the next row of the same object; `_place` any other record. A marker may point

@@ -1,4 +1,4 @@
-"""The token of this process, which all its clients share.
+"""The token of this process, which all its clients share, and its renewal before it ends.
 
 Rule: the next token is fetched after four fifths of a token's life, by one thread at a time, which
 is no thread of an event loop's executor: a provider that hangs must not hold up DNS. Meanwhile the
