@@ -78,6 +78,7 @@ def opaque(body: bytes, *ends: int) -> BytesRows:
         texts(b"1", 0, 1),
         texts(b'"\xff"', 3),
         texts(b"[" * 5_000 + b"]" * 5_000, 10_000),
+        texts(b"[" * 1_000 + b"]" * 1_000 + b",\xef\xbb\xbf1", 2_000, 2_005),
         texts(b"1,2", -(2**63) + 1, 2**63 - 1, 3),
     ],
     ids=lambda rows: str(bytes(rows.body[:12])),
@@ -119,6 +120,12 @@ def test_values_of_many_levels_are_taken_in_steps(value: bytes) -> None:
     found = list(unpacked(memoryview(said_of(texts(body, *ends))), MOST_ROWS, MOST_ROW_BYTES))
     assert found[-1] is not None
     assert len(found) > len(body) // (64 << 10)
+
+
+def test_a_long_text_beside_one_of_many_levels_may_have_large_numbers() -> None:
+    long = BIG_NUMBER.ljust(70_000)
+    (run,) = said(said_of(texts(DEEP % b"1" + b"," + long, 2_001, 2_002 + 70_000)))
+    assert run.rows == 2
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,30 @@ async def test_an_object_that_lets_its_decoder_compute_for_too_long_is_too_large
 
 
 @pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("before_s", [0.0, 35.0])
+async def test_a_decoder_may_wait_for_the_machine_in_all_turns_for_four_times_its_time(
+    before_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.monotonic()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    async with pool(most=1) as decoders:
+        may_take(decoders, 10.0)
+        async with decoders.lent("s", bool, bool) as decoder:
+            reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
+            while not decoder._given_bytes or decoder._state()[0] != b"R":  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            decoder._worked_s = before_s  # in other turns
+            now_s += 10.1
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert decoder._overran is (before_s > 0)
+            decoder._zygote.kill(decoder._number)
+            with pytest.raises(Died, match=r"killed by|less than half"):
+                await reading
+
+
+@pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
     ("word", "words"),
     [("busy", "No buffer space"), ("no thread", "Failed to launch worker")],

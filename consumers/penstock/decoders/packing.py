@@ -278,22 +278,29 @@ def _check_values(body: memoryview, ends: Numbers) -> None:
 
 
 def _check_deep(body: memoryview, ends: Numbers) -> Generator[None]:
-    """Each text must be one JSON value of at most 1,024 levels. No values are made of it, except
-    where a short text has numbers that simdjson does not take: to make values of 1,000 levels takes
-    twenty times as long.
-    """
+    """Each text must be one JSON value of at most 1,024 levels."""
     parser, step = simdjson.Parser(), 0
     for start, end in _places(ends):
         text = bytes(body[start:end])
         try:
-            parser.parse(text)
-        except (ValueError, RuntimeError):
-            if len(text) > _MOST_DEEP_BYTES:
-                raise ValueError("a long text of many levels") from None
-            orjson.loads(text)
+            _VALUE.decode(text)
+        except RecursionError:
+            _check_levels(parser, text)
         if start // _MOST_DEEP_BYTES > step:
             step = start // _MOST_DEEP_BYTES
             yield
+
+
+def _check_levels(parser: simdjson.Parser, text: bytes) -> None:
+    """No values are made of the text, except where a short one has numbers that simdjson does not
+    take: to make values of 1,000 levels takes twenty times as long.
+    """
+    try:
+        parser.parse(text)
+    except (ValueError, RuntimeError):
+        if len(text) > _MOST_DEEP_BYTES:
+            raise ValueError("a long text of many levels") from None
+        orjson.loads(text)
 
 
 def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, JsonRows]:

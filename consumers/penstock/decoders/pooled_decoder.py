@@ -213,7 +213,7 @@ class PooledDecoder:
         self._wants, self._tail_at = task.wants_any, -1
         self._idle_ticks = None
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
-        self._left_s, self._by_rows_s = self._least_s, 0.0
+        self._left_s, self._by_rows_s, self._worked_s = self._least_s, 0.0, 0.0
         if task.whole is not None:
             self._buy(len(task.whole))
 
@@ -325,7 +325,7 @@ class PooledDecoder:
         live for ever by what it gives. It cannot save up time: it never has more than all bytes of
         the object buy.
         """
-        most_s = self._least_s + self._given_bytes * self._s_per_byte
+        most_s = self._by_bytes_s
         more_s = min(
             nbytes * self._s_per_byte / _BYTES_OF_ROWS,
             most_s - self._left_s,
@@ -334,6 +334,10 @@ class PooledDecoder:
         if more_s > 0:
             self._left_s += more_s
             self._by_rows_s += more_s
+
+    @property
+    def _by_bytes_s(self) -> float:
+        return self._least_s + self._given_bytes * self._s_per_byte
 
     async def _say(self, letter: bytes, data: bytes) -> Message:
         if letter == DATA:
@@ -441,7 +445,11 @@ class PooledDecoder:
         worked_s = self._worked_s + loop.time() - began_s
         self._is_starved = self._is_alone and ticks < worked_s * _STARVED_TICKS
         is_late = loop.time() - self._ending.when() > _LATE_S
-        if pauses and (is_late or (self._is_starved and state in _WAITS_FOR_MACHINE)):
+        # In all turns together, too: else one that sleeps until its time is nearly over, again and
+        # again, would live for ever.
+        may_wait = worked_s < (1 + _MOST_PAUSES) * (self._by_bytes_s + self._by_rows_s)
+        is_waiting = self._is_starved and state in _WAITS_FOR_MACHINE
+        if pauses and (is_late or (is_waiting and may_wait)):
             self._ending = loop.call_later(
                 paused_s, self._end_overrun, began_s, paused_s, pauses - 1
             )
