@@ -13,6 +13,7 @@ from aiohttp import web
 
 from penstock import config
 from penstock.adapters.model_servers.http_calls import MOST_ANSWER_BYTES
+from penstock.adapters.model_servers.refusals import complaint
 from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import NoAnswer, Poison, Rejected, Unreachable
@@ -130,6 +131,12 @@ async def test_keys_are_counted_as_four_values(colon: bytes) -> None:
         with pytest.raises(Poison, match="more than 8388608 values") as caught:
             await model.predict([ROW])
     assert caught.value.code == "result_too_large"
+
+
+@pytest.mark.parametrize("end", [b"</style>", b""])
+def test_of_a_page_its_words_are_told_and_none_of_its_style(end: bytes) -> None:
+    page = b"<html><h1>Bad Gateway</h1><style>" + b"<style a" * 900 + end
+    assert complaint(page) == "Bad Gateway"
 
 
 async def test_an_endless_complaint_is_cut_off_and_told_in_short() -> None:

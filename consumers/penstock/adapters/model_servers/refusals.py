@@ -49,7 +49,9 @@ MOST_DIGITS: Final = 8
 # How many characters of a server's own words an error shows: as many as a person wants to read.
 EXCERPT_CHARS: Final = 300
 # What nobody wants to read of a page in HTML, of which so many bytes are looked at.
-_MARKUP: Final = re.compile(rb"(<style\b.*?</style>|<[^<>]*>|\s)+", re.DOTALL | re.IGNORECASE)
+_MARKUP: Final = re.compile(
+    rb"(<style\b.*?(?:</style>|\Z)|<[^<>]*>|\s)+", re.DOTALL | re.IGNORECASE
+)
 _PAGE_BYTES: Final = 8_192
 # The fields in which the usual frameworks put their error texts.
 _COMPLAINTS: Final = ("error", "detail", "message", "error_message")
