@@ -48,9 +48,9 @@ class Written:
         }
         self.topics.letter(offset, [(2, 3)])
 
-    def claim(self, offset: int = 0, **changes: Any) -> None:
+    def claim(self, offset: int = 0, name: str = "a", **changes: Any) -> None:
         result = Result(**(self.said | changes))
-        self.topics.put(self.topics.frame(offset).result(ROWS, result, None))
+        self.topics.put(self.topics.frame(offset, name).result(ROWS, result, None))
 
     async def report(self) -> VerifyReport:
         topics = self.topics
@@ -149,6 +149,19 @@ async def test_a_result_that_a_later_one_has_replaced(tmp_path: Path, *, of_rows
     assert (report.results, report.replaced) == (1, 1)
     path.write_bytes(before)
     assert (await written.report()).violated["bad_result"] == 1, "an earlier one replaces none"
+
+
+async def test_a_result_that_the_result_of_another_object_has_replaced(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.claim()
+    data = encoded("jsonl").replace(b"5}", b"6}")
+    (tmp_path / "b" / written.name).write_bytes(data)
+    checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    again = written.topics.ask("c")
+    written.topics.letter(again, [(2, 3)], "c")
+    written.claim(again, "c", bytes=len(data), checksum=checksum)
+    report = await written.report()
+    assert report.violated == {"bad_result": 1}
 
 
 async def test_a_row_that_is_not_in_the_result(tmp_path: Path) -> None:

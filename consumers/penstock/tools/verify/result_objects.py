@@ -144,8 +144,8 @@ def wrong_with(
 def is_replaced(
     claims: list[ResultClaim], of_url: Iterable[ResultClaim], content: StoredContent | str
 ) -> bool:
-    """True if the stored result is that of another record about the same URL: the object was
-    answered as a whole again (`dlq redrive --whole-objects`), or there is a new version of it.
+    """True if the stored result is that of another record about the same object and URL: the object
+    was answered as a whole again (`dlq redrive --whole-objects`), or there is a new version of it.
     Within a partition only a later record can replace a result.
     """
     if isinstance(content, str):
@@ -153,6 +153,7 @@ def is_replaced(
     checksum, last = content.checksum, claims[-1]
     return all(claim.result.checksum != checksum for claim in claims) and any(
         other.result.checksum == checksum
+        and other.about == last.about
         and (other.partition != last.partition or other.offset > last.offset)
         for other in of_url
     )
