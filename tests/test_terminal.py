@@ -110,7 +110,12 @@ def test_neither_in_a_log_line_nor_in_one_of_a_command(capsys: pytest.CaptureFix
 
 def test_nor_in_json_which_stays_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
     document = {"stream": f"caf\u00e9{HOSTILE}", "rows": [1]}
-    for written in (msgspec.json.encode(document), json.dumps(document, ensure_ascii=False)):
+    indented = json.dumps(document, indent=1).replace("\n", "\r")
+    for written in (
+        msgspec.json.encode(document),
+        json.dumps(document, ensure_ascii=False),
+        indented,
+    ):
         common_options.say_json(written)
         said = capsys.readouterr().out
         assert said.strip().isprintable()

@@ -36,8 +36,11 @@ def escaped(text: str) -> str:
 
 
 def escaped_json(document: bytes | str) -> str:
-    """JSON with escapes of JSON for all characters that would control a terminal."""
+    """JSON with escapes of JSON for all characters that would control a terminal. A carriage
+    return, which can only stand between two tokens, becomes a space.
+    """
     text = document if isinstance(document, str) else document.decode(errors="replace")
+    text = text.replace("\r", " ")
     return _CONTROLS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
