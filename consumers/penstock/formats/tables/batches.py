@@ -301,15 +301,15 @@ def chosen(
             raise Poison("bad_format", absent(name))
     if options.columns is None:
         return [name for name in names if name not in options.stays]
-    left_out: list[str] = []
+    picked: list[str] = []
     for column in options.columns:
         if isinstance(column, int) and 0 <= column < len(names):
-            left_out.append(names[column])
+            picked.append(names[column])
         elif column in names:
-            left_out.append(str(column))
+            picked.append(str(column))
         else:
             raise Poison("bad_format", absent(column))
-    return left_out
+    return picked
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:
@@ -360,10 +360,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _lengths(column: Any) -> npt.NDArray[np.int64]:
     """The length of each list; -1 for null."""
-    weights: npt.NDArray[np.int64] = (
+    lengths: npt.NDArray[np.int64] = (
         pc.list_value_length(column).cast(pa.int64()).fill_null(-1).to_numpy()
     )
-    return weights
+    return lengths
 
 
 def _first_length(column: Any) -> int:

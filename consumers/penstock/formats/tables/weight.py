@@ -108,8 +108,8 @@ def _taken(weights: Weights, places: Any) -> Weights:
     """The sizes of the values at these places. If a place is null, the value is null."""
     if isinstance(weights, int):
         return weights
-    weighed: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()
-    return np.append(weights, 1)[weighed]
+    at: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()
+    return np.append(weights, 1)[at]
 
 
 def _of_runs(column: Any) -> Weights:
