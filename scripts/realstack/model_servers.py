@@ -91,8 +91,8 @@ class TorchServe:
             run(["apt-get", "download", "python3-torchvision"], what=what, cwd=folder)
             (package,) = folder.glob("*.deb")
             run(["dpkg", "-x", package.name, "all"], what="unpacking torchvision", cwd=folder)
-            message = folder / "all" / "usr" / "lib" / "python3" / "dist-packages" / "torchvision"
-            for entry in message.iterdir():
+            modules = folder / "all" / "usr" / "lib" / "python3" / "dist-packages" / "torchvision"
+            for entry in modules.iterdir():
                 entry.rename(folder / entry.name)
             shutil.rmtree(folder / "all")
             package.unlink()

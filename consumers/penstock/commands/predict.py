@@ -111,7 +111,7 @@ class ResultOutput(Protocol):
 
 
 class OnTerminal(ResultOutput):
-    """ResultOutput that a person reads."""
+    """Results that a person reads."""
 
     def write(self, lines: bytes, /) -> None:
         say_json(lines.removesuffix(b"\n"))

@@ -72,10 +72,10 @@ Said = Need | list[Run] | None
 
 class Died(PenstockError):
     """A decoder process died over an object. `by_object`: True if only the object can be the cause:
-    it was the decoder's first, and the decoder was ended by us, or died of a signal other than
-    SIGKILL. Then the object is
-    answered by the error `poison`; otherwise it is tried once more by a new decoder. `signal`: the
-    signal that ended the process; 0: no signal ended it.
+    it was the decoder's first, and the decoder was ended by us though it had the processor, or died
+    of a signal other than SIGKILL. Then the object is answered by the error `poison`; otherwise it
+    is tried once more by a new decoder. `signal`: the signal that ended the process; 0: no signal
+    ended it.
     """
 
     def __init__(self, poison: Poison, *, by_object: bool, signal: int = 0) -> None:

@@ -33,9 +33,9 @@ class SiteMembers:
                 del state.members[name]
             self._add_listed()
 
-    def admit(self, name: str, lease: int | None) -> Reason | None:
+    def admit(self, name: str, time: int | None) -> Reason | None:
         """Renew the member's lease. Returns why the member is refused, or None if it is not
-        refused. `lease`: the event time that the member's prediction states; None if none.
+        refused. `time`: the event time that the member's prediction states; None if none.
         """
         state = self._state
         if self._listed is not None and not state.members:
@@ -51,7 +51,7 @@ class SiteMembers:
             state.changed = state.now
         member.heard = state.now
         member.is_evicted = False
-        member.said = member.said if lease is None else lease
+        member.said = member.said if time is None else time
         return None
 
     def _add_listed(self) -> None:
@@ -140,12 +140,12 @@ class SiteMembers:
         required so that one wrong clock cannot move the event time. If the site has a single
         member, its event time is that member's time.
         """
-        lines = sorted(
+        times = sorted(
             member.beat
             for member in self._state.members.values()
             if member.beat is not None and not member.is_evicted
         )
-        return lines[-2] if len(lines) > 1 else lines[0] if lines else None
+        return times[-2] if len(times) > 1 else times[0] if times else None
 
     def are_coming(self, taken: Collection[str], time: int) -> bool:
         """True if a member is on its way to this time: the member is expected, has no place in the

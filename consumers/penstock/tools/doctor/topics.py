@@ -381,8 +381,8 @@ async def _timed(prober: Prober, parts: list[PartitionState]) -> list[PartitionS
 async def _time(prober: Prober, part: PartitionState, offset: int) -> int | None:
     if not part.begin <= offset < part.end:
         return None
-    problem = await prober.at(part.topic, part.number, offset)
-    return int(problem[0].timestamp) if problem else None
+    records = await prober.at(part.topic, part.number, offset)
+    return int(records[0].timestamp) if records else None
 
 
 async def look_at_group(cfg: config.Config) -> list[Finding]:
