@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
@@ -112,6 +112,16 @@ def options(command: click.Command) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts}
 
 
+def _lines_to_write(documented: Mapping[str, str], defaults: Mapping[str, str]) -> str:
+    missing = [
+        f"- `{name.rpartition('.')[2]}` ({default}): ... (in `{name.rpartition('.')[0]}`)"
+        for name, default in defaults.items()
+        if documented.get(name, "").strip("`") != default.strip("`")
+    ]
+    gone = sorted(documented.keys() - defaults.keys())
+    return f"configuration.md: write {missing}; these keys are no more: {gone}"
+
+
 def test_every_key_is_documented_with_its_default() -> None:
     page = DOCS / "configuration.md"
     documented = {
@@ -119,7 +129,7 @@ def test_every_key_is_documented_with_its_default() -> None:
         for name in SECTIONS
         for key, default, *_ in described(section(page, f"`{name}`"))
     }
-    assert documented == defaults()
+    assert documented.items() == defaults().items(), _lines_to_write(documented, defaults())
 
 
 def test_every_key_of_a_named_section_is_documented_with_its_default() -> None:

@@ -24,6 +24,10 @@ fallback = ["us"]
 help_after_ms = 45_000
 topics = ["refs-us"]
 """
+BY_TOKEN = """[kafka]
+security_protocol = "SASL_SSL"
+sasl_mechanism = "OAUTHBEARER"
+"""
 BY_BROKER = """[kafka]
 client = "confluent"
 group_protocol = "consumer"
@@ -55,6 +59,8 @@ def found(
         ("[kafka]\nheartbeat_ms = 2_667\n", 2, "above a third of kafka.session_ms"),
         ("[kafka]\ngroup_protocol = 'consumer'\n", 2, 'needs kafka.client = "confluent"'),
         ("[kafka]\ninstance_id = 'a b'\n", 2, "makes 'a b'"),
+        ("[kafka]\nsecurity_protocol = 'SASL_SSL'\n", 2, "needs kafka.sasl_username"),
+        (BY_TOKEN, 3, "needs a table [kafka.oauth]"),
         (BY_BROKER, 4, "has no effect"),
         (HELPED, 7, "within kafka.session_ms = 45000"),
         ("[model]\npreset = 'mlflow'\n", 2, "model.protocol = 'http'"),

@@ -13,7 +13,7 @@ import pytest
 from backports import zstd
 
 from penstock.errors import Poison
-from penstock.formats.archives.unpacking import SLICE_BYTES, Codec, Expansion, PackedParser
+from penstock.formats.archives.unpacking import CODECS, SLICE_BYTES, Codec, Expansion, PackedParser
 from penstock.formats.parser_chain import ArchiveLimit, Parser
 from penstock.formats.runs import RowOptions, Run
 from tests.formats.support import decode, decode_until_failure, gzipped, matrix, tar_of
@@ -73,6 +73,10 @@ PACKERS = {
 }
 every_codec = pytest.mark.parametrize("codec", PACKERS)
 MANY = b"".join(b"%d,%d\n" % (number, number * 7919 % 10007) for number in range(20_000))
+
+
+def test_every_codec_is_tried_here() -> None:
+    assert {codec.name for codec in CODECS} == PACKERS.keys(), "give PACKERS a function that packs"
 
 
 @every_codec

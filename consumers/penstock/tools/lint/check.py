@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import fields
 
 from penstock import config
+from penstock.adapters.kafka.identity.identity import check_login
 from penstock.adapters.model_servers.protocols import open_model
 from penstock.config.all_sections import TABLES
 from penstock.config.loading import WrongSetting, resolved
@@ -330,6 +331,7 @@ def refused(cfg: config.Config) -> Iterator[Fatal]:
     """The errors with which `penstock run` or `penstock scenes` would end at its start."""
     checks: list[Callable[[], object]] = [
         lambda: check_inputs(cfg),
+        lambda: check_login(cfg.kafka),
         lambda: stream_from(cfg.kafka.stream_from),
         lambda: time_from(cfg.kafka.time_from),
         lambda: results_for_worker(cfg),

@@ -75,7 +75,7 @@ async def test_aiokafka(kafka: config.Kafka, mechanism: str, protocol: str) -> N
 async def shows(kafka: config.Kafka, mechanism: str, provider: AbstractTokenProvider) -> None:
     """What a connection of aiokafka, or of Faust, shows to the broker."""
     one = AuthenticatedConnection("127.0.0.1", 1, sasl_oauth_token_provider=provider)
-    one._sasl_mechanism = mechanism  # type: ignore[assignment]
+    one._sasl_mechanism = mechanism
     identity = identity_of(kafka)
     token = await identity.present_token() if mechanism == "OAUTHBEARER" else None
     message, _ = await one._authenticator(identity, token).step(None)

@@ -23,6 +23,9 @@ from penstock.errors import Fatal, PenstockError, usage
 
 log = logging.getLogger(__name__)
 
+# How the keys begin that say who we are, and to whom.
+_OF_IDENTITY: Final = ("bootstrap_", "security_", "sasl_", "oauth", "kerberos_", "ssl_")
+
 _identities: dict[bytes, "Identity"] = {}
 
 
@@ -32,19 +35,17 @@ class Identity(AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, kafka: config.Kafka) -> None:
         self._kafka = kafka
         self.protocol: Final = kafka.security_protocol
-        has_sasl = self.protocol.startswith("SASL")
-        self.mechanism: Final = (kafka.sasl_mechanism or "PLAIN") if has_sasl else None
+        self.mechanism: Final = _mechanism(kafka)
         self.username: Final = kafka.sasl_username
         self._read_at: tuple[float, ...] = ()
         self._waiting: set[asyncio.Future[None]] = set()
+        check_login(kafka)
         if self.mechanism == "OAUTHBEARER":
             from penstock.adapters.kafka.identity.providers import fetcher  # noqa: PLC0415 (few need it)
 
             self._tokens = BrokerTokens(fetcher(kafka))
         elif self.mechanism == "GSSAPI":
             check_kerberos(kafka)
-        elif self.mechanism is not None:
-            _check_password(kafka)
 
     @property
     def password(self) -> str:
@@ -184,15 +185,27 @@ def identity_of(kafka: config.Kafka) -> Identity:
     """One for each different configuration of a process. Raises `Fatal` if a key, a file or an
     extra is missing.
     """
-    keys = (
-        "bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_username",
-        "sasl_password", "sasl_password_file", "oauth", "kerberos_keytab",
-        "ssl_cafile", "ssl_certfile", "ssl_keyfile",
-    )  # fmt: skip
+    keys = [key for key in kafka.__struct_fields__ if key.startswith(_OF_IDENTITY)]
     key = msgspec.json.encode([getattr(kafka, key) for key in keys])
     if key not in _identities:
         _identities[key] = Identity(kafka)
     return _identities[key]
+
+
+def _mechanism(kafka: config.Kafka) -> str | None:
+    is_sasl = kafka.security_protocol.startswith("SASL")
+    return (kafka.sasl_mechanism or "PLAIN") if is_sasl else None
+
+
+def check_login(kafka: config.Kafka) -> None:
+    """Raises `Fatal` if the mechanism lacks a key. Reads no file."""
+    mechanism = _mechanism(kafka)
+    if mechanism == "OAUTHBEARER":
+        from penstock.adapters.kafka.identity.providers import provider_of  # noqa: PLC0415 (few need it)
+
+        provider_of(kafka)
+    elif mechanism not in (None, "GSSAPI"):
+        _check_password(kafka)
 
 
 def _check_password(kafka: config.Kafka) -> None:

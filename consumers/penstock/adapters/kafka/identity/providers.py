@@ -55,12 +55,7 @@ MSK_AGENT: Final = "penstock"
 
 def fetcher(kafka: config.Kafka) -> Callable[[], Token]:
     """A function that fetches a token. Raises `Fatal` if a key or an extra is missing."""
-    oauth = kafka.oauth
-    if oauth is None:
-        raise usage(
-            'kafka.sasl_mechanism = "OAUTHBEARER" needs a table [kafka.oauth] with the provider of '
-            "the tokens"
-        )
+    oauth = provider_of(kafka)
     make = {
         "oidc": _oidc,
         "aws-msk-iam": _msk,
@@ -69,6 +64,16 @@ def fetcher(kafka: config.Kafka) -> Callable[[], Token]:
         "file": _file,
     }[oauth.provider]
     return make(kafka, oauth)
+
+
+def provider_of(kafka: config.Kafka) -> config.OAuth:
+    """Raises `Fatal` if none is configured."""
+    if kafka.oauth is None:
+        raise usage(
+            'kafka.sasl_mechanism = "OAUTHBEARER" needs a table [kafka.oauth] with the provider of '
+            "the tokens"
+        )
+    return kafka.oauth
 
 
 def _needed(oauth: config.OAuth, key: str) -> str:
