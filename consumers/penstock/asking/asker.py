@@ -237,6 +237,8 @@ class Asker:
             refusals=health.refusals,
         )
         rejected = search.settle(outcome)
+        if rejected and outcome.is_blind_doubt:
+            health.gave_up_row()
         # The count begins anew if the rows were cut, or if others are asked first.
         is_other = outcome.chance is not None and not search.losses.count
         if rejected or is_other:

@@ -52,6 +52,8 @@ MODEL_S = 5.0
 # If the server refuses the canary without a reason, maybe it is only busy. So the canary is sent
 # again after this pause.
 CANARY_PAUSE_S = 0.2
+# The pauses between probes of a server that answers grow up to this probe, to 0.4 s.
+SOON_TRIES: Final = 4
 # A request that is a probe has at most this many rows. They cost a recovering server little more
 # than one row.
 PROBE_ROWS: Final = 32
@@ -104,6 +106,9 @@ class ModelCalls:
         # again. Empty if there is none.
         self._witness: list[Payload] = []
         self._wants_witness = False
+        # A row of the first answer: the witness if rows are refused without a reason before
+        # another one is known.
+        self._first: list[Payload] = []
         # How often, one after the other, the canary was refused. A server that does so for long is
         # not busy, but ill.
         self._canary_doubts = 0
@@ -146,6 +151,8 @@ class ModelCalls:
         now_s = self._clock.now()
         self._telemetry.call_answered(now_s - started_s, len(answers.values))
         self._took(now_s - started_s, now_s)
+        if not self._first:
+            self._first = [payloads[0].cut(0, 1).owned()]
         if self._wants_witness:
             self._witness, self._wants_witness = [payloads[0].cut(0, 1).owned()], False
         for block in blocks:
@@ -191,7 +198,7 @@ class ModelCalls:
             was_gone = was_gone or self.health.is_gone
             # A server that does not count as gone is probed again soon, because it may be back in a
             # moment.
-            await self.pause(failures if was_gone else 1)
+            await self.pause(failures if was_gone else min(failures, SOON_TRIES))
         return was_gone
 
     def parted(self) -> None:
@@ -264,6 +271,8 @@ class ModelCalls:
 
     def _report(self, call: Call, error: PenstockError, rows: int) -> None:
         self._wants_witness = self._wants_witness or isinstance(error, HungUp | Doubtful)
+        if isinstance(error, Doubtful):
+            self._witness = self._witness or self._first
         match error:
             case Transient():
                 self.health.lost(call, error, rows)

@@ -138,6 +138,13 @@ class ServerHealth:
         self._gate.answered(call)
         self._tell_breaker()
 
+    def gave_up_row(self) -> None:
+        """A row was rejected for bare refusals, and the model has answered no row so far. Raises
+        `Fatal` if it is not the first, and nobody waits for a server that never worked.
+        """
+        self._rows.gave_up()
+        self._fails_at_rows()
+
     def _mend(self, refusal: Poison | None, *, has_rows: bool) -> None:
         """An answer ends what had failed; a refusal says of rows what an answer would not."""
         self._lost_s = -math.inf
@@ -152,8 +159,8 @@ class ServerHealth:
         else:
             self.refusals.succeeded()
         if has_rows:
-            self._answered_rows = True
-            self._rows.answered()
+            self._answered_rows = self._answered_rows or not isinstance(refusal, Doubtful)
+            self._rows.answered(refusal, self._clock.now())
             self._look_at_answer(refusal)
         else:
             self._rows.idle_answered()
@@ -210,8 +217,8 @@ class ServerHealth:
         )
 
     def _fails_at_rows(self) -> bool:
-        """Returns True if the server answers empty requests, but not rows. In that case the failure
-        is also reported to the outage.
+        """Returns True if the server answers, but not rows. In that case the failure is also
+        reported to the outage.
         """
         why = self._rows.why(self._clock.now())
         if why is not None:

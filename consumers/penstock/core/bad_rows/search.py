@@ -12,7 +12,14 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby, pairwise, takewhile
 
 from penstock.core.bad_rows.suspicions import LOT, Suspicions
-from penstock.core.bad_rows.verdicts import Chance, Kind, Losses, Outcome
+from penstock.core.bad_rows.verdicts import (
+    LEAST_TRIALS,
+    UNCONTROLLED_TRIES,
+    Chance,
+    Kind,
+    Losses,
+    Outcome,
+)
 from penstock.core.rows.blocks import Block, Ticket, leading
 
 # If an object has this many times the rows of the next smaller object, it counts as another kind of
@@ -190,9 +197,11 @@ class Search:
         elif outcome.kind is Kind.DIED:
             # The server hung up because it was going away.
             self._unexplained.clear()
-        if outcome.kind is Kind.HUNG_UP and not outcome.has_control and self._others_first():
+        is_blind = outcome.kind in (Kind.HUNG_UP, Kind.DOUBTED) and not outcome.has_control
+        if is_blind and self._others_first():
             return []
-        if self.losses.add(outcome, is_alone=self.rows == 1):
+        tries = LEAST_TRIALS if self._suspicions.knows(outcome.error) else UNCONTROLLED_TRIES
+        if self.losses.add(outcome, is_alone=self.rows == 1, blind_tries=tries):
             return self._refused(outcome)
         self._refusals += outcome.kind is Kind.DOUBTED
         self._put_back()
@@ -245,6 +254,11 @@ class Search:
         why = outcome.rejection(attempts)._replace(attempts=self._refusals)
         trial = self._suspicions.reject(self._asked[0], why)
         rejected = self._asked
+        if outcome.is_blind_doubt:
+            self._suspicions.given_up_blindly(why)
+            # The next rows are taken from another place: the first ones may be bad alone.
+            before, after = leading(self._untested, rows_of(self._untested) // 3)
+            self._untested = after + before
         if self._lot is not None:
             if trial.is_sentenced:
                 self._suspicions.condemn(trial, self._lot[1])

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import Shape
 from penstock.core.rows.rejections import Rejection
+from penstock.errors import PenstockError, Poison
 
 # With a millisecond for a request, 50 refused rows take a twentieth of a second. 5,000 refused rows
 # cost 250 requests: nearly 50 until bad rows count as frequent, 50 for the sentence (`SENTENCE`),
@@ -27,6 +28,11 @@ LOT = 100
 # When this many rows of an object were refused, the log tells of the object.
 LOUD_ROWS = 100
 _NUMBER = re.compile(r"[0-9]+")
+
+
+def _plain(code: str, message: str) -> str:
+    """Numbers in the message may differ from row to row, so they are not compared."""
+    return _NUMBER.sub("#", f"{code}: {message}")
 
 
 class Trial:
@@ -51,8 +57,7 @@ class Trial:
         if why.code == "too_large":
             self.in_a_row = 0
             return
-        # Numbers in the message may differ from row to row, so they are not compared.
-        plain = _NUMBER.sub("#", f"{why.code}: {why.message}")
+        plain = _plain(why.code, why.message)
         self.in_a_row = self.in_a_row + 1 if plain == self.words else 1
         self.words = plain
 
@@ -82,6 +87,8 @@ class Suspicions:
         self._suspicions: WeakKeyDictionary[Ticket, _Suspicion] = WeakKeyDictionary()
         # Objects that reached `LOUD_ROWS`. The caller takes them from here to log them.
         self.loud: list[tuple[Ticket, Rejection]] = []
+        # The words of the last row that was given up although no row was ever answered.
+        self._blind_words: str | None = None
 
     def suspects(self, blocks: Sequence[Block]) -> list[Block]:
         """The blocks of objects that are suspects now."""
@@ -99,6 +106,7 @@ class Suspicions:
         """These rows were answered, so their objects are no longer suspects, and their sentences
         are lifted.
         """
+        self._blind_words = None
         if not self._suspicions:
             return
         for block in blocks:
@@ -106,6 +114,16 @@ class Suspicions:
                 suspicion.is_suspect = False
                 if (trial := self.trial_of(block)) is not None:
                     trial.lift()
+
+    def given_up_blindly(self, why: Rejection) -> None:
+        """A row was refused without a reason in each of its trials, and no row was ever answered."""
+        self._blind_words = _plain(why.code, why.message)
+
+    def knows(self, error: PenstockError | None) -> bool:
+        """True if the last row was given up blindly for the same words, and none answered since."""
+        if self._blind_words is None or not isinstance(error, Poison):
+            return False
+        return self._blind_words == _plain(error.code, str(error))
 
     def reject(self, block: Block, why: Rejection) -> Trial:
         """Reject the row of this block, which was refused alone."""

@@ -54,7 +54,8 @@ LEAST_PROOF: Final = 0.5
 OVERSIZE_HANG_UPS: Final = 2
 # If no good row is known, a row that is refused without a reason is blamed after this many tries,
 # the canary, too: a server that is busy for three quarters of the time refuses all of them once in
-# 300 times.
+# 300 times. The next rows that are refused with the same words, before any row is answered, are
+# blamed after `LEAST_TRIALS`.
 UNCONTROLLED_TRIES: Final = 20
 
 
@@ -163,6 +164,11 @@ class Outcome(NamedTuple):
     chance: Chance | None = None
     has_control: bool = True
 
+    @property
+    def is_blind_doubt(self) -> bool:
+        """The rows were refused without a reason, and no good row is known."""
+        return self.kind is Kind.DOUBTED and not self.has_control
+
     def rejection(self, attempts: int) -> Rejection:
         """Why a row is rejected that met this outcome so many times when it was sent alone."""
         error = self.error
@@ -258,8 +264,12 @@ class Losses:
         self.count, self._doubt = 0, 1.0
         self._kind: Kind | None = None
 
-    def add(self, outcome: Outcome, *, is_alone: bool) -> bool:
-        """Returns True if the loss counts as a refusal."""
+    def add(
+        self, outcome: Outcome, *, is_alone: bool, blind_tries: int = UNCONTROLLED_TRIES
+    ) -> bool:
+        """Returns True if the loss counts as a refusal. `blind_tries`: after so many doubts of a
+        single row if no good row is known.
+        """
         kind, chance = outcome.kind, outcome.chance
         if kind is not self._kind:
             self.forgive()
@@ -275,10 +285,8 @@ class Losses:
             return self.kills_workers
         assert chance is not None
         if is_alone:
-            is_uncontrolled = kind is Kind.DOUBTED and not outcome.has_control
-            return chance.blames(self.count) or (
-                is_uncontrolled and self.count >= UNCONTROLLED_TRIES
-            )
+            is_enough = outcome.is_blind_doubt and self.count >= blind_tries
+            return chance.blames(self.count) or is_enough
         if kind is Kind.HUNG_UP:
             self.breaks_connections = self.breaks_connections or self.count >= CUT_LOSSES
             return self.breaks_connections and chance.cuts(self.count)
