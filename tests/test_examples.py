@@ -85,7 +85,7 @@ def test_frames_of_cameras_are_answered_in_order(tmp_path: Path, serve: Serve) -
 
 def test_readings_of_sensors_become_a_table_of_answers(tmp_path: Path, serve: Serve) -> None:
     out = run(tmp_path, str(EXAMPLES / "sensors" / "sensors.py"), serve("sensors"))
-    assert out.startswith("<10 results, 2 of them errors")
+    assert out.startswith("<10 results, 2 errors")
     rows = pq.read_table(tmp_path / "answers.parquet").to_pylist()
     assert [row["sensor"] for row in rows] == ["north"] * 5 + ["south"] * 5
     assert [row["prediction.alarm"] for row in rows] == [

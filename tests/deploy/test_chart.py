@@ -192,3 +192,10 @@ def test_the_chart_has_the_alerts() -> None:
     (rule,) = [one for one in rendered("fleet") if one["kind"] == "PrometheusRule"]
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     assert rule["spec"] == rules
+
+
+def test_a_copied_chart_has_its_own_file_of_the_alerts() -> None:
+    """Helm packs no symbolic link that leads out of the chart."""
+    copy, rules = DEPLOY / "helm" / "files" / "rules.yml", DEPLOY / "prometheus" / "rules.yml"
+    assert not copy.is_symlink()
+    assert copy.read_bytes() == rules.read_bytes()

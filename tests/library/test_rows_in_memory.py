@@ -126,6 +126,6 @@ def test_what_is_neither_a_name_nor_rows_is_said(given: Any, words: str) -> None
 async def test_the_results_say_how_many_there_are_and_what_failed_first() -> None:
     answers = await answered([[1.0, 2.0], [float("nan"), 1.0]])
     text = repr(answers)
-    assert text.startswith("<2 results, 1 of them errors (the first: memory:rows-0.json row 1: ")
+    assert text.startswith("<2 results, 1 error (the first: memory:rows-0.json row 1: ")
     assert text.endswith(" s>")
     assert len(text) < 300

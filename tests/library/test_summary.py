@@ -27,7 +27,7 @@ def told(*results: object, keep: tuple[str, ...] = ("idd",)) -> PredictSummary:
 
 def test_errors_are_told_once_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     bad = record(row=7, prediction=None, error=Failure("bad_row", "no number"))
-    text = "3 results, 2 of them errors (the first: s row 7: bad_row: no number)"
+    text = "3 results, 2 errors (the first: s row 7: bad_row: no number)"
     assert str(told(record(), bad, bad)) == text
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
         (logging.WARNING, text)
@@ -35,6 +35,13 @@ def test_errors_are_told_once_at_the_end(caplog: pytest.LogCaptureFixture) -> No
     caplog.clear()
     told(record(), record())
     assert not caplog.records
+
+
+def test_one_is_no_plural_and_what_a_record_lacks_is_not_shown() -> None:
+    bad = record(row=7, prediction=None, error=Failure("bad_row", "no number"))
+    assert str(told(bad)).startswith("1 result, 1 error (")
+    assert "columns" not in repr(bad)
+    assert "no number" in repr(bad)
 
 
 @pytest.mark.parametrize("objects", [1, 2, 3])

@@ -302,6 +302,17 @@ async def test_one_row_that_a_new_server_hangs_up_on_is_no_outage_for_long() -> 
 
 
 @virtual_time
+async def test_a_model_that_was_not_asked_yet_is_not_said_to_be_silent() -> None:
+    world = World()
+    async with running(world) as pipeline:
+        services = ServiceAnswers(pipeline, world.model)
+        readiness = Readiness(pipeline, services, 8.0)
+        assert readiness.why_not() == "the model was not asked yet\n"
+        services.answers = dict.fromkeys(services.answers, False)
+        assert readiness.why_not() == "the model does not answer\n"
+
+
+@virtual_time
 async def test_a_worker_whose_work_does_not_move_is_not_ready() -> None:
     """Nothing is known to be away, so nothing but a person will move it."""
     world = World().with_settings(stall_s=200.0)

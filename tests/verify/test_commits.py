@@ -29,6 +29,16 @@ def test_a_commit_ahead_of_half_an_object() -> None:
     assert kinds(topics) == {"lost": 1, "commit_ahead": 1}
 
 
+def test_what_may_be_answered_yet_is_said_to_be_no_proof_of_a_loss() -> None:
+    topics = sound()
+    topics.ask()
+    topics.ask()
+    topics.committed = {0: 3}
+    text = topics.report().sentence()
+    assert "VIOLATED: 2 lost. Of 2 the message is not committed" in text
+    assert "--until committed" in text
+
+
 @pytest.mark.parametrize(("row", "missing"), [(4, "row 3,"), (9, "row 3-8,")])
 def test_a_cursor_ahead_of_the_delivery(row: int, missing: str) -> None:
     topics = sound()

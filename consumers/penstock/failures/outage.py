@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from penstock.core.health.retries import Backoff
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Poison, Transient, usage
-from penstock.ports import Clock, Location, Objects
+from penstock.ports import PROBE, Clock, Objects
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +128,6 @@ Ask = Callable[[], Awaitable[object]]
 # seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
-# Any answer about this object shows that the store can be reached. Errors quote the key, so it says
-# what it is for.
-PROBE = Location("penstock", "probe-that-need-not-exist")
 # S3's codes for a wrong key or secret. No other refusal ends the start, because the rights may
 # differ from object to object.
 WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")

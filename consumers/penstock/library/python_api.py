@@ -190,13 +190,17 @@ class PredictSummary:
             raise usage(f"keep: {self._first.error.message}")
 
     def __str__(self) -> str:
-        text = f"{self._results:,} results, {self._errors:,} of them errors"
+        text = f"{_counted(self._results, 'result')}, {_counted(self._errors, 'error')}"
         first = self._first
         if first is None or first.error is None:
             return text
         place = first.object.key if first.object else first.stream
         row = "" if first.row is None else f" row {first.row}"
         return f"{text} (the first: {place}{row}: {first.error.code}: {first.error.message})"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 async def predict(

@@ -22,7 +22,7 @@ MAX_MESSAGE_CHARS = 1_000
 _NUMBERS_BYTES = 128
 
 
-class Source(Struct, frozen=True, omit_defaults=True):
+class Source(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """The record of the input topic that this record answers. `topic_id`: which of the topics that
     had this name one after the other; None if the broker does not tell it.
     """
@@ -33,7 +33,7 @@ class Source(Struct, frozen=True, omit_defaults=True):
     topic_id: str | None = None
 
 
-class ObjectId(Struct, frozen=True, omit_defaults=True):
+class ObjectId(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """The object that was read. `version`: the object's version id or entity tag; None if it is
     unknown. `store`: the name of the store, as in the reference.
     """
@@ -66,7 +66,7 @@ class Result(Struct, frozen=True):
     checksum: str
 
 
-class Prediction(Struct, kw_only=True):
+class Prediction(Struct, kw_only=True, repr_omit_defaults=True):
     """One record of the output topic: a row's answer, the marker (`row` None) of an object, or the
     record (`row` None) whose `result` says where the object's answers are written.
 

@@ -137,8 +137,9 @@ class Readiness:
         lanes = self._pipeline.wiring.lanes
         # The model is checked before the partitions, so that even a member without a partition
         # tells whether its model answers.
-        if not any(self._services.answers.values()):
-            return "the model does not answer\n"
+        answers = self._services.answers.values()
+        if not any(answers):
+            return f"the model {'does not answer' if False in answers else 'was not asked yet'}\n"
         for kind in (MODEL, STORE):
             away = [
                 outage

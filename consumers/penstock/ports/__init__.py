@@ -22,6 +22,7 @@ from penstock.ports.adapters import (
     outgoing_traceparent,
 )
 from penstock.ports.objects import (
+    PROBE,
     Listed,
     Location,
     ObjectBody,
@@ -50,6 +51,7 @@ from penstock.ports.source import (
 
 __all__ = [
     "HEADERS_BYTES",
+    "PROBE",
     "UNDECIDED",
     "Adapters",
     "Answers",

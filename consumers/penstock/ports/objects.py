@@ -24,6 +24,10 @@ class Location(NamedTuple):
     size: int | None = None
 
 
+# Any answer about this object shows that a store can be reached.
+PROBE = Location("penstock", "probe-that-need-not-exist")
+
+
 class ObjectBody(Protocol):
     """An object that is being read, pinned to one version. Iterate over it once, and call `aclose`
     in any case.

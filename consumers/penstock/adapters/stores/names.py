@@ -13,7 +13,7 @@ from fsspec.utils import glob_translate
 
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, usage
-from penstock.ports import Location
+from penstock.ports import PROBE, Location
 
 # How many names are listed at a time: as many as a page of S3's listing has.
 LISTED_AT_ONCE: Final = 1000
@@ -54,6 +54,10 @@ def is_for_botocore(bucket: str, key: str | None = None) -> bool:
 
 def name(location: Location) -> str:
     where = "" if location.store == DEFAULT else f" of the store {location.store}"
+    if location.key == PROBE.key:
+        # Nobody announced this object, so its name would tell nothing.
+        to = "" if location.bucket == PROBE.bucket else f" to bucket {location.bucket!r}"
+        return f"a first question{to}{where}"
     return f"object {location.key!r} in bucket {location.bucket!r}{where}"
 
 

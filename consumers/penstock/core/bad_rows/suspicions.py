@@ -116,7 +116,7 @@ class Suspicions:
                     trial.lift()
 
     def given_up_blindly(self, why: Rejection) -> None:
-        """A row was refused without a reason in each of its trials, and no row was ever answered."""
+        """A row was refused without a reason in each trial, and no row was ever answered."""
         self._blind_words = _plain(why.code, why.message)
 
     def knows(self, error: PenstockError | None) -> bool:

@@ -18,9 +18,8 @@ TELL_AFTER_S = 1.0
 class RowsUnanswered:
     """Three questions about a server. Does it answer questions without rows, but no requests with
     rows? Does it refuse all rows without a reason? Or does it answer rows with something that is
-    not an answer of a model? Report how each request ended. `why`: a sentence for people; None if there is nothing to tell. A server that
-    does not even answer a question without rows is away, and while it is away, lost rows say
-    nothing.
+    not an answer of a model? Report how each request ended. `why`: a sentence for people; None if
+    there is nothing to tell.
     """
 
     __slots__ = (
@@ -37,7 +36,7 @@ class RowsUnanswered:
     )
 
     def __init__(self) -> None:
-        self._odd = 0
+        self._odd = self._lost = 0
         self.answered()
 
     def answered(self, refusal: Poison | None = None, now_s: float = 0.0) -> None:

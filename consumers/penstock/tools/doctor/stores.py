@@ -21,10 +21,10 @@ from penstock.core.diagnosis.diagnose import CLOCK_S
 from penstock.core.records.result_template import Template, parsed
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
-from penstock.failures.outage import PROBE, ask_store
+from penstock.failures.outage import ask_store
 from penstock.messages.reference import SchemaError
 from penstock.messages.urls import split_url
-from penstock.ports import Location
+from penstock.ports import PROBE, Location
 from penstock.tools.doctor.finding import Finding
 
 

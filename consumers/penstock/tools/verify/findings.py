@@ -52,9 +52,10 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     `announced_again`: the number of objects that were answered by a marker which points to an
     earlier answer. `unproven`: the number of objects with neither rows nor a dead letter while
     `output.markers` is off. `results`: the number of objects whose result object was read and
-    checked. `replaced`: the number of objects whose result a later record's has replaced.
-    `violated`: how many violations of each kind there are. `violations`: the first few of each
-    kind.
+    checked. `waiting`: how many of the objects that are not completely answered are of messages
+    that the group has not committed. `replaced`: the number of objects whose result a later
+    record's has replaced. `violated`: how many violations of each kind there are. `violations`: the
+    first few of each kind.
     """
 
     references: int
@@ -71,6 +72,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     announced_again: int
     results: int
     replaced: int = 0
+    waiting: int = 0
     violated: dict[str, int]
     violations: tuple[BrokenPromise, ...]
 
@@ -91,7 +93,13 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
             kinds = ", ".join(
                 f"{number:,} {kind.replace('_', ' ')}" for kind, number in self.violated.items()
             )
-            return f"{counts}: VIOLATED: {kinds}."
+            waiting = (
+                f" Of {self.waiting:,} the message is not committed: a worker may answer it yet; "
+                "--until committed leaves it out."
+                if self.waiting
+                else ""
+            )
+            return f"{counts}: VIOLATED: {kinds}.{waiting}"
         repeated = (
             f"{self.duplicates:,} answered twice (same id, same answer)"
             if self.duplicates

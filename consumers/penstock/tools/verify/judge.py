@@ -51,7 +51,7 @@ class Judge:
         self._letters = Letters(scope, self._findings)
         self._answers = OutputTopic(scope, self._asked, self._fields, self._letters, self._findings)
         self._references = self._ignored = self._objects = 0
-        self._dead_letters = self._unproven = self._results = self._replaced = 0
+        self._dead_letters = self._unproven = self._results = self._replaced = self._waiting = 0
         self.answer = self._answers.take  # not wrapped: it is called once per row
         self.compare = self._answers.compare
 
@@ -179,6 +179,7 @@ class Judge:
             announced_again=len(answers.announced_again),
             results=self._results,
             replaced=self._replaced,
+            waiting=self._waiting,
             violated=dict(self._findings.violated),
             violations=tuple(self._findings.violations),
         )
@@ -197,6 +198,8 @@ class Judge:
             if ahead is None and (text := self._what_is_ahead(progress, at, known)):
                 ahead = at.offset, text
             if at.offset < until:
+                is_due = at.offset < progress.next_offset or at.offset in progress.completed
+                self._waiting += not is_due and partition in self._scope.committed
                 self._findings.tell("lost", topic, partition, at.offset, _what_is_lost(at, known))
         if ahead is not None:
             self._findings.tell("commit_ahead", topic, partition, *ahead)
