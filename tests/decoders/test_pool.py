@@ -36,7 +36,7 @@ from penstock.decoders.protocol import (
     task_said,
 )
 from penstock.decoders.simulated import DecodersAtHand
-from penstock.decoders.socket_messages import ROWS, Message
+from penstock.decoders.socket_messages import ENDED, ROWS, Message
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.runs import PIECE_ROWS, RowOptions, Run
@@ -333,6 +333,8 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("outlive", "PermissionError"),
         ("process", "PermissionError"),
         ("process of a thread's flags", "PermissionError"),
+        ("thread with files of its own", "PermissionError"),
+        ("files of its own", "PermissionError"),
         ("signal by a request", "Inappropriate ioctl"),
         ("memory as a file", "PermissionError"),
         ("memory that is shared", "PermissionError"),
@@ -398,6 +400,18 @@ async def test_a_decoder_that_computes_while_it_is_idle_is_ended(
             decoder.review()
             await asyncio.sleep(0)
         assert await decoders._zygote.ended(decoder._number) == (-signal.SIGKILL, None)  # type: ignore[union-attr]
+        assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_decoder_whose_memory_the_kernel_does_not_tell_is_ended() -> None:
+    async with pool(most=1) as decoders:
+        assert not await read(decoders, b"first thread ends", "a.deadly")
+        for _, decoder in decoders._idle:
+            while decoder.is_idle:
+                decoder.review()
+                await asyncio.sleep(0)
+            assert await decoders._zygote.ended(decoder._number) == (-signal.SIGKILL, None)  # type: ignore[union-attr]
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
 
 
@@ -493,6 +507,13 @@ async def test_a_decoder_that_says_too_much_at_the_end_is_ended(words: str) -> N
     async with pool(most=1) as decoders:
         with pytest.raises(Died, match=r"says nonsense: .*length <= (20|16384)"):
             await read(decoders, f"end {words}".encode(), "a.deadly")
+
+
+async def test_an_end_with_what_no_end_has_is_nonsense_however_deep_it_is() -> None:
+    deep = b"\x82\xa5notes\x90\xa4more" + b"\x91" * 9_000 + b"\xc0"
+    async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
+        with pytest.raises(ValueError, match="unknown field"):
+            await decoder._understood(Message(ENDED, deep))
 
 
 @pytest.mark.usefixtures("planted")

@@ -180,7 +180,12 @@ class PooledDecoder:
         return self.weigh() if self._held_bytes is None else self._held_bytes
 
     def weigh(self) -> int:
-        more = self._anonymous_bytes() - self._shared_bytes
+        held_bytes = self._anonymous_bytes()
+        if not held_bytes:
+            # Of a process whose first thread has ended the kernel tells no memory, though other
+            # threads go on and hold it. Python ends its first thread last.
+            self._expel("its first thread has ended")
+        more = held_bytes - self._shared_bytes
         self._held_bytes = _WRITTEN_OVER_BYTES + max(0, more)
         return self._held_bytes
 
@@ -195,8 +200,7 @@ class PooledDecoder:
         if self._idle_ticks is None:
             self._idle_ticks = ticks
         elif ticks - self._idle_ticks > _MOST_IDLE_TICKS:
-            self._zygote.kill(self._number)
-            self._fail(ValueError("it computes without an object"))
+            self._expel("it computes without an object")
         self._outbox.empty()
         self.weigh()
 
@@ -205,6 +209,10 @@ class PooledDecoder:
         words = _told_of(self._number, "stat").rpartition(b")")[2].split()
         # state, utime and stime of proc_pid_stat(5)
         return (words[0], sum(map(int, words[11:13]))) if words else (b"", 0)
+
+    def _expel(self, why: str) -> None:
+        self._zygote.kill(self._number)
+        self._fail(ValueError(why))
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False

@@ -40,7 +40,7 @@ MOST_NOTES: Final = 20
 MOST_CHARS: Final = 16 << 10
 
 
-class Note(msgspec.Struct, frozen=True):
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line for the worker's log. `about`: if it is not empty, only the first line about the same
     thing is logged, and not one for each object.
     """
@@ -50,7 +50,7 @@ class Note(msgspec.Struct, frozen=True):
     about: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
 
 
-class End(msgspec.Struct):
+class End(msgspec.Struct, forbid_unknown_fields=True):
     """The end of an object. `code` and `message`: why the rest of the object cannot be read; `code`
     is None if all of it was read. `trace`: the traceback of an unforeseen exception. `libraries`:
     the late libraries that the decoder has loaded.

@@ -28,8 +28,8 @@ from typing import Final, NamedTuple
 # Names, each with its number on x86_64 and on aarch64; "-": the machine has no such call.
 _ALLOWED: Final = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
-pwritev 296 70, preadv2 327 286, pwritev2 328 287, lseek 8 62, close 3 57, close_range 436 436,
-dup 32 23, dup2 33 -, dup3 292 24, pipe 22 -, pipe2 293 59,
+pwritev 296 70, preadv2 327 286, pwritev2 328 287, lseek 8 62, close 3 57, dup 32 23, dup2 33 -,
+dup3 292 24, pipe 22 -, pipe2 293 59,
 
 recvfrom 45 207, recvmsg 47 212, sendto 44 206, sendmsg 46 211, getsockname 51 204,
 getpeername 52 205, getsockopt 55 209, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72,
@@ -84,7 +84,7 @@ alarm 37 -, setitimer 38 103, getitimer 36 102, timer_create 222 107, timerfd_cr
 # The calls whose arguments are looked at, in the order of `_checks`.
 _CHECKED: Final = """
 open 2 -, openat 257 56, clone 56 220, mmap 9 222, kill 62 129, tgkill 234 131, prctl 157 167,
-fcntl 72 25, ioctl 16 29, prlimit64 302 261
+fcntl 72 25, ioctl 16 29, prlimit64 302 261, close_range 436 436
 """
 # From this number on, calls are younger than Linux 5.1, and numbered alike on all machines.
 _NEWER: Final = 424
@@ -108,6 +108,9 @@ _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # CLONE_THREAD makes a thread; without it, a process is made. All flags with which glibc and musl
 # make threads (CLONE_VM, CLONE_FS, CLONE_FILES, CLONE_SIGHAND, ...):
 _CLONE_THREAD, _OF_THREADS = 0x10000, 0x7D0F00
+# A thread with descriptors of its own would have as many as `RLIMIT_NOFILE` allows the process,
+# and what they hold (pipes, what epoll watches) is in no map, and is counted for the user.
+_CLONE_FILES, _CLOSE_RANGE_UNSHARE = 0x400, 2
 _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 # PR_SET_NAME, PR_GET_NAME and PR_SET_VMA, which gives memory a name
 _PRCTLS: Final = (15, 16, 0x53564D41)
@@ -259,6 +262,7 @@ def _checks(thread: int) -> list[list[_Line]]:
         without(2, _WRITES),
         [
             *(_argument(0), (_ANY_OF, 1, 0, _CLONE_THREAD), refused),
+            *((_ANY_OF, 1, 0, _CLONE_FILES), refused),
             *((_ANY_OF, 0, 1, 0xFFFFFFFF ^ _OF_THREADS), refused),
             (_RETURN, 0, 0, thread),
         ],
@@ -278,6 +282,7 @@ def _checks(thread: int) -> list[list[_Line]]:
             *(_argument(2), (_EQUAL, 1, 0, 0), refused),
             *((_LOAD, 0, 0, 36), (_EQUAL, 1, 0, 0), refused, allowed),
         ],
+        without(2, _CLOSE_RANGE_UNSHARE),
     ]
 
 
