@@ -53,6 +53,16 @@ def test_a_server_that_comes_back_is_not_blamed_for_the_rows_that_its_outage_los
     assert rows.why(99.0) is None
 
 
+def test_calls_that_an_outage_ends_one_by_one_are_one_loss_too() -> None:
+    rows = RowsUnanswered()
+    for call in range(10):
+        rows.lost(NoAnswer("no answer within 30 s"), 30.0 + call, 20)
+        rows.away()
+    rows.lost(NoAnswer("no answer within 30 s"), 40.0, 20)
+    rows.idle_answered()
+    assert rows.why(99.0) is None
+
+
 def test_a_server_that_dies_of_rows_again_and_again_is_told() -> None:
     rows = RowsUnanswered()
     for life in range(TELL_AFTER):

@@ -27,6 +27,7 @@ class RowsUnanswered:
         "_doubts",
         "_error",
         "_given_up",
+        "_is_away",
         "_is_idle_answered",
         "_lost",
         "_lost_alone",
@@ -49,31 +50,34 @@ class RowsUnanswered:
             self._doubts += 1
         self._doubt = refusal
         self._lost = self._lost_alone = 0
-        # The losses up to the last answer to a question without rows, or the last outage.
+        # The losses up to the last answer to a question without rows.
         self._lost_before = 0
+        self._is_away = False
         self._error: NoAnswer | None = None
         self._is_idle_answered = False
 
     def idle_answered(self) -> None:
         """A question without rows got an answer."""
         self._is_idle_answered = self._lost > 0
-        self._lost_before = self._lost
+        self._lost_before, self._is_away = self._lost, False
 
     def away(self) -> None:
         """A question without rows got no answer, or no connection could be made."""
-        self._is_idle_answered = False
+        self._is_idle_answered, self._is_away = False, True
         self._doubts = 0
-        self._lost = self._lost_before = min(self._lost, self._lost_before + 1)
+        self._lost = min(self._lost, self._lost_before + 1)
         self._lost_alone = min(self._lost_alone, self._lost)
 
     def lost(self, error: NoAnswer, now_s: float, rows: int) -> None:
         """So many rows of one request got no answer."""
+        self._error = error
+        if self._is_away and self._lost > self._lost_before:
+            return
         if not self._lost:
             self._since_s = now_s
         self._doubts = 0
         self._lost += 1
         self._lost_alone += rows == 1
-        self._error = error
 
     def gave_up(self) -> None:
         """A row was rejected for its doubts, and no row was ever answered."""
