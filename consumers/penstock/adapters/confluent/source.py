@@ -271,8 +271,8 @@ class ConfluentSource:
     # Reading.
 
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
-        if self._gather is not None and self._gather.wait_ms:
-            await asyncio.sleep(self._gather.wait_ms / 1000)
+        if self._gather is not None and (pause_s := self._gather.pause_s):
+            await asyncio.sleep(pause_s)
         self._check()
         if self._joining_since_s is not None:
             await self._join_deadline.check(self._joining_since_s)

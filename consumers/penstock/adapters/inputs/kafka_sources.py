@@ -35,7 +35,7 @@ def open_source(
     open transaction may still move a position. If True, the source reports such a position as
     `UNDECIDED`; workers with exactly-once delivery need that.
     """
-    gather = Gather(BusyShare().share)
+    gather = Gather(BusyShare().share, in_pauses=settings.client != "aiokafka")
     if settings.client == "aiokafka":
         return KafkaSource(
             settings, drain_ms=drain_ms, leaves=leaves, decided=decided, gather=gather

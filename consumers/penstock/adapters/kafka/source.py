@@ -59,7 +59,7 @@ from penstock.adapters.kafka.positions import SourceQuestions, parts_of
 from penstock.adapters.kafka.positions_from_outside import mark_obeyed
 from penstock.adapters.kafka.topics import ask_for_inputs
 from penstock.core.progress.line_stop import Word
-from penstock.core.window.gathering import Gather
+from penstock.core.window.gathering import LEAST_MS, Gather
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
@@ -168,6 +168,9 @@ class KafkaSource(SourceQuestions):
         self._consumer.subscribe(topics, pattern=pattern, listener=listener)
 
     async def poll(self, partitions: Collection[Where], wait_ms: int) -> Sequence[Record]:
+        if self._gather is not None and (pause_s := self._gather.pause_s):
+            # aiokafka asks for more only after the pause, so its first records wait twice.
+            await asyncio.sleep(min(pause_s, LEAST_MS / 1000))
         self._check()
         if self._joining_since_s is not None:
             await self._join_deadline.check(self._joining_since_s)

@@ -1,10 +1,11 @@
-"""How long a broker may hold back records, so that one read brings several of them.
+"""How long records may be held back, so that one read brings several of them.
 
 Rule: a read costs about 0.35 ms of CPU however many records it brings, and what is read together is
 fetched, asked and written together. So a wait is worth it if it brings `WORTH_RECORDS`. A worker
 with time to spare waits `LEAST_MS`, and rare records never wait. The busier its thread, the longer
 the wait: on a full machine CPU is what rows wait for. A thread that waits for a processor is as
-busy as one that works.
+busy as one that works. A broker holds back only its own records, so with several brokers the reader
+pauses instead: else each of them would wait for its share, and have a read of its own.
 """
 
 from collections.abc import Callable
@@ -25,13 +26,19 @@ RATE_MEMORY_S: Final = 0.5
 class Gather:
     """Call `note` after every read. `wait_ms`: how long the next read may wait. `busy`: for the
     present time, which share of the latest time the thread has worked or waited for a processor.
+    `in_pauses`: True if the reader pauses before a read, False if the broker holds back its answer.
     """
 
-    def __init__(self, busy: Callable[[float], float]) -> None:
+    def __init__(self, busy: Callable[[float], float], *, in_pauses: bool = False) -> None:
         self.wait_ms = 0
+        self.in_pauses = in_pauses
         self._busy = busy
         self._rate_hz = 0.0
         self._read_s: float | None = None
+
+    @property
+    def pause_s(self) -> float:
+        return self.wait_ms / 1000 if self.in_pauses else 0.0
 
     def note(self, records: int, now_s: float) -> None:
         """A read brought this number of `records`."""

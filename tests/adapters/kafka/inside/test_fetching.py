@@ -96,6 +96,27 @@ async def test_a_broker_that_gathers_is_not_stopped_by_the_first_record() -> Non
         assert asked.fetcher._fetch_min_bytes == 1
 
 
+async def test_where_several_brokers_lead_none_of_them_gathers() -> None:
+    async with asking() as asked:
+        asked.gather.wait_ms = 7
+        leader = {FIRST: 0, SECOND: 1}
+        asked.fetcher._client.cluster = SimpleNamespace(
+            leader_for_partition=leader.get, broker_metadata=lambda node: 0
+        )
+        asked.fetcher._get_actions_per_node(asked.assignment)
+        requests, *_ = asked.fetcher._get_actions_per_node(asked.assignment)
+        assert [request._max_wait_ms for _, request in requests] == [WHOLE_MS] * 2
+        assert asked.fetcher._fetch_min_bytes == 1
+        assert asked.gather.pause_s == 0.007
+
+
+async def test_where_one_broker_leads_it_alone_gathers() -> None:
+    async with asking() as asked:
+        asked.gather.wait_ms = 7
+        assert asked.now() == asked.now() == (2, 7)
+        assert asked.gather.pause_s == 0.0
+
+
 class Broker(OneBroker):
     """Keeps every question until the test answers it."""
 

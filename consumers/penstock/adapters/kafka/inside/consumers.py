@@ -8,8 +8,8 @@ long (`WHOLE_MS`): a record of any ends the wait. If it leaves one out, because 
 records are not taken yet, the broker may wait only briefly (`PART_MS`), because that one cannot be
 asked for before the answer. aiokafka has one figure for both; always `PART_MS` would be fifty
 requests a second of an idle worker. Records that are to come together are gathered by the broker
-(`GATHERED_BYTES`): in a pause of ours the first ones would wait twice, since aiokafka asks for more
-only after they were taken. Private parts of aiokafka 0.14.
+(`GATHERED_BYTES`), if it leads all partitions: in a pause of ours the first ones would wait twice,
+since aiokafka asks for more only after they were taken. Private parts of aiokafka 0.14.
 """
 
 import asyncio
@@ -141,15 +141,24 @@ def ask_patiently(consumer: AIOKafkaConsumer, gather: Gather | None = None) -> N
     """
     fetcher = consumer._fetcher
     decide = fetcher._get_actions_per_node
+    brokers, brokers_of = set[int](), None
 
     def actions(assignment: Any) -> Any:
+        nonlocal brokers_of
         leaves_out = fetcher._records or any(
             assignment.state_value(where).paused for where in assignment.tps
         )
-        wait_ms = gather.wait_ms if gather else 0
+        wait_ms = gather.wait_ms if gather and not gather.in_pauses else 0
         fetcher._fetch_min_bytes = GATHERED_BYTES if wait_ms else 1
         fetcher._fetch_max_wait_ms = wait_ms or (PART_MS if leaves_out else WHOLE_MS)
-        return decide(assignment)
+        decided = decide(assignment)
+        if gather:
+            if assignment is not brokers_of:
+                brokers.clear()
+                brokers_of = assignment
+            brokers.update(node for node, _ in decided[0])
+            gather.in_pauses = len(brokers) > 1
+        return decided
 
     fetcher._get_actions_per_node = actions
 
