@@ -47,9 +47,10 @@ def video(
     size: tuple[int, int] = (64, 48),
     options: dict[str, str] | None = None,
     still: bool = False,
+    is_black: bool = False,
 ) -> bytes:
     """Frame `i` is `picture(i)` at `i / rate` seconds, or at `pts[i]` milliseconds. `still`: all
-    frames are `picture(0)`, and only the first is packed for itself.
+    frames are `picture(0)`, and only the first is packed for itself. `is_black`: all are black.
     """
     with TemporaryDirectory() as folder:
         file = Path(folder, "video")
@@ -62,9 +63,9 @@ def video(
             stream.codec_context.time_base = Fraction(1, 1000)
             container.start_encoding()
             for number in range(frames):
-                frame = av.VideoFrame.from_ndarray(
-                    picture(0 if still else number, *size), format="rgb24"
-                )
+                pixels = picture(0 if still else number, *size)
+                pixels *= not is_black
+                frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
                 frame.pts = pts[number] if pts else number * 1000 // rate
                 frame.time_base = Fraction(1, 1000)
                 container.mux(stream.encode(frame))

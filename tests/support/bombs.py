@@ -18,10 +18,9 @@ import pyarrow as pa
 from backports import zstd
 
 from tests.formats.picture_bodies import gif
+from tests.formats.recordings import video
+from tests.support.bomb_model import FOR_LONG_ANSWERS
 
-# The model answers a row of such numbers by a text of this length.
-FOR_LONG_ANSWERS = -1.0
-LONG_ANSWER_BYTES = 62 << 20
 _NUMBERS: Mapping[str, str] = {"MODEL__REQUEST": "float32"}
 _PIXELS = {**_NUMBERS, "ROWS__IMAGE_SIZE": "224x224"}
 _TILE, _TILES = 1_024, 81
@@ -29,7 +28,8 @@ _TILE, _TILES = 1_024, 81
 
 class Bomb(NamedTuple):
     """An object under this name, and what else its messages say; or whole messages, where there is
-    no object. `changes`: the settings under which it makes most.
+    no object. `changes`: the settings under which it makes most. `times`: how often it is sent;
+    once if a million rows are answered. `path`: of the model.
     """
 
     name: str
@@ -37,6 +37,8 @@ class Bomb(NamedTuple):
     fields: Mapping[str, Any] = {}
     messages: tuple[bytes, ...] = ()
     changes: Mapping[str, str] = {}
+    times: int = 3
+    path: str = "/rows"
 
 
 def _column_names() -> bytes:
@@ -88,24 +90,27 @@ def _inline(stream: str, rows: list[Any]) -> bytes:
 
 
 BOMBS = [
-    Bomb("column names.arrow", _column_names),
-    Bomb("member names.tar.gz", lambda: _archive({"n" * 4_000 + ".ndjson": b"1\n" * 2_000_000})),
+    Bomb("column names.arrow", _column_names, times=1),
+    Bomb("member names.tar.gz", lambda: _archive({"n" * 4_000 + ".ndjson": b"1\n" * 2_000_000}),
+         times=1),
     Bomb("attributes.ndjson.gz", lambda: gzip.compress(b"[1]\n" * 500_000),
-         {"attributes": {"a": "x" * 64_000}}),
+         {"attributes": {"a": "x" * 64_000}}, times=1),
     Bomb("dead letters.ndjson.gz", lambda: gzip.compress(b"[1]\nx\n" * 250_000),
-         {"attributes": {"a": "x" * 64_000}}),
+         {"attributes": {"a": "x" * 64_000}}, times=1),
     Bomb("pictures.tar.gz",
-         lambda: _archive({f"{n}.gif": gif(8, 8) for n in range(20_000)}), changes=_PIXELS),
-    Bomb("tiles.tar.gz", lambda: _archive({f"{n}.tiff": tiled() for n in range(50)}),
-         changes=_PIXELS),
+         lambda: _archive({f"{n}.gif": gif(8, 8) for n in range(5_000)}), changes=_PIXELS, times=1),
+    Bomb("tiles.tar.gz", lambda: _archive({f"{n}.tiff": tiled() for n in range(10)}),
+         changes=_PIXELS, times=1),
+    Bomb("film.mp4", lambda: video(5_000, codec="libx264", rate=1000, size=(16, 16), still=True),
+         changes=_PIXELS, times=1),
     Bomb("audio.wav", _audio, changes={**_NUMBERS, "ROWS__HOP_MS": "1"}),
     Bomb("zeros.ndjson.gz", lambda: gzip.compress(bytes(200 << 20))),
-    Bomb("rows of a byte.ndjson.gz", lambda: gzip.compress(b"1\n" * 4_000_000)),
+    Bomb("rows of a byte.ndjson.gz", lambda: gzip.compress(b"1\n" * 4_000_000), times=1),
     Bomb("frames of nothing.ndjson.zst", lambda: zstd.compress(b"") * 200_000),
     Bomb("levels.ndjson", lambda: (b"[" * 1_000 + b"1" + b"]" * 1_000 + b"\n") * 5_000),
     Bomb("streams",
          messages=tuple(_inline(f"{n}" + "x" * 16_000, [[1.0] * 16]) for n in range(2_000))),
     Bomb("references",
-         messages=(orjson.dumps({"objects": [{"bucket": "b", "key": "no"}] * 25_000}),)),
-    Bomb("answers", messages=(_inline("long", [[FOR_LONG_ANSWERS] * 16] * 4),) * 4),
+         messages=(orjson.dumps({"objects": [{"bucket": "b", "key": "no"}] * 25_000}),), times=1),
+    Bomb("answers", messages=(_inline("long", [[FOR_LONG_ANSWERS] * 16] * 4),) * 4, path="/long"),
 ]  # fmt: skip

@@ -58,6 +58,14 @@ def test_a_film_of_small_frames_that_are_all_its_own_is_read_to_its_end() -> Non
     assert read(film, "a.mp4", EVERY)[:2] == (6_200, None)
 
 
+@pytest.mark.parametrize("codec", ["libx264", "libvpx-vp9", "mpeg4"])
+def test_a_film_in_which_nothing_moves_is_read_to_its_end(codec: str) -> None:
+    frames = FREE_PIXELS + 104
+    film = video(frames, codec=codec, size=(64, 64), is_black=True)
+    assert 14 < len(film) / frames < 64
+    assert read(film, "a.mp4", EVERY, lambda start, stop: False)[:2] == (frames, None)
+
+
 def test_a_film_may_have_as_many_rows_as_the_ratio_allows() -> None:
     high = RowOptions(form="bytes", expansion_ratio=5_000)
     assert read(still(FREE_PIXELS + 9), "a.mp4", high)[:2] == (FREE_PIXELS + 9, None)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from penstock.core.rows.payload import BytesRows, Form, Payload
+from penstock.core.rows.payload import ROW_COST_BYTES, BytesRows, Form, Payload
 from penstock.errors import Poison
 from penstock.formats.first_bytes import iso_media, no_such
 from penstock.formats.media.container_ends import FollowedFile, is_transport_stream
 from penstock.formats.media.decoding import Gathered, frames_of, opened_by_libav, reader
 from penstock.formats.pictures.image import jpeg, scaled_frame
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
-from penstock.formats.runs import FREE_BYTES, LEAST_FRAME_WEIGHT, RowOptions, Run
+from penstock.formats.runs import FRAME_BYTES, FREE_BYTES, RowOptions, Run
 from penstock.formats.source import ObjectSource
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ _HEAD_BYTES: Final = 512
 _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
 # No time is above this, about 30 years, because a frame may have a nonsensical time stamp.
 _MOST_MS: Final = 10**12
-# A film whose frames take 64 bytes is honest: x264 makes 70 of a black one of 1280 x 720.
-_FRAME_BYTES: Final = 64
+# A smaller film is no camera's, and its frames may well have more bytes than `FRAME_BYTES`.
+_SMALL_FRAME_BYTES: Final = 64
+_SMALL_PIXELS: Final = 64 * 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,12 @@ def _decode(source: ObjectSource, options: RowOptions, gathered: Gathered) -> It
 read_video: Final = reader("video", _decode)
 
 
-def _frame_weight(size: int) -> int:
+def _frame_weight(size: int, pixels: int) -> int:
     """What a frame counts as, at most. 4,096 frames are always free, and a frame for each
-    `_FRAME_BYTES`, so that hours of a black film pass and a small film of copies does not.
+    `FRAME_BYTES`, so that hours of a black film pass and a small film of copies does not.
     """
-    return max(LEAST_FRAME_WEIGHT, FREE_BYTES * _FRAME_BYTES // max(size, 1))
+    frame_bytes = FRAME_BYTES if pixels >= _SMALL_PIXELS else _SMALL_FRAME_BYTES
+    return max(frame_bytes * ROW_COST_BYTES, FREE_BYTES * frame_bytes // max(size, 1))
 
 
 def _frames(
@@ -96,8 +98,9 @@ def _frames(
     colours = VideoReformatter()
     stream = _stream(opened)
     own = options.of(PictureOptions)
-    gathered.weight = min(own.weight(options.form), _frame_weight(source.size))
-    _check_pixels(own, stream.codec_context.width, stream.codec_context.height)
+    width, height = stream.codec_context.width, stream.codec_context.height
+    gathered.weight = min(own.weight(options.form), _frame_weight(source.size, width * height))
+    _check_pixels(own, width, height)
     due, clock = _Due(options.of(VideoOptions).fps), _Clock(stream)
     for frame in frames_of(
         opened, stream, "video", file.container.missing, file.container.holes(stream.id)
