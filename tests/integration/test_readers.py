@@ -73,7 +73,7 @@ def test_each_language_of_the_page_is_run() -> None:
 
 
 async def read(job: Job, language: str, folder: Path, ends: set[str]) -> list[str]:
-    """The ids that the reader prints, until it has printed `ends`."""
+    """The ids that the reader prints, until it has printed `ends`, each with its error."""
     program, command_of = LANGUAGES[language]
     if shutil.which(program) is None:
         return []
@@ -96,6 +96,7 @@ async def read(job: Job, language: str, folder: Path, ends: set[str]) -> list[st
             line = await asyncio.wait_for(process.stdout.readline(), 90)
             assert line, (await process.stderr.read()).decode() if process.stderr else ""
             ids += re.findall(r"^(\S+/\d+/\d+/\d+/[\d-]+) ", line.decode())
+            assert not line.startswith(b"end/") or b"bad_row" in line, line
     finally:
         process.kill()
         await process.wait()
@@ -129,7 +130,13 @@ async def test_each_answer_is_read_once_after_a_crash_and_a_change_of_form(
     ends = {f"end/{number}/0/0/0" for number in log}
     last = [
         Message(
-            {"id": f"end/{number}/0/0/0", "stream": "end", "model": "m", "prediction": None},
+            {
+                "id": f"end/{number}/0/0/0",
+                "stream": "end",
+                "model": "m",
+                "prediction": None,
+                "error": {"code": "bad_row", "message": "no number"},
+            },
             number,
             b"end",
         )

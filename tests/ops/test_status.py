@@ -307,7 +307,7 @@ async def test_a_model_that_was_not_asked_yet_is_not_said_to_be_silent() -> None
     async with running(world) as pipeline:
         services = ServiceAnswers(pipeline, world.model)
         readiness = Readiness(pipeline, services, 8.0)
-        assert readiness.why_not() == "the model was not asked yet\n"
+        assert readiness.why_not() == "the model has not answered yet\n"
         services.answers = dict.fromkeys(services.answers, False)
         assert readiness.why_not() == "the model does not answer\n"
 

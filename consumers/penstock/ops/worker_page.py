@@ -139,7 +139,9 @@ class Readiness:
         # tells whether its model answers.
         answers = self._services.answers.values()
         if not any(answers):
-            return f"the model {'does not answer' if False in answers else 'was not asked yet'}\n"
+            return (
+                f"the model {'does not answer' if False in answers else 'has not answered yet'}\n"
+            )
         for kind in (MODEL, STORE):
             away = [
                 outage
