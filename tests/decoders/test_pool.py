@@ -39,7 +39,7 @@ from penstock.decoders.simulated import DecodersAtHand
 from penstock.decoders.socket_messages import ENDED, ROWS, Message
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.formats.registry import Claim, claim_of
-from penstock.formats.runs import PIECE_ROWS, RowOptions, Run
+from penstock.formats.runs import FRAME_BYTES, PIECE_ROWS, RowOptions, Run
 from tests.formats.support import rows_of
 
 DEATHS: list[str] = []
@@ -435,7 +435,7 @@ LARGE_ROW_BYTES = 640 * 640 * 3 * 4
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize(("size", "frames"), [(9, 4_096), (30_000_000, 30_000_000 // 64)])
+@pytest.mark.parametrize(("size", "frames"), [(9, 4_096), (30_000_000, 30_000_000 // FRAME_BYTES)])
 async def test_an_object_may_become_as_many_large_rows_as_a_film_has_frames_and_no_more(
     size: int, frames: int
 ) -> None:
