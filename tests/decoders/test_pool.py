@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.rows.payload import Form, Matrix
+from penstock.decoders.kernel_figures import state_and_ticks
 from penstock.decoders.packing import packed
 from penstock.decoders.pool import FORK_S, IDLE_BYTES, Pool, Reuse
 from penstock.decoders.protocol import (
@@ -205,7 +206,7 @@ async def test_an_object_that_lets_its_decoder_compute_for_too_long_is_too_large
         may_take(decoders, 0.5)
         async with decoders.lent("s", bool, bool) as decoder:
             reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
-            while decoder._state()[1] < os.sysconf("SC_CLK_TCK"):  # noqa: ASYNC110
+            while state_and_ticks(decoder._number)[1] < os.sysconf("SC_CLK_TCK"):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             now_s += 0.75
             with pytest.raises(Died, match="took too long") as died:
@@ -226,7 +227,7 @@ async def test_a_decoder_may_wait_for_the_machine_in_all_turns_for_four_times_it
         may_take(decoders, 10.0)
         async with decoders.lent("s", bool, bool) as decoder:
             reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
-            while not decoder._given_bytes or decoder._state()[0] != b"R":  # noqa: ASYNC110
+            while not decoder._given_bytes or state_and_ticks(decoder._number)[0] != b"R":  # noqa: ASYNC110
                 await asyncio.sleep(0)
             decoder._worked_s = before_s  # in other turns
             now_s += 10.1
@@ -802,7 +803,7 @@ async def test_a_decoder_that_waits_for_the_processor_gets_its_time_three_times_
     async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
         decoder._least_s = 1_000
         reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
-        while decoder._state()[1] < 2:  # noqa: ASYNC110 (until it computes)
+        while state_and_ticks(decoder._number)[1] < 2:  # noqa: ASYNC110 (until it computes)
             await asyncio.sleep(0)
         for _ in range(pauses + 1):
             now_s += 1_000.1

@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal
 
 from penstock.decoders.bounds import missing
-from penstock.decoders.pooled_decoder import PooledDecoder, signal_name
+from penstock.decoders.kernel_figures import signal_name
+from penstock.decoders.pooled_decoder import PooledDecoder
 from penstock.decoders.protocol import Died
 from penstock.decoders.zygote_client import Fork, Zygote
 from penstock.errors import Transient

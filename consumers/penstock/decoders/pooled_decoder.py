@@ -9,7 +9,6 @@ as the worker's own options allow it.
 import asyncio
 import logging
 import os
-import resource
 import signal
 import struct
 from typing import Final
@@ -20,6 +19,7 @@ from penstock.core.rows.payload import ROW_COST_BYTES
 from penstock.decoders import late_libraries
 from penstock.decoders.arrow_messages import MOST_ROW_TIMES
 from penstock.decoders.decoder_process import RANGE, UNREADY
+from penstock.decoders.kernel_figures import anonymous_bytes, signal_name, state_and_ticks
 from penstock.decoders.packing import MOST_ERROR_CHARS, end_and_rest, unpacked
 from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task, task_said
 from penstock.decoders.socket_messages import (
@@ -118,7 +118,7 @@ class PooledDecoder:
         self.libraries: frozenset[str] = frozenset()
         self._zygote = zygote
         self._number = number
-        self._shared_bytes = self._anonymous_bytes()
+        self._shared_bytes = anonymous_bytes(number)
         self._held_bytes: int | None = None
         self._idle_ticks: int | None = None
         self._end = end
@@ -180,7 +180,7 @@ class PooledDecoder:
         return self.weigh() if self._held_bytes is None else self._held_bytes
 
     def weigh(self) -> int:
-        held_bytes = self._anonymous_bytes()
+        held_bytes = anonymous_bytes(self._number)
         if not held_bytes:
             # Of a process whose first thread has ended the kernel tells no memory, though other
             # threads go on and hold it. Python ends its first thread last.
@@ -189,26 +189,15 @@ class PooledDecoder:
         self._held_bytes = _WRITTEN_OVER_BYTES + max(0, more)
         return self._held_bytes
 
-    def _anonymous_bytes(self) -> int:
-        """As the kernel counts: what the decoder shares with the zygote counts in full."""
-        pages = _told_of(self._number, "statm").split()
-        return (int(pages[1]) - int(pages[2])) * resource.getpagesize() if pages else 0
-
     def review(self) -> None:
         """Look at an idle decoder: it has nothing to compute."""
-        _, ticks = self._state()
+        _, ticks = state_and_ticks(self._number)
         if self._idle_ticks is None:
             self._idle_ticks = ticks
         elif ticks - self._idle_ticks > _MOST_IDLE_TICKS:
             self._expel("it computes without an object")
         self._outbox.empty()
         self.weigh()
-
-    def _state(self) -> tuple[bytes, int]:
-        """What it does, by the kernel's letter, and how long it has computed, in clock ticks."""
-        words = _told_of(self._number, "stat").rpartition(b")")[2].split()
-        # state, utime and stime of proc_pid_stat(5)
-        return (words[0], sum(map(int, words[11:13]))) if words else (b"", 0)
 
     def _expel(self, why: str) -> None:
         self._zygote.kill(self._number)
@@ -449,7 +438,7 @@ class PooledDecoder:
         if self._answer is not None and self._answer.done():
             return
         loop = asyncio.get_running_loop()
-        state, ticks = self._state()
+        state, ticks = state_and_ticks(self._number)
         worked_s = self._worked_s + loop.time() - began_s
         self._is_starved = self._is_alone and ticks < worked_s * _STARVED_TICKS
         is_late = loop.time() - self._ending.when() > _LATE_S
@@ -492,22 +481,3 @@ class PooledDecoder:
     def _died(self, how: str, why: ErrorCode, code: int = 0, *, is_excused: bool = False) -> Died:
         by_object = self._is_alone and not is_excused
         return Died(Poison(why, f"the decoder {how}"), by_object=by_object, signal=-code)
-
-
-def signal_name(number: int) -> str:
-    """The name of a signal; most of those for programs' own use have none."""
-    return signal.Signals(number).name if number in {*signal.Signals} else "another"
-
-
-def _told_of(process: int, what: str) -> bytes:
-    """A file of the kernel about a process; empty: it has ended."""
-    try:
-        file = os.open(f"/proc/{process}/{what}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(file, 4_096)
-    except ProcessLookupError:
-        return b""
-    finally:
-        os.close(file)
