@@ -29,7 +29,7 @@ from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services
 from tests.support.slow_store import SlowStore, slow_store
-from tests.support.told_causes import CALM, CALM_S, COUNT, Cause, check_alert, told_by_all
+from tests.support.told_causes import COUNT, Cause, all_well, check_alert, told_by_all
 from tests.support.topic_tools import Broker, Message
 from tests.support.worker import environment, running_worker
 
@@ -258,7 +258,7 @@ async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
             await tab.until("document.querySelector('#verdict .first')")
             await tab.run(COUNT)
             for cause, named in CAUSES.items():
-                await tab.until(CALM, CALM_S)
+                await all_well(tab, worker)
                 async with plant.planted(cause):
                     page, scraped[cause] = await told_by_all(tab, cfg, worker, named)
                 sys.stdout.write(f"{cause}: {page}\n")

@@ -20,7 +20,7 @@ from penstock import config
 from tests.support.chromium import chromium
 from tests.support.json_server import json_server
 from tests.support.services import Services
-from tests.support.told_causes import CALM, CALM_S, COUNT, Cause, check_alert, told_by_all
+from tests.support.told_causes import COUNT, Cause, all_well, check_alert, told_by_all
 from tests.support.topic_tools import Broker, Message
 from tests.support.worker import environment, running_worker
 
@@ -134,7 +134,7 @@ async def test_what_a_process_lacks_is_named_by_page_doctor_log_and_alert(
             await tab.until("document.querySelector('#verdict .first')")
             await tab.run(COUNT)
             if cause != "clock":
-                await tab.until(CALM, CALM_S)
+                await all_well(tab, worker)
             with planted(cause, group, worker.pid):
                 page, scraped = await told_by_all(tab, cfg, worker, CAUSES[cause])
             sys.stdout.write(f"{cause}: {page}\n")

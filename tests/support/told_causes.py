@@ -14,6 +14,7 @@ from typing import NamedTuple
 import yaml
 
 from penstock import config
+from penstock.core.diagnosis import problem
 from penstock.tools.doctor.examine import look_at_worker
 from tests.deploy.capture import EVERY_S, Scraped, at_once, note, series
 from tests.deploy.tools import tool
@@ -44,6 +45,16 @@ COUNT = """heard = 0; lines = []; { const told = verdict; verdict = (...all) => 
   if (lines.at(-1)?.[1] !== line) lines.push([heard, line]) } }"""
 
 
+async def all_well(tab: Tab, worker: Worker) -> None:
+    """Until nothing is told of a worker that is judged: while it starts, nothing ever is."""
+
+    async def is_settled() -> bool:
+        return problem.is_settled(json.loads((await worker.get("/api/status"))[1]))
+
+    await until(is_settled, lambda: "a worker that is judged")
+    await tab.until(CALM, CALM_S)
+
+
 async def lines_until(tab: Tab, line: str) -> list[tuple[int, str]]:
     """The first lines until one matches, each with the number of the update that brought it."""
     await tab.run("heard = 0; lines = []")
@@ -60,12 +71,16 @@ async def told_by_all(
     """
     began_s = monotonic()
     lines = await lines_until(tab, cause.line)
-    took_s = monotonic() - began_s
+    took_s = [monotonic() - began_s]
     beside = await tab.run("document.querySelectorAll('#verdict li').length")
     assert beside == 0, await tab.text("#verdict")
     await until_doctor_says(cfg, cause.line)
+    took_s.append(monotonic() - began_s)
     await until_log_says(worker, cause.log or cause.line.removeprefix("^"))
-    return f"{took_s:.1f} s, {lines}", await captured(worker)
+    took_s.append(monotonic() - began_s)
+    page_s, doctor_s, log_s = took_s
+    took = f"page {page_s:.1f} s, doctor by {doctor_s:.1f} s, log by {log_s:.1f} s"
+    return f"{took}: {lines}", await captured(worker)
 
 
 def check_alert(folder: Path, cause: Cause, scraped: Scraped) -> None:

@@ -30,7 +30,8 @@ def test_a_cause_is_told_at_once_and_left_only_after_some_looks_without_it(
             assert told == found
         elif told != before:
             assert told == found
-            assert now_s - seen_s >= HOLD_S
+            # That something is late is left for the part that makes it late.
+            assert now_s - seen_s >= HOLD_S or (before, told) == (SLOW, LIMIT)
         if told == found:
             seen_s = now_s
 

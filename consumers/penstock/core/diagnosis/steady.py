@@ -2,7 +2,8 @@
 
 Rule: a problem appears at once. One that is a state, such as a stopped line, is told exactly while
 it is found; one that is measured until it has not been found for `HOLD_S`, at its worst level of
-that time, with the same kind and stream. A line that another problem explains goes at once.
+that time, with the same kind and stream. A line that another problem explains goes at once, and so
+does one that only tells what is late, when the part that makes it late is found.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ LINES: Final = {
     "breaker": "breaker",
     **dict.fromkeys(OF_FLOW, "flow"),
 }
+# These kinds tell that objects are late, and name no part that makes them late.
+LATE: Final = ("late", "over_bound", "backlog")
 
 
 class _Told(NamedTuple):
@@ -75,5 +78,5 @@ def _is_other(before: Problem, now: Problem) -> bool:
     (a stream is named that was not) may change at once.
     """
     if LINES[now.kind] == "flow" and before.kind != now.kind:
-        return True
+        return before.kind not in LATE or now.kind in LATE
     return bool(before.stream and now.stream and before.stream != now.stream)
