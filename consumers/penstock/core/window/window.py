@@ -164,6 +164,7 @@ class Window:
         self._backlog = _Waiting()
         self._apart = _Waiting()
         self._turns = Turns()
+        self._was_alone = False  # the last batch apart that might have had several streams
         self._last_shape: Shape | None = None
         self.rows = 0  # that wait
 
@@ -344,11 +345,15 @@ class Window:
 
     def _take_apart(self) -> Filling:
         """The stream whose turn it is goes first. Others are in the batch only if it still takes
-        no longer than a batch may.
+        no longer than a batch may, and in each second batch only: what each of two streams costs
+        that always come together would never be known.
         """
         queues = self._queues_apart
         arrivals = {key: queue.blocks[0].arrived_s for key, queue in queues.items()}
         order = self._turns.order(arrivals)
+        if len(order) > 1:
+            self._was_alone = not self._was_alone
+            order = order[:1] if self._was_alone else order
         most = self._prices.most_apart or self.limits.max_rows
         filling = Filling(
             min(most, self.limits.max_rows),
