@@ -23,14 +23,6 @@ async def eight(dear_s: float, *, servers: int, **terms: Any) -> SharedModel:
     return model
 
 
-@virtual_time
-async def test_a_stream_that_always_comes_with_the_dear_one_is_found_to_be_cheap() -> None:
-    model = SharedModel(dict.fromkeys(OTHERS, 0.004) | {DEAR: 0.2}, servers=2, callers=2)
-    model.at_same_moment = {OTHERS[0], DEAR}
-    await model.run(SECONDS, HZ)
-    assert model.quantile_s(0.9, OTHERS[:1], since_s=SETTLED_S) <= 2 * ALONE_S
-
-
 ALONE_S = 0.011
 ELSEWHERE = OTHERS[:6]
 

@@ -8,7 +8,7 @@ record of the last row.
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from random import Random
 
@@ -57,7 +57,6 @@ class SharedModel:
         self.row_s = dict(row_s)
         self._streams = list(row_s)
         self._base_s, self._noise = base_s, noise
-        self.at_same_moment: Collection[str] = ()  # streams whose ticks are due together
         self._turns = asyncio.Semaphore(servers)
         self._random = Random(1)
         # For each stream, from the begin: when its rows were due, and how late each answer was.
@@ -95,7 +94,6 @@ class SharedModel:
         """Announce for so long, each stream at its own moment of a tick."""
         began_s, clock = self.world.clock.now(), self.world.clock
         begins = {stream: self._random.random() / hz for stream in self.row_s}
-        begins |= dict.fromkeys(self.at_same_moment, 0.0)
         due = sorted(
             (begin + tick / hz, stream)
             for stream, begin in begins.items()
