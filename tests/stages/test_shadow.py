@@ -388,3 +388,4 @@ def test_a_shadow_s_answers_are_small_enough_to_be_read_beside_live_work(
     shadow = shadow_of(config.Config(model=live, models=[NamedModel(name="other")], limits=limits))
     assert shadow is not None
     assert shadow[1].limits.answer_bytes_per_row == most
+    assert shadow[1].limits.buffer_bytes == config.Shadow(model="other").buffer_bytes

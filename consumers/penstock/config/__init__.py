@@ -12,6 +12,7 @@ from penstock.config.regions import kafka_of
 from penstock.config.secrets import MASK, secret_text, shown_url, url_secrets, without
 from penstock.config.sections import (
     ANSWER_BYTES_PER_ROW,
+    BUFFER_BYTES,
     MIB,
     SITES,
     Access,
@@ -30,6 +31,7 @@ from penstock.config.sections import (
 
 __all__ = [
     "ANSWER_BYTES_PER_ROW",
+    "BUFFER_BYTES",
     "MASK",
     "MIB",
     "SITES",

@@ -14,6 +14,7 @@ MIB = 1 << 20
 SITES = 50_000
 # Four times Kafka's largest record by default, which a row's answer becomes.
 ANSWER_BYTES_PER_ROW = 4 * MIB
+BUFFER_BYTES = 256 * MIB
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -278,7 +279,7 @@ class Delivery(Section, frozen=True):
 
 class Limits(Section, frozen=True):
     # The minimum is one chunk of an object, because with less nothing could be read.
-    buffer_bytes: Annotated[int, Meta(ge=MIB)] = 256 * MIB
+    buffer_bytes: Annotated[int, Meta(ge=MIB)] = BUFFER_BYTES
     # Four partitions then answer 5,000 objects a second that take 200 ms each, as they do with
     # services at a distance. The bytes of these objects count in `buffer_bytes`.
     in_flight_objects: Positive = 256

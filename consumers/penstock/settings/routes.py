@@ -71,8 +71,12 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
         raise usage(f"[model.shadow]: {what}")
     other = others[shadow.model]
     # Reading a large answer holds up the event loop, and so the live work.
-    answer_bytes = min(cfg.limits.answer_bytes_per_row, _SHADOW_ANSWER_BYTES)
-    return shadow, replace(other, limits=replace(cfg.limits, answer_bytes_per_row=answer_bytes))
+    limits = replace(
+        cfg.limits,
+        answer_bytes_per_row=min(cfg.limits.answer_bytes_per_row, _SHADOW_ANSWER_BYTES),
+        buffer_bytes=shadow.buffer_bytes,
+    )
+    return shadow, replace(other, limits=limits)
 
 
 def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:

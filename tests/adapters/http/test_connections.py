@@ -16,8 +16,10 @@ from penstock.adapters.http.answer_reader import AnswerReader, wanting
 from penstock.adapters.http.connections import (
     AGE_S,
     IDLE_S,
+    LARGE_BYTES,
     SILENCE_S,
     SPREAD,
+    AnswerRoom,
     Connection,
     Host,
 )
@@ -166,6 +168,16 @@ async def test_the_sisters_of_a_dead_connection_are_not_used(service: Service) -
 
 
 class _Wire(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
     def write(self, data: Any) -> None:
         return
 
@@ -183,6 +195,66 @@ async def answered(connection: Connection, after_s: float = 0.0, body_s: float =
     await asyncio.sleep(body_s)
     connection.data_received(OK[-1:])
     await asked
+
+
+class Reading:
+    """A request whose answer of so many bytes comes by hand."""
+
+    def __init__(self, room: AnswerRoom, size: int) -> None:
+        self.wire = _Wire()
+        self._connection = Connection(asyncio.get_running_loop(), room)
+        self._connection.connection_made(self.wire)
+        asked = self._connection.ask(
+            b"GET", AnswerReader(wanting(), size, 0), most_s=60.0, silence_s=SILENCE_S
+        )
+        self.asked = asyncio.create_task(asked)
+        self._head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size
+
+    async def take(self, nbytes: int) -> None:
+        await asyncio.sleep(0)
+        self._connection.data_received(self._head + bytes(nbytes))
+        self._head = b""
+        await asyncio.sleep(0)
+
+
+SIZE = 4 * LARGE_BYTES
+
+
+@virtual_time
+async def test_beyond_their_room_only_the_first_of_large_answers_is_read() -> None:
+    room = AnswerRoom(SIZE)
+    first, second, third = every = [Reading(room, SIZE) for _ in range(3)]
+    for reading in every:
+        await reading.take(SIZE // 2)
+    assert [reading.wire.is_read for reading in every] == [True, False, False]
+    small = Reading(room, LARGE_BYTES // 2)
+    await small.take(LARGE_BYTES // 4)
+    assert small.wire.is_read
+    small.asked.cancel()
+    for _ in range(4):  # nobody takes our own pause for a server's silence
+        await asyncio.sleep(SILENCE_S / 2)
+        await first.take(SIZE // 8)
+    assert len((await first.asked).body) == SIZE
+    assert [reading.wire.is_read for reading in every] == [True, True, False]
+    second.asked.cancel()
+    await asyncio.wait([second.asked])
+    assert third.wire.is_read, "whichever way the one before it ended"
+    await third.take(SIZE // 2)
+    assert len((await third.asked).body) == SIZE
+
+
+@virtual_time
+async def test_a_connection_that_waits_for_its_room_ends_by_its_time() -> None:
+    room = AnswerRoom(0)
+    first, second = [Reading(room, SIZE) for _ in range(2)]
+    for reading in (first, second):
+        await reading.take(SIZE // 2)
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(TimeoutError):
+        await second.asked
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(60.0)
+    with pytest.raises(TimeoutError):
+        await first.asked
 
 
 @virtual_time

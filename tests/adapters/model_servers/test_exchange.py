@@ -4,6 +4,7 @@ import asyncio
 import math
 import ssl
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -303,3 +304,30 @@ async def test_a_request_over_a_forgotten_connection_goes_over_a_new_one() -> No
             assert await ask(exchange) == b"ok"
         assert now_s() - began_s < SILENCE_S + 2, "each forgotten one was waited for"
         await exchange.aclose()
+
+
+async def test_large_answers_at_the_same_time_are_bounded_together() -> None:
+    """The first is read on, the others wait in their sockets until it is read."""
+    pieces = 128
+
+    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await body_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (pieces * len(blank)))
+        for _ in range(pieces):
+            writer.write(blank)
+            await writer.drain()
+
+    async def read() -> int:
+        return len((await exchange.ask(HEAD % 0, b"", 60.0)).body)
+
+    blank = b" " * (MIB // 16)
+    async with Server(large).running() as server:
+        exchange = Exchange("127.0.0.1", server.port, None, together_bytes=8 * MIB)
+        tracemalloc.start()
+        sizes = await asyncio.gather(*(read() for _ in range(16)))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        await exchange.aclose()
+    assert sizes == [8 * MIB] * 16
+    # What is held, the one that is read, one that is joined, and a piece of each at both ends.
+    assert peak_bytes < 48 * MIB

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.http_calls import MOST_ANSWER_BYTES
+from penstock.adapters.model_servers.http_calls import MOST_ANSWER_BYTES, AnswerBounds
 from penstock.adapters.model_servers.refusals import complaint
 from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
@@ -28,12 +28,15 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def model_behind(
-    answer: Answer, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW, **settings: object
+    answer: Answer,
+    answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW,
+    **settings: object,
 ) -> AsyncIterator[TorchServeModel]:
     async with http_server(answer) as url:
         known: dict[str, object] = {"url": url}
         model = TorchServeModel(
-            msgspec.convert(known | settings, config.Model), answer_bytes_per_row
+            msgspec.convert(known | settings, config.Model),
+            AnswerBounds(answer_bytes_per_row),
         )
         try:
             yield model

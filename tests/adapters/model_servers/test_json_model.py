@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
+from penstock.adapters.model_servers.http_calls import AnswerBounds
 from penstock.adapters.model_servers.json_model import PRESETS, JsonModel
 from penstock.config.model_sections import Preset
 from penstock.core.rows.payload import BytesRows, JsonRows
@@ -126,7 +127,7 @@ async def test_a_server_without_the_health_of_its_preset_is_not_ready(preset: st
 async def test_a_server_whose_health_is_more_than_can_be_read_is_not_ready() -> None:
     async with json_server("/predict", sized, "/health") as server:
         settings = config.Model(url=server.url, name="digits", preset="litserve")
-        model = JsonModel(settings, 1)
+        model = JsonModel(settings, AnswerBounds(1))
         server.refusals.append((200, b"all is well"))
         assert not await model.ready()
         await model.aclose()

@@ -66,6 +66,8 @@ FORGOTTEN_SHARE: Final = 0.01
 ADDRESSES_S: Final = 5.0
 # How long the chosen address may take to accept a connection. Then any address is tried.
 CHOSEN_S: Final = 2.0
+# An answer of which more than this came is large (`AnswerRoom`).
+LARGE_BYTES: Final = 64 << 10
 # A body larger than this is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10
 # If a name has several addresses, the next one is tried after this time (RFC 8305, as browsers do).
@@ -81,7 +83,7 @@ class Connection(asyncio.Protocol):
     event loop, because each call of `get_running_loop` costs a `getpid` in Python 3.11.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, room: "AnswerRoom | None" = None) -> None:
         self.is_reusable = False
         self.closed: asyncio.Future[None] = loop.create_future()
         self.loop = loop
@@ -92,6 +94,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer] | None = None
         self._reader: AnswerReader | None = None
+        self._room = room
+        self._read_bytes = 0  # of an answer of which more is to come
         self._unsent = memoryview(b"")
         self._is_paused = False
         self._silence_s = math.inf
@@ -118,6 +122,7 @@ class Connection(asyncio.Protocol):
         self._reader, self.is_reusable = reader, False
         waiter: asyncio.Future[Answer] = loop.create_future()
         self._waiter = waiter
+        self._read_bytes = 0
         self.heard_s = now_s
         self._silence_s, self._due_s = silence_s, now_s + most_s
         self._keep_watch()
@@ -131,6 +136,8 @@ class Connection(asyncio.Protocol):
             return await waiter
         finally:
             self._waiter = self._reader = None
+            if self._room is not None and self._read_bytes > LARGE_BYTES:
+                self._room.ended(self)
             if not self.is_reusable:
                 self.close()
 
@@ -218,6 +225,20 @@ class Connection(asyncio.Protocol):
         if answer is not None:
             self.is_reusable = reader.keeps and not self._unsent
             self._done(answer)
+        elif self._room is not None:
+            self._read_bytes += len(data)
+            if self._read_bytes > LARGE_BYTES:
+                self._room.grown(self, self._read_bytes)
+
+    def pause_reading(self) -> None:
+        """From now on only the deadline ends the request: the silence is ours."""
+        self._silence_s = math.inf
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def _done(self, answer: Answer) -> None:
         self._reader = None
@@ -228,6 +249,33 @@ class Connection(asyncio.Protocol):
         self._reader = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
+
+
+class AnswerRoom:
+    """The memory for large answers that are read at the same time, from one server. Beyond
+    `most_bytes` only the one that became large first is read on, then the next one. So at most
+    `most_bytes`, one answer and a piece of each other one are held.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
+        self._of_each: dict[Connection, int] = {}
+
+    def grown(self, connection: Connection, read_bytes: int) -> None:
+        """`read_bytes`: how much of its answer was read; there is more."""
+        self._held_bytes += read_bytes - self._of_each.get(connection, 0)
+        self._of_each[connection] = read_bytes
+        is_first = next(iter(self._of_each)) is connection
+        if self._held_bytes > self._most_bytes and not is_first:
+            connection.pause_reading()
+
+    def ended(self, connection: Connection) -> None:
+        """The answer is read, or is given up."""
+        self._held_bytes -= self._of_each.pop(connection)
+        for number, other in enumerate(self._of_each):
+            if number == 0 or self._held_bytes <= self._most_bytes:
+                other.resume_reading()
 
 
 def is_address(name: str) -> bool:
@@ -251,12 +299,14 @@ class Host:
         secure: ssl.SSLContext | None,
         spread: int = SPREAD,
         often_s: float = OFTEN_S,
+        room: AnswerRoom | None = None,
     ) -> None:
         self._name = name
         self._port = port
         self._secure = secure
         self._spread = spread
         self._often_s = often_s
+        self._room = room
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._addresses = _Addresses(name, port)
@@ -311,7 +361,7 @@ class Host:
     async def _connect(self, where: str) -> Connection:
         loop = asyncio.get_running_loop()
         transport, connection = await loop.create_connection(
-            lambda: Connection(loop),
+            lambda: Connection(loop, self._room),
             where,
             self._port,
             ssl=self._secure,

@@ -19,7 +19,14 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import (
+    USUAL_BOUNDS,
+    AnswerBounds,
+    HttpModel,
+    ModelHttp,
+    Reply,
+    Request,
+)
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     by_status,
@@ -102,10 +109,8 @@ class ChatModel(HttpModel):
 
     most_rows = 1
 
-    def __init__(
-        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
-    ) -> None:
-        super().__init__(settings, ModelHttp(settings, answer_bytes_per_row))
+    def __init__(self, settings: config.Model, bounds: AnswerBounds = USUAL_BOUNDS) -> None:
+        super().__init__(settings, ModelHttp(settings, bounds))
         root = settings.url.rstrip("/").removesuffix("/v1")
         self.url = URL(f"{root}/v1/chat/completions")
         self._models_url = URL(f"{root}/v1/models")

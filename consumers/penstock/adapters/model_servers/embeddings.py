@@ -15,7 +15,14 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import (
+    USUAL_BOUNDS,
+    AnswerBounds,
+    HttpModel,
+    ModelHttp,
+    Reply,
+    Request,
+)
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     TOO_LARGE,
@@ -55,11 +62,9 @@ _VECTORS: Final = msgspec.json.Decoder(_Vectors)
 class EmbeddingsModel(HttpModel):
     """Implements the port `Model`."""
 
-    def __init__(
-        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
-    ) -> None:
+    def __init__(self, settings: config.Model, bounds: AnswerBounds = USUAL_BOUNDS) -> None:
         # A 413 can mean that a text is too long, or that the whole body is too large.
-        http = ModelHttp(settings, answer_bytes_per_row, is_too_large=_is_body_too_large)
+        http = ModelHttp(settings, bounds, is_too_large=_is_body_too_large)
         super().__init__(settings, http)
         self._name = settings.name
         root = settings.url.rstrip("/").removesuffix("/v1")

@@ -33,7 +33,7 @@ from penstock.adapters.http.answer_reader import (
     wanting,
 )
 from penstock.adapters.http.certificates import trusting, untrusted
-from penstock.adapters.http.connections import SPREAD, Connection, Host
+from penstock.adapters.http.connections import SPREAD, AnswerRoom, Connection, Host
 from penstock.adapters.model_servers.access import Access
 from penstock.adapters.model_servers.refusals import TOO_LARGE, excerpt
 from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
@@ -47,6 +47,8 @@ CONNECT_S: Final = 5.0
 RESTED_S: Final = 1.0
 # An answer may have at most this many bytes: ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20
+# All large answers that are read at the same time may take this share of `limits.buffer_bytes`.
+_SHARE_OF_BUFFER: Final = 8
 # How many bytes of an error answer are read: more than a person reads.
 MOST_COMPLAINT_BYTES: Final = 1 << 16
 
@@ -87,6 +89,22 @@ MOST_REQUEST_BYTES: Final = 64 << 20
 # reach most limits.
 LEARNED_SHARE: Final = 0.75
 LEAST_LIMIT_BYTES: Final = 1 << 16
+
+
+class AnswerBounds(NamedTuple):
+    """`row_bytes`: how many bytes of an answer each row may have. `together_bytes`: how many bytes
+    of large answers one server's connections hold.
+    """
+
+    row_bytes: int = config.ANSWER_BYTES_PER_ROW
+    together_bytes: int = config.BUFFER_BYTES // _SHARE_OF_BUFFER
+
+    @classmethod
+    def of(cls, limits: config.Limits) -> "AnswerBounds":
+        return cls(limits.answer_bytes_per_row, limits.buffer_bytes // _SHARE_OF_BUFFER)
+
+
+USUAL_BOUNDS: Final = AnswerBounds()
 
 
 class Request(NamedTuple):
@@ -152,8 +170,9 @@ class Exchange:
         *,
         rested_s: float = RESTED_S,
         spread: int = SPREAD,
+        together_bytes: int = MOST_ANSWER_BYTES,
     ) -> None:
-        self._host = Host(name, port, secure, spread)
+        self._host = Host(name, port, secure, spread, room=AnswerRoom(together_bytes))
         self._rested_s = rested_s
 
     async def ask(
@@ -333,7 +352,7 @@ class ModelHttp:
     def __init__(
         self,
         settings: config.Model,
-        answer_bytes_per_row: int,
+        bounds: AnswerBounds,
         *,
         most_bytes: int = MOST_REQUEST_BYTES,
         is_denied: Meaning = is_denied,
@@ -342,7 +361,7 @@ class ModelHttp:
         self.access = Access(settings)
         base = self.access.base
         self._timeout_s = settings.timeout_ms / 1000
-        self._answer_bytes_per_row = answer_bytes_per_row
+        self._answer_bytes_per_row = bounds.row_bytes
         self._limit = SizeLimit(most_bytes)
         self._is_denied = is_denied
         self._is_too_large = is_too_large
@@ -351,6 +370,7 @@ class ModelHttp:
             base.raw_host or "",
             base.port or 0,
             trusting(settings.ssl_cafile, "model.ssl_cafile") if is_secure else None,
+            together_bytes=bounds.together_bytes,
         )
 
     async def post(

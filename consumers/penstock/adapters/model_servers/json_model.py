@@ -11,7 +11,14 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.model_servers import request_forms, row_answers
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import (
+    USUAL_BOUNDS,
+    AnswerBounds,
+    HttpModel,
+    ModelHttp,
+    Reply,
+    Request,
+)
 from penstock.adapters.model_servers.refusals import (
     NOT_ALLOWED,
     NOT_FOUND,
@@ -37,11 +44,9 @@ _JSON: Final = {"Content-Type": "application/json"}
 class JsonModel(HttpModel):
     """Implements the port `Model`."""
 
-    def __init__(
-        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
-    ) -> None:
+    def __init__(self, settings: config.Model, bounds: AnswerBounds = USUAL_BOUNDS) -> None:
         self._form = envelope(settings)
-        super().__init__(settings, ModelHttp(settings, answer_bytes_per_row))
+        super().__init__(settings, ModelHttp(settings, bounds))
         root = settings.url.rstrip("/") if self._form.path else settings.url
         self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None

@@ -15,6 +15,7 @@ from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
 from penstock.adapters.model_servers.chat import ChatModel
 from penstock.adapters.model_servers.embeddings import EmbeddingsModel
+from penstock.adapters.model_servers.http_calls import USUAL_BOUNDS, AnswerBounds
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.model import OipModel, Wire
@@ -79,21 +80,21 @@ def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
 
 
 def _open_one(cfg: config.Config) -> Model:
-    settings, answer_bytes = cfg.model, cfg.limits.answer_bytes_per_row
+    settings, bounds = cfg.model, AnswerBounds.of(cfg.limits)
     _check_keys(settings)
     if settings.protocol == "torchserve":
-        return TorchServeModel(settings, answer_bytes)
+        return TorchServeModel(settings, bounds)
     if settings.protocol == "http":
-        return AskedAgainAlone(JsonModel(settings, answer_bytes))
+        return AskedAgainAlone(JsonModel(settings, bounds))
     if settings.protocol == "openai-embeddings":
         _check_request(settings, TEXT_REQUESTS)
-        return AskedAgainAlone(EmbeddingsModel(settings, answer_bytes))
+        return AskedAgainAlone(EmbeddingsModel(settings, bounds))
     if settings.protocol == "openai-chat":
         _check_request(settings, CHAT_REQUESTS)
-        return ChatModel(settings, answer_bytes)
+        return ChatModel(settings, bounds)
     _check_request(settings, OIP_REQUESTS)
     columns = len(cfg.rows.columns) if cfg.rows.columns else None
-    return AskedAgainAlone(OipModel(settings, open_wire(settings, answer_bytes), columns))
+    return AskedAgainAlone(OipModel(settings, open_wire(settings, bounds), columns))
 
 
 def _check_keys(settings: config.Model) -> None:
@@ -116,11 +117,9 @@ def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
         )
 
 
-def open_wire(
-    settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
-) -> Wire:
+def open_wire(settings: config.Model, bounds: AnswerBounds = USUAL_BOUNDS) -> Wire:
     if settings.protocol == "oip":
-        return RestWire(settings, answer_bytes_per_row)
+        return RestWire(settings, bounds)
     try:
         from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire  # noqa: PLC0415
     except ModuleNotFoundError as error:

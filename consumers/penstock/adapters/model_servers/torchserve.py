@@ -23,6 +23,8 @@ from penstock.adapters.http.certificates import trusting
 from penstock.adapters.model_servers import request_forms, row_answers
 from penstock.adapters.model_servers.access import address_of, read_token
 from penstock.adapters.model_servers.http_calls import (
+    USUAL_BOUNDS,
+    AnswerBounds,
     HttpModel,
     ModelHttp,
     Reply,
@@ -173,15 +175,11 @@ MOST_REQUEST_BYTES: Final = 6_553_500
 class TorchServeModel(HttpModel):
     """Implements the port `Model`."""
 
-    def __init__(
-        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
-    ) -> None:
+    def __init__(self, settings: config.Model, bounds: AnswerBounds = USUAL_BOUNDS) -> None:
         self._form = request_forms.find(settings.request)
         self.url = _predictions_url(settings)
         self._shown_url = config.shown_url(str(self.url))
-        http = ModelHttp(
-            settings, answer_bytes_per_row, most_bytes=MOST_REQUEST_BYTES, is_denied=_is_denied
-        )
+        http = ModelHttp(settings, bounds, most_bytes=MOST_REQUEST_BYTES, is_denied=_is_denied)
         super().__init__(settings, http)
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:

@@ -17,7 +17,14 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.answer_reader import REDIRECT
-from penstock.adapters.model_servers.http_calls import JSON_LENGTH, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import (
+    JSON_LENGTH,
+    USUAL_BOUNDS,
+    AnswerBounds,
+    ModelHttp,
+    Reply,
+    Request,
+)
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.oip.signature import Column, Filled, fit_for_json
@@ -43,11 +50,9 @@ _JSON: Final = {"Content-Type": "application/json"}
 class RestWire:
     """Calls one model of one server."""
 
-    def __init__(
-        self, settings: config.Model, answer_bytes_per_row: int = config.ANSWER_BYTES_PER_ROW
-    ) -> None:
+    def __init__(self, settings: config.Model, bounds: AnswerBounds = USUAL_BOUNDS) -> None:
         self._settings = settings
-        self._http = ModelHttp(settings, answer_bytes_per_row)
+        self._http = ModelHttp(settings, bounds)
         self._server_url = URL(f"{settings.url.rstrip('/')}/v2", encoded=True)
         self._url = _model_url(self._server_url, settings)
         self.url = self._url / "infer"
