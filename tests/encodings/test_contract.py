@@ -10,7 +10,7 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.core.records.result_template import FORMATS
+from penstock.core.records.result_names import FORMATS
 from penstock.core.rows.payload import Kept
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats

@@ -20,8 +20,7 @@ from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError, Poison, Transient, Unforeseen
 from penstock.formats.format import WantsRanges
 from penstock.formats.media.audio import AudioOptions
-from penstock.formats.media.container_ends import FollowedFile
-from penstock.formats.media.ogg import OggFile
+from penstock.formats.media.container_ends import FollowedFile, OggFile
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.registry import formats
 from penstock.formats.runs import RowOptions

@@ -15,14 +15,17 @@ import pyarrow as pa
 
 from penstock.core.progress.releases import Release
 from penstock.core.records.failed_rows import (
+    Error,
     Failed,
+    Form,
+    error_of,
     failed_rows,
+    middle,
     published_rows,
     too_large,
     unpublished,
 )
 from penstock.core.records.output_records import Encoded, Fits, Labels, Records, ends_alone
-from penstock.core.records.refused_records import Error, Form, error_of, middle
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings.base import Rows

@@ -25,7 +25,7 @@ _LEVEL: Final = 3
 
 def find(name: str, nested: str = "json") -> Callable[[], Encoding]:
     """A function that makes the encoding of this format. `name`: one of
-    `core.records.result_template.FORMATS`. `nested`: how Parquet holds answers that are objects.
+    `core.records.result_names.FORMATS`. `nested`: how Parquet holds answers that are objects.
     """
     if name == "parquet":
         from penstock.encodings.columns import ParquetRows  # noqa: PLC0415 (loads pyarrow)

@@ -10,8 +10,7 @@ from glob import has_magic
 
 from penstock import config
 from penstock.core.records.output_records import Blocks
-from penstock.core.records.result_names import NameScope, ResultNames
-from penstock.core.records.result_template import parsed
+from penstock.core.records.result_names import NameScope, ResultNames, parsed
 from penstock.encodings import result_formats
 from penstock.errors import usage
 from penstock.stages.result_objects import ResultTerms

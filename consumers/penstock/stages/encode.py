@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from penstock.core.progress.line_stop import LineStop
 from penstock.core.progress.releases import Release, Room
-from penstock.core.records.failed_rows import Failed
+from penstock.core.records.failed_rows import OF_ARRAYS, OF_ROWS, Failed
 from penstock.core.records.output_records import (
     FRAME_BYTES,
     Blocks,
@@ -25,7 +25,6 @@ from penstock.core.records.output_records import (
     bundled,
     ends_alone,
 )
-from penstock.core.records.refused_records import OF_ARRAYS, OF_ROWS
 from penstock.core.routing.stream_keys import key_of
 from penstock.core.rows.blocks import Ticket, leading
 from penstock.core.rows.rejections import Rejection

@@ -4,17 +4,21 @@ llama.cpp, OpenAI and others).
 Rule: a request carries one row, and the prompt of the settings with the fields of the row's object.
 The answer is never streamed. What the model says is the row's prediction; a refusal, an answer that
 was cut, and one that does not fit the schema are errors of this row alone, and their tokens count,
-too. A refusal of the request is about the row, unless the server names one of our settings.
+too. A refusal of the request is about the row, unless the server names one of our settings. A field
+of the prompt that the sender did not give is empty. The values are the sender's own words; whoever
+may send references can so speak to the model.
 """
 
 import re
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from string import Formatter
 from typing import Annotated, Any, Final, cast
 
 import msgspec
 import orjson
+from msgspec.json import encode
 from yarl import URL
 
 from penstock import config
@@ -39,9 +43,10 @@ from penstock.adapters.model_servers.refusals import (
 from penstock.adapters.model_servers.request_forms import media_type
 from penstock.adapters.model_servers.row_answers import MOST_DEPTH, read_answer
 from penstock.core.records.json_schema import AnswerSchema
+from penstock.core.rows.origin import About
 from penstock.core.rows.payload import BytesRows, Payload
-from penstock.core.rows.prompt import Prompt
 from penstock.errors import Doubtful, PenstockError, Poison, Rejected, usage
+from penstock.messages.times import iso_time
 from penstock.ports import Answers, Tokens
 
 _JSON: Final = {"Content-Type": "application/json"}
@@ -293,6 +298,40 @@ def _setting_in(body: bytes) -> str | None:
     return _SETTINGS.get(named.split(".")[0])
 
 
+def _schema(path: str | None) -> AnswerSchema | None:
+    if path is None:
+        return None
+    try:
+        return AnswerSchema(orjson.loads(Path(path).read_bytes()))
+    except (OSError, ValueError, RecursionError) as error:
+        raise usage(f"model.answer_schema {path}: {error}") from None
+
+
+_FIELDS: Final = ("stream", "bucket", "key", "event_time", "member")
+_ATTRIBUTE: Final = "attributes."
+
+
+class Prompt:
+    def __init__(self, template: str) -> None:
+        """Raises `ValueError` if the template has a field that is unknown."""
+        # Pairs of a text and the field behind it.
+        self._pieces: list[tuple[str, str | None]] = []
+        for text, field, form, conversion in Formatter().parse(template):
+            if field is not None and field not in _FIELDS and not field.startswith(_ATTRIBUTE):
+                known = ", ".join(f"{{{name}}}" for name in (*_FIELDS, "attributes.NAME"))
+                raise ValueError(
+                    f"{{{field}}} is no field: there are {known}; write {{{{ and }}}} for braces"
+                )
+            if form or conversion:
+                raise ValueError(f"a field takes no format, write {{{field}}}")
+            self._pieces.append((text, field))
+
+    def text(self, about: About | None) -> str:
+        return "".join(
+            text if field is None else text + _value(field, about) for text, field in self._pieces
+        )
+
+
 def _prompt(template: str | None) -> Prompt:
     if not template:
         raise usage(
@@ -305,10 +344,21 @@ def _prompt(template: str | None) -> Prompt:
         raise usage(f"model.prompt: {error}") from None
 
 
-def _schema(path: str | None) -> AnswerSchema | None:
-    if path is None:
-        return None
-    try:
-        return AnswerSchema(orjson.loads(Path(path).read_bytes()))
-    except (OSError, ValueError, RecursionError) as error:
-        raise usage(f"model.answer_schema {path}: {error}") from None
+def _value(field: str, about: About | None) -> str:
+    if about is None:
+        return ""
+    if field.startswith(_ATTRIBUTE):
+        attributes = getattr(about.reference, "attributes", None) or {}
+        return _text(attributes.get(field.removeprefix(_ATTRIBUTE)))
+    origin = about if field in About._fields else about.reference
+    value = getattr(origin, field, None)
+    if field == "event_time" and isinstance(value, int):
+        # A model reads a date better than milliseconds.
+        return iso_time(value)
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return encode(value).decode()

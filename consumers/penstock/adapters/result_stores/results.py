@@ -29,7 +29,7 @@ from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, 
 from penstock.adapters.stores.clouds import cloud_buckets
 from penstock.adapters.stores.names import folder_of, is_for_botocore
 from penstock.adapters.stores.transfer import READ_TIMEOUT_S
-from penstock.core.records.result_template import parsed
+from penstock.core.records.result_names import parsed
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.messages.urls import S3

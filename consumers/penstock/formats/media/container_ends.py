@@ -1,10 +1,14 @@
-"""Follows a container while libav reads it, and finds out what is damaged or missing.
+"""Follows a container (MP4, Matroska, MPEG-TS, Ogg) while libav reads it, and finds out what is
+damaged or missing.
 
 Rule: libav passes over much damage, and does not report a missing end. What the container can prove
 is proven before libav gets the bytes: checksums and lengths of the elements of a Matroska; numbers
 and lengths of the fragments of an MP4; counters of the packets of an MPEG-TS; the length that a
 container states. A Matroska that is too short lost its end, or a piece in the middle; its cues tell
-which. Layouts: ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1).
+which. Each page of an Ogg has a checksum and a number in its stream: the file that libav gets ends
+before the first page that is damaged, or behind missing ones. It also ends where another recording
+begins: an Ogg may hold several, one after the other (from internet radio, or joined by `cat`).
+Layouts: ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1), Ogg (RFC 3533, 6).
 """
 
 import struct
@@ -381,3 +385,98 @@ def _vint(data: bytes, at: int) -> tuple[int, int]:
         raise struct.error("a number that is not all there")
     value = int.from_bytes(data[at : at + nbytes], "big")
     return value & (1 << 7 * nbytes) - 1, at + nbytes
+
+
+_PAGE: Final = b"OggS"
+_HEAD_BYTES: Final = 27
+_FIRST, _LAST = 2, 4  # these flags are in byte 5 of a page
+_MOST_SIZES: Final = 255
+_AHEAD_BYTES: Final = 256 << 10
+# Behind the last page some programs write tags and padding, which are not pages. But if a page
+# begins within this many bytes behind a page's end, the bytes between them are damage.
+_JUNK_BYTES: Final = 64 << 10
+_ALL_ONES: Final = 0xFFFFFFFF
+# The checksum of Ogg is that of zlib with the bits of each byte, and of the sum, the other way
+# round, and begins with 0.
+_TURNED: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+class OggFile:
+    """The pages of the recording that begins at byte `at`. When all are read: `at` is where they
+    end, `broken` says what is wrong there, and `is_followed` is True if another recording begins
+    there. `last_granule`: the position in the last page. `pages`: how many pages have samples.
+    """
+
+    def __init__(self, source: ObjectSource, at: int) -> None:
+        self.at = at
+        self.broken: str | None = None
+        self.is_followed = False
+        self.last_granule = 0
+        self.pages = 0
+        self._source = source
+        self._is_over = False
+        self._ahead = (at, b"")  # bytes that were read ahead, and where they begin
+        self._held = b""  # bytes of pages that libav has not asked for yet
+        self._numbers: dict[bytes, int] = {}
+        self._flags = _FIRST  # of the page before
+
+    def read(self, size: int) -> bytes:
+        parts, held_bytes = [self._held], len(self._held)
+        while held_bytes < size and not self._is_over:
+            parts.append(self._page())
+            held_bytes += len(parts[-1])
+        data = b"".join(parts)
+        self._held = data[size:]
+        return data[:size]
+
+    @property
+    def is_at_end(self) -> bool:
+        """True if the recording's last page was read. Then no sample is behind `last_granule`."""
+        return bool(self._flags & _LAST)
+
+    def _page(self) -> bytes:
+        """The next page; nothing: the recording ends here."""
+        head = self._bytes(_HEAD_BYTES + _MOST_SIZES)
+        if not head.startswith(_PAGE):
+            if _PAGE in self._source.read(self.at, self.at + _JUNK_BYTES):
+                return self._end("there is no page")
+            return self._end(None if self._flags & _LAST else "its last page is not there")
+        sizes = head[_HEAD_BYTES : _HEAD_BYTES + head[26]] if len(head) >= _HEAD_BYTES else b""
+        page = self._bytes(_HEAD_BYTES + len(sizes) + sum(sizes))
+        flags = head[5] if len(head) > 5 else 0
+        if flags & _FIRST and not self._flags & _FIRST:
+            self.is_followed = True
+            return self._end(None)
+        if len(page) < _HEAD_BYTES or len(page) < _HEAD_BYTES + head[26] + sum(sizes):
+            return self._end("its last page is not all there")
+        if _checksum(page[:22] + bytes(4) + page[26:]) != int.from_bytes(page[22:26], "little"):
+            return self._end("a page is damaged")
+        stream, number = page[14:18], int.from_bytes(page[18:22], "little")
+        if self._numbers.get(stream, number) != number:
+            return self._end(f"page {self._numbers[stream]} of a stream is not there")
+        self._numbers[stream] = number + 1
+        self._flags = flags
+        granule = int.from_bytes(page[6:14], "little", signed=True)
+        if granule > 0:
+            self.last_granule = granule
+            self.pages += 1
+        self.at += len(page)
+        return page
+
+    def _end(self, broken: str | None) -> bytes:
+        self._is_over = True
+        self.broken = broken and f"at byte {self.at} {broken}"
+        return b""
+
+    def _bytes(self, size: int) -> bytes:
+        """So many bytes from `at` on; fewer at the end of the file."""
+        begin, ahead = self._ahead
+        if self.at + size > begin + len(ahead):
+            begin, ahead = self.at, self._source.read(self.at, self.at + _AHEAD_BYTES)
+            self._ahead = (begin, ahead)
+        return ahead[self.at - begin : self.at - begin + size]
+
+
+def _checksum(page: bytes) -> int:
+    turned = zlib.crc32(page.translate(_TURNED), _ALL_ONES) ^ _ALL_ONES
+    return int(f"{turned:032b}"[::-1], 2)

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import Poison
-from penstock.formats.media.container_ends import Container, FollowedFile
+from penstock.formats.media.container_ends import Container, FollowedFile, OggFile
 from penstock.formats.media.decoding import BUFFER_BYTES, frames_of, opened_by_libav
-from penstock.formats.media.ogg import OggFile
 from penstock.formats.source import ObjectSource
 
 if TYPE_CHECKING:

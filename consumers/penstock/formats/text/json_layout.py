@@ -23,15 +23,16 @@ from penstock.errors import Poison
 from penstock.formats.first_bytes import no_such
 from penstock.formats.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.runs import RowOptions, Run
-from penstock.formats.text.json_elements import (
+from penstock.formats.text.json_rows import (
     BLANK,
     ArrayElements,
     Brackets,
     JsonArrayParser,
     JsonValuesParser,
     RowTexts,
+    is_json,
+    open_ndjson,
 )
-from penstock.formats.text.json_rows import is_json, open_ndjson
 
 _SEPARATOR: Final = b"\x1e"
 _BLANKS: Final = re.compile(rb"[ \t\r\n\x1e]*+")

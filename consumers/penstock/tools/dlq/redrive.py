@@ -22,7 +22,7 @@ from msgspec import msgpack, structs
 from penstock import config
 from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
-from penstock.core.records.result_template import parsed
+from penstock.core.records.result_names import parsed
 from penstock.errors import usage
 from penstock.messages.codec import encode_reference
 from penstock.messages.dead_letter import DeadLetter

@@ -18,7 +18,7 @@ from penstock.adapters.stores.choice import open_objects, open_store, places_of_
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.refusals import NoBucket
 from penstock.core.diagnosis.diagnose import CLOCK_S
-from penstock.core.records.result_template import Template, parsed
+from penstock.core.records.result_names import Template, parsed
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
 from penstock.failures.outage import ask_store

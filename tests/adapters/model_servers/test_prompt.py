@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.adapters.model_servers.chat import Prompt
 from penstock.core.rows.origin import About
-from penstock.core.rows.prompt import Prompt
 from penstock.messages.reference import Inline, Reference
 
 FRAME = About(
