@@ -121,7 +121,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "simplejpeg": ("formats/pictures/image.py",),
     "pillow_heif": ("formats/pictures/image.py",),
     "faust": ("scenes/faust_engine.py",),
-    "prometheus_client": ("telemetry/", "ops/", "scenes/page.py"),
+    "prometheus_client": ("telemetry/", "ops/", "scenes/page.py", "worker/rekey.py"),
     "click": ("commands/",),
 }
 

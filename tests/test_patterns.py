@@ -52,7 +52,7 @@ CONFIGURED = {
     "consumers/penstock/core/routing/stream_keys.py",
     "consumers/penstock/core/window/priorities.py",
     "consumers/penstock/logs.py",
-    "consumers/penstock/ops/page/live_page.py",
+    "consumers/penstock/ops/page/page.py",
     "consumers/penstock/scenes/core/rules.py",
     "consumers/penstock/scenes/settings.py",
     "consumers/penstock/settings/inputs.py",

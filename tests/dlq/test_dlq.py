@@ -21,7 +21,7 @@ from penstock.messages.dead_letter import Unanswered, dead_letter
 from penstock.messages.prediction import Source
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.tools.dlq.redrive import fields_of_results
 
 pytest.importorskip("confluent_kafka")

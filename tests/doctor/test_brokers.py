@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.kafka.broker_words import BrokerWords
-from penstock.tools.doctor.brokers import judge_broker
+from penstock.adapters.kafka.topics import BrokerWords
+from penstock.tools.doctor.examine import judge_broker
 
 # Kafka 4.4's own.
 SETTINGS: Mapping[str, str] = {

@@ -5,7 +5,7 @@ import pytest
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.ports import Outgoing
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from tests.integration.conftest import MakeTopics
 from tests.support.services import Services
 from tests.support.topic_tools import Broker

@@ -20,8 +20,7 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.errors import Fatal
 from penstock.ops.topic_checks import mind_topics
 from penstock.ports import Outgoing
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, GOES_ON, OLDER, Client, Stage, ending, stage
 from tests.support.kafka_proxy import (

@@ -26,8 +26,7 @@ from penstock.errors import (
     Transient,
 )
 from penstock.ports import Commit, Outgoing, Where
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from tests.support.kafka_proxy import Api, proxy_before, refuse
 from tests.support.services import Services, Topics
 

@@ -12,7 +12,7 @@ from penstock import config
 from penstock.adapters.kafka.exactly_once.transactions import KafkaProducers
 from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
 from penstock.ports import Commit, Headers, Where
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from tests.adapters.kafka.producers_contract import LETTERS, TOPIC, Ground, ProducersContract
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS

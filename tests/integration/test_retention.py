@@ -2,7 +2,7 @@
 
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from tests.integration.conftest import MakeTopics
 from tests.support.services import Services
 

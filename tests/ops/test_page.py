@@ -17,8 +17,7 @@ from prometheus_client import CollectorRegistry
 from penstock import config
 from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
 from penstock.ops.http_server import as_json
-from penstock.ops.page.live_page import EVERY_S, MOST_VIEWERS
-from penstock.ops.page.page import ALIVE, Page, PageSource, Picture, Probe
+from penstock.ops.page.page import ALIVE, EVERY_S, MOST_VIEWERS, Page, PageSource, Picture, Probe
 from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium
 from tests.support.status_documents import document, letter, stopped, stream

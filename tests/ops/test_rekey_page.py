@@ -5,8 +5,8 @@ from prometheus_client import CollectorRegistry
 
 from penstock import config
 from penstock.ops.page.page import Page
-from penstock.ops.rekey_page import RekeySource
 from penstock.telemetry.rekey import RekeyTelemetry
+from penstock.worker.rekey import RekeySource
 
 
 async def test_a_process_without_a_page_for_people_shows_its_status_at_the_root_too() -> None:

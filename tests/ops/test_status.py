@@ -27,8 +27,7 @@ from penstock.errors import HungUp, Overloaded, Unreachable
 from penstock.failures.outage import FAILS_S
 from penstock.ops.flow import MINUTE_S, OVER_S, SAMPLE_S
 from penstock.ops.http_server import serving
-from penstock.ops.page.live_page import DOCUMENT
-from penstock.ops.page.page import Page
+from penstock.ops.page.page import DOCUMENT, Page
 from penstock.ops.service_answers import (
     ANSWER_S,
     IDLE_S,

@@ -15,7 +15,7 @@ from penstock.messages.command_json import Difference
 from penstock.ports import Where
 from penstock.tools.replay.decided_range import OffsetSpan
 from penstock.tools.replay.diff import NOW, THEN, Pairing, check
-from penstock.tools.replay.report import lines
+from penstock.tools.replay.run_replay import lines
 from penstock.tools.replay.worker_settings import Plan, ReplayOptions, plan
 
 OPTIONS = ReplayOptions("v2", "1h", 5)

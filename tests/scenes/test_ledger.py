@@ -11,9 +11,8 @@ from penstock.scenes.core.decision_time import WaitingClock
 from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.core.state import load
 from penstock.scenes.judge import ScenesJudge
-from penstock.scenes.ledger import Keyed
+from penstock.scenes.ledger import Keyed, steady
 from penstock.scenes.ledger_ports import Out
-from penstock.scenes.shared_parts import steady
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.world import PATTERN, Crash, Kafka, World, said
 

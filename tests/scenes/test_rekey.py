@@ -9,7 +9,7 @@ from penstock.messages.scene import decode_late
 from penstock.scenes.core.rules import SiteStreams
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.ledger_ports import Out
-from penstock.scenes.rekey_or_refuse import LateTopic, Rekey
+from penstock.scenes.records import LateTopic, Rekey
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import PATTERN, Kafka, World

@@ -16,8 +16,7 @@ from penstock.messages.times import epoch_ms
 from penstock.scenes.core.arrival import read_arrival
 from penstock.scenes.core.rules import Place, Rules, SiteStreams
 from penstock.scenes.core.site import Site
-from penstock.scenes.packing import SceneRecords
-from penstock.scenes.rekey_or_refuse import LateTopic
+from penstock.scenes.records import LateTopic, SceneRecords
 from tests.scenes.flows import EPOCH
 
 SITE = {"yard": ["a", "b", "c", "d"]}

@@ -7,8 +7,7 @@ from penstock.scenes.changelog import CLAIM_KEY
 from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.ledger import Keyed, SiteLedger
 from penstock.scenes.ledger_ports import Logged, Out
-from penstock.scenes.packing import Packing, SceneRecords
-from penstock.scenes.rekey_or_refuse import LateTopic, Rekey
+from penstock.scenes.records import LateTopic, Packing, Rekey, SceneRecords
 from penstock.scenes.settings import Names
 from penstock.scenes.site_figures import SiteFigures
 from tests.scenes.flows import EPOCH, arrival

@@ -21,8 +21,7 @@ from penstock.failures.outage import until_answered
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Transactions
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from penstock.stages.reject import LetterTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.region_workers import MemoryModel

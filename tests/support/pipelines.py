@@ -32,8 +32,7 @@ from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import Offload
-from penstock.stages.shadow_asking import ShadowTerms
-from penstock.stages.shadow_topic import ShadowTopicTerms
+from penstock.stages.shadow import ShadowTerms, ShadowTopicTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import VirtualClock, inline

@@ -36,7 +36,7 @@ LOADED: Final = (
     "penstock.tools.lint.check",
     "penstock.ops.supervisor",
     "penstock.tools.replay.run_replay",
-    "penstock.tools.replay.report",
+    "penstock.tools.replay.run_replay",
     "penstock.tools.verify.answer_lines",
     "penstock.tools.verify.trace",
     "penstock.tools.verify.read_topics",

@@ -2,8 +2,7 @@
 
 from prometheus_client import generate_latest
 
-from penstock.telemetry.models_and_shadow import OTHER_STREAMS, SHADOW_STREAMS
-from penstock.telemetry.replicas_and_regions import ELSEWHERE
+from penstock.telemetry.per_service import ELSEWHERE, OTHER_STREAMS, SHADOW_STREAMS
 from penstock.telemetry.streams import SHOWN
 from penstock.telemetry.worker import Telemetry
 from tests.support.memory import MemorySpans

@@ -14,7 +14,7 @@ from penstock.commands.root import cli
 from penstock.core.progress.cursor import PartitionProgress, encode
 from penstock.core.rows.origin import Cursor, digest
 from penstock.ports import Outgoing
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.tools.verify.read_topics import verify
 from tests.verify.topics import Topics
 

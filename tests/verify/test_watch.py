@@ -14,7 +14,7 @@ from penstock.adapters.kafka.follower import Bite
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.messages.prediction import Source
 from penstock.ports import Outgoing
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.tools.verify.watch import (
     BEHIND,
     MOST_TIMES,

@@ -37,7 +37,7 @@ from penstock.errors import (
 from penstock.failures.outage import Outage
 from penstock.failures.unexpected_errors import Guards
 from penstock.ports import Answers, Clock, Model
-from penstock.telemetry.models_and_shadow import CallsTelemetry
+from penstock.telemetry.per_service import CallsTelemetry
 
 # A function that is given the blocks of a request, and returns a context manager that records the
 # request's span.

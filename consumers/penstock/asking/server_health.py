@@ -26,7 +26,7 @@ from penstock.errors import (
 )
 from penstock.failures.outage import Outage
 from penstock.ports import Clock
-from penstock.telemetry.models_and_shadow import CallsTelemetry
+from penstock.telemetry.per_service import CallsTelemetry
 
 log = logging.getLogger(__name__)
 

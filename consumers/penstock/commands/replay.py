@@ -79,7 +79,7 @@ def replay(
     os.nice(NICE)
 
     from penstock.tools.replay.diff import Compares
-    from penstock.tools.replay.report import render
+    from penstock.tools.replay.run_replay import render
     from penstock.tools.replay.run_replay import replay as work_on
     from penstock.tools.replay.worker_settings import ReplayOptions, plan
 

@@ -4,7 +4,6 @@ Rule: every key is declared in a section. Only `settings/`, the commands and the
 section) read it; all other code gets plain values.
 """
 
-from penstock.config.addresses_and_files import check_files
 from penstock.config.all_sections import Config
 from penstock.config.loading import Resolved, load, resolve
 from penstock.config.model_sections import Model, Priority, Protocol, Route, Shadow
@@ -28,6 +27,7 @@ from penstock.config.sections import (
     Traces,
     Window,
 )
+from penstock.config.texts import check_files
 
 __all__ = [
     "ANSWER_BYTES_PER_ROW",

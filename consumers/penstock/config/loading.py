@@ -14,15 +14,14 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from penstock.config.addresses_and_files import wrong_addresses
 from penstock.config.all_sections import (
     SHARING,
     Config,
     kind_of,
     sections_of,
 )
-from penstock.config.blanks import trim
 from penstock.config.regions import in_region
+from penstock.config.texts import trim, wrong_addresses
 from penstock.config.unknown_keys import section_shown, unknown_keys
 from penstock.config.variables import choices, variables
 from penstock.errors import EXIT_USAGE, Fatal, usage

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from msgspec import Struct
 
 from penstock.config.all_sections import NAMED, SECTIONS, SHARING
-from penstock.config.blanks import wrong_variable
 from penstock.config.marks import nested
+from penstock.config.texts import wrong_variable
 from penstock.config.unknown_keys import keys_of, nearest, unknown
 from penstock.errors import usage
 

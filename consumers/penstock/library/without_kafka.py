@@ -33,7 +33,7 @@ from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.settings.results import results_for_call
 from penstock.settings.worker import settings_for_call
 from penstock.stages.result_objects import ResultTerms

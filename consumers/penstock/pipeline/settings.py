@@ -21,7 +21,7 @@ from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultTerms
-from penstock.stages.shadow_asking import ShadowTerms
+from penstock.stages.shadow import ShadowTerms
 from penstock.tracing.tracer import TraceTerms
 
 

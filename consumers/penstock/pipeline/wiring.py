@@ -49,10 +49,10 @@ from penstock.stages.reject import Reject
 from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples, Sampling
 from penstock.stages.settle import Settle
-from penstock.stages.shadow_asking import Shadow
+from penstock.stages.shadow import Shadow
 from penstock.stages.store_reads import HedgedObjects, StoreReads
 from penstock.telemetry.delivery_times import DeliveryTimes
-from penstock.telemetry.models_and_shadow import CallsTelemetry
+from penstock.telemetry.per_service import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 

@@ -1,4 +1,4 @@
-"""What our code needs beyond asyncio.
+"""What our code needs beyond asyncio, and the clocks of a process.
 
 Rule: if a block fails, its own error is raised and one of the stop dropped; else one of the stop is
 raised. If work beside a block fails, the block fails with it.
@@ -7,6 +7,7 @@ raised. If work beside a block fails, the block fails with it.
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -183,3 +184,12 @@ class Places:
             if not turn.done():  # otherwise the object was cancelled while it waited
                 self._taken += 1
                 turn.set_result(None)
+
+
+class SystemClock:
+    # The loop's `time()` returns the same. `now` is the function of the system itself, because it
+    # is called at every step of an object.
+    now = staticmethod(time.monotonic)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000

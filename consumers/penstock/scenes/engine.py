@@ -19,12 +19,11 @@ from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.progress.time_order import Merge
 from penstock.errors import Transient
 from penstock.ports import Commit, Followed, Record, Where
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.process.signals import on_stop
 from penstock.scenes.core.decision_time import Behind
-from penstock.scenes.ledger import Keyed
+from penstock.scenes.ledger import Keyed, parts_of
 from penstock.scenes.ledger_ports import Fits, Out
-from penstock.scenes.shared_parts import parts_of
 
 log = logging.getLogger(__name__)
 

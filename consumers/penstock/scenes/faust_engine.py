@@ -26,12 +26,11 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, translated
 from penstock.adapters.kafka.inside.producers import mend_refusals
 from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.process.signals import on_stop
 from penstock.scenes.core.decision_time import Behind
-from penstock.scenes.ledger import Keyed
+from penstock.scenes.ledger import Keyed, parts_of
 from penstock.scenes.ledger_ports import Fits, Out
-from penstock.scenes.shared_parts import parts_of
 
 log = logging.getLogger(__name__)
 

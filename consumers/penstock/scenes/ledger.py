@@ -1,5 +1,5 @@
 """Handles the sites of a worker's partitions: decides, writes the decisions down, and publishes
-them, in this order.
+them, in this order. Both engines use it, and differ only in how they reach Kafka.
 
 Rule: records are committed after both, so a crash at any point repeats the same bytes. If the
 changelog shows that another worker has a partition now (`ClaimedPartitions`), nothing of it is
@@ -12,16 +12,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
+from penstock import config
 from penstock.errors import Fatal
-from penstock.scenes.changelog import ENDED, ClaimedPartitions, PartitionStates, State
+from penstock.ports import Clock
+from penstock.scenes.changelog import (
+    ENDED,
+    ClaimedPartitions,
+    KafkaChangelog,
+    PartitionStates,
+    State,
+)
 from penstock.scenes.core.decision_time import Due, WaitingClock
-from penstock.scenes.core.rules import Rules
+from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.core.site import Site
 from penstock.scenes.core.state import OtherForm, SiteState, dump, load
-from penstock.scenes.ledger_ports import Changelog, Out, Send
-from penstock.scenes.packing import Packing
-from penstock.scenes.rekey_or_refuse import Rekey
-from penstock.scenes.settings import Names
+from penstock.scenes.ledger_ports import Changelog, Fits, Out, Send
+from penstock.scenes.records import LateTopic, Packing, Rekey, SceneRecords
+from penstock.scenes.settings import Names, names, rules_of
 from penstock.scenes.site_figures import MOST_LOOK_CHARS, SiteFigures, chars_of
 
 log = logging.getLogger(__name__)
@@ -283,3 +290,41 @@ def _loaded(site: str, value: bytes) -> SiteState:
             f"the changelog's state of site {site} is of another version of penstock: {error}. Run "
             "the one that wrote it, or begin anew: docs/scenes.md says how, at the changelog"
         ) from error
+
+
+class Parts(NamedTuple):
+    names: Names
+    rekey: Rekey
+    ledger: SiteLedger
+
+
+def parts_of(
+    cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
+) -> Parts:
+    """Make the parts for an engine that sends its records through `send`. `is_behind`: a function
+    that returns True while old, unhandled records lie in Kafka. Raises `Fatal` if settings
+    contradict each other.
+    """
+    scenes, topics = cfg.scenes, names(cfg.scenes)
+    late = LateTopic(topics.late, fits, is_dropped=scenes.late == "drop")
+    rekey = Rekey(SiteStreams(scenes.site), topics.by_site, late, fits)
+    ledger = SiteLedger(
+        rules=rules_of(scenes, cfg.limits.sites),
+        rekey=rekey,
+        packing=Packing(SceneRecords(scenes.inline, scenes.fill), late, topics, fits),
+        names=topics,
+        send=send,
+        changelog=KafkaChangelog(cfg.kafka, topics.changelog),
+        figures=SiteFigures(clock.wall_ms),
+        now_ms=steady(clock),
+        is_behind=is_behind,
+    )
+    return Parts(topics, rekey, ledger)
+
+
+def steady(clock: Clock) -> Callable[[], int]:
+    """A clock in milliseconds. It starts at the system's time, but ignores later jumps of the
+    system's clock, so that no decision has to wait when the system's clock is set back.
+    """
+    began_ms = clock.wall_ms() - clock.now() * 1000
+    return lambda: int(began_ms + clock.now() * 1000)

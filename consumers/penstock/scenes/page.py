@@ -16,8 +16,7 @@ from penstock import config
 from penstock.adapters.kafka.inside.producers import times_mended
 from penstock.messages.scene import ClosedBy
 from penstock.ops.http_server import NO_PARTITION
-from penstock.ops.page.live_page import document_of
-from penstock.ops.page.page import Page, PageSource, Probe
+from penstock.ops.page.page import Page, PageSource, Probe, document_of
 from penstock.scenes.ledger import SiteLedger
 
 DOCUMENT: Final = document_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])

@@ -41,8 +41,7 @@ from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultTerms
-from penstock.stages.shadow_asking import ShadowTerms
-from penstock.stages.shadow_topic import ShadowTopicTerms
+from penstock.stages.shadow import ShadowTerms, ShadowTopicTerms
 from penstock.tracing.tracer import TraceNames, TraceTerms
 
 # The commit interval of a call without Kafka. After its last answer, the call notices within this

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError, Transient, first_cause
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, InputSource, Neighbours, Rebalance, Where
 from penstock.stages.consume import Consume
-from penstock.telemetry.replicas_and_regions import RegionTelemetry
+from penstock.telemetry.per_service import RegionTelemetry
 
 log = logging.getLogger(__name__)
 

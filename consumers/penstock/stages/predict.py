@@ -19,7 +19,7 @@ from penstock.core.window.stream_costs import StreamCosts
 from penstock.ports import Answers, Clock
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.samples import Sampling
-from penstock.stages.shadow_asking import Shadow
+from penstock.stages.shadow import Shadow
 
 
 class Predict:

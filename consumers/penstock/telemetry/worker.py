@@ -25,15 +25,16 @@ from penstock.telemetry.metric_types import (
     TotalOf,
     latency_buckets_s,
 )
-from penstock.telemetry.models_and_shadow import (
+from penstock.telemetry.per_service import (
     MODEL_OUTCOMES,
     CallsTelemetry,
     ModelsTelemetry,
     ModelTelemetry,
+    RegionTelemetry,
+    ReplicasTelemetry,
     ShadowTelemetry,
 )
 from penstock.telemetry.rekey import RekeyTelemetry, count_mended_times
-from penstock.telemetry.replicas_and_regions import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.streams import OTHERS, SHOWN, Streams, Told
 
 

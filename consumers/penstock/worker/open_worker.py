@@ -43,13 +43,12 @@ from penstock.ports import (
     Spans,
     Transactions,
 )
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from penstock.process.memory import move_to_large_pages
 from penstock.process.signals import StopSignal
 from penstock.settings.routes import shadow_of
 from penstock.settings.worker import settings_for_worker
-from penstock.stages.shadow_topic import LAST_S
+from penstock.stages.shadow import LAST_S
 from penstock.telemetry.worker import Telemetry
 
 Until = Callable[[Pipeline], Awaitable[None]]

@@ -9,8 +9,10 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
+from prometheus_client.registry import Collector
 
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
@@ -26,11 +28,9 @@ from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.errors import usage
 from penstock.failures.outage import until_answered
-from penstock.ops.page.page import Page
-from penstock.ops.rekey_page import RekeySource
+from penstock.ops.page.page import Page, PageSource, Probe
 from penstock.ops.topic_checks import check_rekey, minding_credentials, warn_of_limits
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from penstock.process.signals import StopSignal
 from penstock.settings.inputs import check_inputs, stream_from
 from penstock.stages.rekey import Rekeyer, RekeyTerms
@@ -127,3 +127,21 @@ def topic_of(cfg: config.Config) -> str:
             '"TOPIC" in [kafka]'
         )
     return cfg.kafka.rekey
+
+
+class RekeySource(PageSource):
+    def __init__(self, kafka: config.Kafka, telemetry: RekeyTelemetry) -> None:
+        self._kafka = kafka
+        self._telemetry = telemetry
+
+    async def ready(self) -> Probe:
+        # A rekeyer that stands by counts as ready, because it takes over by itself when the leader
+        # ends.
+        return Probe(True, f"ready: {'rekeys' if self._telemetry.leads else 'stands by'}\n")
+
+    async def metrics(self) -> Collector:
+        return self._telemetry.registry
+
+    async def status(self) -> dict[str, Any]:
+        topics = {"input_topic": self._kafka.input_name, "topic": self._kafka.rekey}
+        return {"v": 1, **topics, **self._telemetry.status}

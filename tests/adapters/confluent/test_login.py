@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from penstock import config
-from penstock.adapters.confluent import login as login_file
-from penstock.adapters.confluent.login import ClientLogin
+from penstock.adapters.confluent import member_options
+from penstock.adapters.confluent.member_options import ClientLogin
 from penstock.adapters.kafka.identity.identity import identity_of
 from tests.adapters.confluent.member import member
 from tests.support.secured import Authority
@@ -30,7 +30,7 @@ NOT_REFUSED = [
 async def test_a_password_that_is_written_anew_is_handed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(login_file, "LOOK_S", 0.0)
+    monkeypatch.setattr(member_options, "REREAD_S", 0.0)
     file = tmp_path / "password"
     file.write_text("old\n")
     sasl = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}

@@ -6,7 +6,7 @@ from penstock import config
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, is_of
 from penstock.adapters.kafka.exactly_once.transactions import KafkaProducers
 from penstock.adapters.kafka.group.membership import GroupMember
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 
 KAFKA = config.Kafka(group="a/b")
 

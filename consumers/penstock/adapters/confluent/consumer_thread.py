@@ -17,8 +17,12 @@ from confluent_kafka import Consumer, KafkaException
 
 from penstock import config
 from penstock.adapters.confluent.errors import translated
-from penstock.adapters.confluent.login import ClientLogin
-from penstock.adapters.confluent.member_options import Subscription, described, member_options
+from penstock.adapters.confluent.member_options import (
+    ClientLogin,
+    Subscription,
+    described,
+    member_options,
+)
 from penstock.adapters.kafka.group.membership import GroupMember
 
 T = TypeVar("T")

@@ -1,21 +1,22 @@
-"""Asks brokers about topics (partitions, largest batch, retention); creates and removes them for
-commands.
+"""Asks brokers about topics (partitions, largest batch, retention) and about themselves; creates
+and removes topics for commands.
 
 Rule: "no such topic" is a result; every other error code is raised. aiokafka's own functions only
-log it and return the rest, so the topic would look smaller than it is.
+log it and return the rest, so the topic would look smaller than it is. A broker that does not tell
+of itself is no error: managed clusters keep their settings to themselves.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.client import AIOKafkaClient
-from aiokafka.protocol.admin import DescribeConfigsRequest
+from aiokafka.protocol.admin import ApiVersionRequest, DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from penstock import config
@@ -257,3 +258,32 @@ async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> 
             why = " ".join([kafka_errors.for_code(code).__name__, *map(str, message)])
             raise Fatal(f"Kafka did not create {topic}: {why}")
     return "created"
+
+
+class BrokerWords(NamedTuple):
+    """`requests`: the numbers of those that it knows. `settings`: those that it tells us."""
+
+    requests: frozenset[int]
+    settings: Mapping[str, str]
+
+
+async def broker_words(kafka: config.Kafka, names: Sequence[str]) -> BrokerWords:
+    """Asks one broker, for these settings."""
+    what = "a question about the broker"
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        client = client_of(admin)
+        node = client.get_random_node()
+        versions = await client.send(node, ApiVersionRequest())
+        known = frozenset(key for key, *_ in versions.api_versions)
+        resource = (ConfigResourceType.BROKER, str(node), list(names))
+        settings: dict[str, str] = {}
+        try:
+            answer = await client.send(node, DescribeConfigsRequest([resource], False))
+        except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
+            return BrokerWords(known, settings)
+        for words in answer.to_object()["resources"]:
+            for entry in () if words["error_code"] else words["config_entries"]:
+                if entry["config_names"] in names and entry["config_value"] is not None:
+                    settings[entry["config_names"]] = entry["config_value"]
+        return BrokerWords(known, settings)

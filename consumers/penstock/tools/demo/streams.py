@@ -23,8 +23,7 @@ from penstock.formats.pictures.pixels import png
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing, Sink
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from penstock.tools.demo.progress import DemoProgress, DemoStream
 from penstock.tools.demo.services import DemoPlace
 

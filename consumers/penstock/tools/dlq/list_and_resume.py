@@ -28,7 +28,7 @@ from penstock.errors import usage
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Inline, References, SchemaError, decode
 from penstock.ports import Where
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.terminal_text import utc, visible
 from penstock.tools.dlq.letters import Choice, Filed, Seen, letters, rows_text
 

@@ -17,8 +17,7 @@ from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.topics import TopicShape, create_topics, no_topic, topic_shapes
 from penstock.ops.topic_checks import TIMES, check_rekey, check_topics, fewer_times
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from penstock.tools.doctor.finding import Finding, hurried
 
 RETENTION: Final = "retention.ms"

@@ -38,8 +38,7 @@ from penstock.messages.codec import encode_reference
 from penstock.messages.prediction import printable
 from penstock.messages.reference import Reference
 from penstock.ports import Objects, Outgoing, Sink
-from penstock.process.asyncio_additions import stopped_after
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock, stopped_after
 from penstock.tools.jobs.globs_and_manifests import At, Globs, Listing, open_manifest
 from penstock.tools.jobs.listing_position import MARK, ListingPosition, open_position
 

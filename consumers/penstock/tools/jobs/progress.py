@@ -28,7 +28,7 @@ from penstock.messages.command_json import Progress, StoppedLine
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.reference import SchemaError
 from penstock.ports import Commit, Where
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.tools.replay.decided_range import OffsetSpan, Spans
 
 

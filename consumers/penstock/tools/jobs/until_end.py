@@ -17,7 +17,7 @@ from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
 from penstock.failures.outage import until_answered
 from penstock.pipeline.life import Pipeline
 from penstock.ports import InputSource
-from penstock.process.clock import SystemClock
+from penstock.process.asyncio_additions import SystemClock
 from penstock.tools.jobs.progress import AnsweredByErrors, Job, decide, group_of_end
 from penstock.tools.replay.pacing import KeptRange, Watch
 from penstock.worker.open_worker import Variant

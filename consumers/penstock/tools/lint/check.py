@@ -3,7 +3,8 @@
 Rule: no file but the configuration is read. A wrong setting is noted and left out, then the others
 are checked again, so that one run finds all. Contradictions of settings that are right alone are
 found by pure checks, each a setting's path and a sentence whose end says how to mend it; those that
-a worker refuses at its start are not checked twice.
+a worker refuses at its start are not checked twice. `tomllib` does not tell the line of a key, so a
+valid file is cut into its statements, and each read alone.
 """
 
 import fnmatch
@@ -30,10 +31,14 @@ from penstock.settings.inputs import check_inputs, stream_from, time_from
 from penstock.settings.results import results_for_worker
 from penstock.settings.routes import each_route, shadow_of
 from penstock.settings.worker import settings_for_worker
-from penstock.tools.lint.toml_lines import Path, line_of, lines_of
 
 # TorchServe's default for max_request_size.
 TORCHSERVE_BYTES = 6_553_500
+
+# The place of a setting: the names of its tables, then its key. After the name of an array of
+# tables comes the number of the table, counted from 1. An example is ("models", 2, "name").
+Path = tuple[str | int, ...]
+
 
 Said = tuple[Path, str]
 
@@ -378,3 +383,96 @@ def _named(text: str) -> Path:
     if match["table"]:
         return (match["table"], int(match["number"]))
     return (match["section"], match["key"])
+
+
+class _Statement(NamedTuple):
+    """The header of a table, or a key with its value. `line`: where the statement begins."""
+
+    line: int
+    text: str
+    tree: Mapping[str, Any]
+
+
+def lines_of(text: str) -> dict[Path, int]:
+    lines: dict[Path, int] = {}
+    table: Path = ()
+    counts: dict[Path, int] = {}
+    for line, statement, tree in _statements(text):
+        if not statement.startswith("["):
+            for path in _keys(tree):
+                _note(lines, table + path, line)
+            continue
+        names = _names(tree)
+        if statement.startswith("[["):
+            counts[names] = counts.get(names, 0) + 1
+            table = (*names, counts[names])
+        else:
+            table = _inside(names, counts)
+        _note(lines, table, line)
+    return lines
+
+
+def line_of(lines: Mapping[Path, int], path: Path) -> int | None:
+    """The number of the line on which this path stands. If the file does not have the path: the
+    line of the nearest table around it.
+    """
+    while path:
+        if path in lines:
+            return lines[path]
+        path = path[:-1]
+    return None
+
+
+def _statements(text: str) -> Iterator[_Statement]:
+    begin, pending = 1, ""
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        begin, pending = (begin, pending + line) if pending else (number, line)
+        try:
+            tree = tomllib.loads(pending)
+        except tomllib.TOMLDecodeError:
+            continue  # the value goes on in the next line
+        if tree:
+            yield _Statement(begin, pending.lstrip(), tree)
+        pending = ""
+
+
+def _names(tree: Any) -> Path:
+    """The names in the header of a table. `tree`: the result of reading the header alone by
+    `tomllib`.
+    """
+    names: list[str | int] = []
+    while tree:
+        if isinstance(tree, list):
+            tree = tree[0]
+            continue
+        (name,) = tree
+        names.append(name)
+        tree = tree[name]
+    return tuple(names)
+
+
+def _inside(names: Path, counts: Mapping[Path, int]) -> Path:
+    """The path of a table. In an array of tables, a table such as `[routes.split]` belongs to the
+    last `[[routes]]` before it.
+    """
+    parts: list[str | int] = []
+    for depth, name in enumerate(names, 1):
+        parts.append(name)
+        if names[:depth] in counts:
+            parts.append(counts[names[:depth]])
+    return tuple(parts)
+
+
+def _keys(tree: Mapping[str, Any]) -> Iterator[Path]:
+    """The paths of all keys in a statement. There are several in a dotted key and in an inline
+    table.
+    """
+    for name, value in tree.items():
+        yield (name,)
+        if isinstance(value, dict):
+            yield from ((name, *below) for below in _keys(value))
+
+
+def _note(lines: dict[Path, int], path: Path, line: int) -> None:
+    for depth in range(1, len(path) + 1):
+        lines.setdefault(path[:depth], line)

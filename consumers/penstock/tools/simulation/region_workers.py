@@ -36,7 +36,7 @@ from penstock.stages.consume import IntakeTerms
 from penstock.stages.encode import PublishTerms
 from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
-from penstock.telemetry.replicas_and_regions import ReplicasTelemetry
+from penstock.telemetry.per_service import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.kafka.group import SESSION_S, Group, Watched

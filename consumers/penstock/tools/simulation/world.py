@@ -19,8 +19,7 @@ from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Answers, Guest, Outgoing, Record, Transactions, Where
-from penstock.stages.shadow_asking import ShadowTerms
-from penstock.stages.shadow_topic import ShadowTopicTerms
+from penstock.stages.shadow import ShadowTerms, ShadowTopicTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.bucket import Bucket, Draws
 from penstock.tools.simulation.checks.arrivals import Arrivals, ArrivedAnswers

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
 from penstock import config
-from penstock.adapters.confluent.login import ClientLogin
+from penstock.adapters.confluent.member_options import ClientLogin
 from penstock.adapters.kafka.client import connection
 from penstock.adapters.kafka.identity.identity import identity_of
 from penstock.adapters.kafka.inside.authentication import AuthenticatedConnection

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import config
-from penstock.adapters.kafka.identity.identity import identity_of
-from penstock.adapters.kafka.identity.kerberos import of_kerberos
+from penstock.adapters.kafka.identity.identity import identity_of, of_kerberos
 from penstock.errors import EXIT_USAGE, Fatal, Transient
 from tests.support.secured import Authority
 

@@ -2,10 +2,13 @@
 Faust alike.
 
 Rule: what may change on disk (a password, a certificate, a token) is read for each new connection.
+A Kerberos centre that cannot be reached is an outage; one that refuses us, or a keytab that cannot
+be used, ends the process with its words.
 """
 
 import asyncio
 import logging
+import os
 import ssl
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +20,9 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
 from penstock import config
-from penstock.adapters.kafka.identity.kerberos import check_kerberos
 from penstock.adapters.kafka.identity.tokens import BrokerTokens, Token
-from penstock.errors import Fatal, PenstockError, usage
+from penstock.errors import Fatal, PenstockError, Transient, usage
+from penstock.packages import missing_extra
 
 log = logging.getLogger(__name__)
 
@@ -218,3 +221,35 @@ def _check_password(kafka: config.Kafka) -> None:
             f"kafka.security_protocol = {kafka.security_protocol!r} needs kafka.sasl_username, and "
             "kafka.sasl_password or sasl_password_file"
         )
+
+
+# MIT's library fetches and renews tickets by itself if this variable names a keytab, and keeps them
+# in the cache that the other names.
+_KEYTAB: Final = "KRB5_CLIENT_KTNAME"
+_CACHE: Final = "KRB5CCNAME"
+# Numbers of krb5.h, without their sign: the centre cannot be reached, or found, or is not available
+# now; a ticket has ended, which whoever fills the cache may be about to renew.
+_PASSING: Final = frozenset(
+    number & 0xFFFFFFFF for number in (-1765328228, -1765328230, -1765328355, -1765328352)
+)
+
+
+def check_kerberos(kafka: config.Kafka) -> None:
+    """Raises `Fatal` if the extra is missing."""
+    try:
+        import gssapi  # noqa: F401, PLC0415 (an extra)
+    except ImportError as error:
+        raise missing_extra('kafka.sasl_mechanism = "GSSAPI"', "kerberos", error) from error
+    if kafka.kerberos_keytab is not None:
+        os.environ[_KEYTAB] = kafka.kerberos_keytab
+        os.environ.setdefault(_CACHE, "MEMORY:penstock")
+
+
+def of_kerberos(error: Exception) -> PenstockError:
+    """Our error for one of gssapi's."""
+    if getattr(error, "min_code", None) in _PASSING:
+        return Transient(f"Kerberos gives no ticket now: {error}")
+    return usage(
+        f"Kerberos gives no ticket: {error}\n"
+        "Correct kafka.kerberos_keytab, or fill the ticket cache by kinit."
+    )

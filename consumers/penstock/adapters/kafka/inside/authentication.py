@@ -21,8 +21,7 @@ from aiokafka import errors as kafka_errors
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
 
-from penstock.adapters.kafka.identity.identity import Identity, identity_with
-from penstock.adapters.kafka.identity.kerberos import of_kerberos
+from penstock.adapters.kafka.identity.identity import Identity, identity_with, of_kerberos
 from penstock.adapters.kafka.identity.tokens import Token
 from penstock.errors import Fatal
 
