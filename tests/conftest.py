@@ -74,6 +74,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)  # pytest collects first, and need not go through what was frozen
 def pytest_unconfigure() -> None:
     gc.unfreeze()
 

@@ -9,7 +9,6 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -19,13 +18,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from penstock.adapters.kafka.topics import controller_known, topics_known
 from realstack.minio import s3_client
 from tests.support.job import Job
-from tests.support.lanes import ALONE, file_of
+from tests.support.lanes import ALONE, ON_SERVICES, file_of
 from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy, proxy_of
 from tests.support.services import Services, Topics, Unavailable, find, turn
 from tests.support.topic_tools import Broker, broker_of
 
-FOLDER = Path(__file__).parent
 FOUND = pytest.StashKey[Services | Exception]()
 CLEANUP = pytest.StashKey[ExitStack]()
 
@@ -33,7 +31,7 @@ CLEANUP = pytest.StashKey[ExitStack]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FOLDER in item.path.parents:
+        if item.nodeid.startswith(ON_SERVICES):
             item.add_marker("stack")
 
 
