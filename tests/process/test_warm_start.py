@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import DEADLINE_S
-from tests.support.warm_start import PENSTOCK
+from tests.support.warm_start import PENSTOCK, ROOT
 
 COLD = (sys.executable, "-m", "penstock")
 NOWHERE = {
@@ -17,6 +17,33 @@ NOWHERE = {
     "PENSTOCK_OBJECTS__ENDPOINT_URL": "file:///tmp",
     "PENSTOCK_HTTP__PORT": "0",
 }
+# Reads an object as `become` has a command do it, and counts the children.
+DECODING = """
+import asyncio
+from pathlib import Path
+
+from penstock.decoders.pool import Pool
+from penstock.decoders.protocol import Task
+from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions
+from tests.support.warm_server import Spare
+
+
+async def main() -> None:
+    pool = Pool(1, 4_000, print)
+    async with pool.lent("s", bool, bool) as decoder:
+        task = Task(RowOptions(), claim_of("a.csv"), 4, 0, None, whole=b"1,2\\n")
+        rows = await decoder.turn(task)
+        print(rows[0].payload.values.tolist())
+        of_threads = Path("/proc/self/task").glob("*/children")
+        print(sum(len(file.read_text().split()) for file in of_threads))
+    await pool.aclose()
+
+
+spare = Spare()
+spare.takes_the_place()
+asyncio.run(main())
+"""
 
 
 def said(*command: str, folder: Path) -> tuple[int, str, str]:
@@ -48,3 +75,13 @@ async def test_it_is_a_child_of_ours_with_streams_of_its_own_and_a_signal_ends_i
         assert "warm_server" in told_by_the_kernel(process.pid, "cmdline")
         process.terminate()
         assert await process.wait() == 0
+
+
+def test_its_decoders_are_forked_from_what_was_loaded_too(tmp_path: Path) -> None:
+    """Else there are two children: the process that has loaded it, and another that has to."""
+    (tmp_path / "command.py").write_text(DECODING)
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, "command.py"], cwd=tmp_path, env=environ, capture_output=True, check=False
+    )
+    assert ended.stdout.splitlines() == [b"[[1.0, 2.0]]", b"1"], ended.stderr.decode()

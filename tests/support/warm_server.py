@@ -19,7 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pyarrow
+
 from penstock.decoders import decoder_process
+from penstock.decoders.zygote_client import COMMAND
 
 # What a worker, a replay and most other commands load.
 LOADED: Final = (
@@ -159,6 +162,9 @@ class Spare:
         line.close()
         if asked is not None:
             settle(*asked)
+            # As if it were loaded with these variables: a decoder may make few threads.
+            pyarrow.set_cpu_count(int(os.environ["OMP_NUM_THREADS"]))
+            pyarrow.set_io_thread_count(int(os.environ["ARROW_IO_THREADS"]))
             decoder_process.main()
         os._exit(0)
 
@@ -172,7 +178,7 @@ class Spare:
                 self._line.close()
             return number
 
-        starting([sys.executable, "-m", decoder_process.__name__], take)
+        starting(COMMAND, take)
 
 
 def starting(words: Sequence[str], take: Callable[[Start, Sequence[int]], int | None]) -> None:

@@ -26,7 +26,8 @@ from penstock.decoders.decoder_process import (
 from penstock.decoders.socket_messages import new_boxes
 from penstock.errors import Transient
 
-_MAIN: Final = "penstock.decoders.decoder_process"
+# What starts it; behind these words comes the number of its socket.
+COMMAND: Final = (sys.executable, "-P", "-m", "penstock.decoders.decoder_process")
 # A decoder must not see secrets. So it gets only these environment variables, which Python and
 # libraries need.
 _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
@@ -71,7 +72,7 @@ class Zygote:
         environ |= {"PYTHONPATH": os.pathsep.join(_paths()), **_SET}
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MAIN, str(theirs.fileno())],
+                [*COMMAND, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
