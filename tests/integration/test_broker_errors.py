@@ -220,6 +220,8 @@ ENDS: list[tuple[str, Api, Act, int]] = [
 BUSY_S = 120.0
 # Longer than a rebalance.
 NUDGE_S = 10.0
+# So long a worker waits for a batch that nobody takes, before it asks whether the topic is there.
+UNTAKEN_MS = 15_000
 # librdkafka tries these again, and three refusals pass over.
 TRIED_AGAIN = {
     (Api.JOIN_GROUP, GROUP_FULL),
@@ -312,23 +314,28 @@ async def test_what_does_not_pass_over_ends_the_worker_with_the_code_that_says_s
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_member_that_its_group_does_not_take_ends_with_3(
-    services: Services, topics: Topics, client: Client
+    services: Services, make_topics: MakeTopics
 ) -> None:
     """The broker answers all else, so waiting longer than a rebalance takes mends nothing."""
-    async with stage(services, topics, "at_least_once", client) as world:
-        world.proxy.plan(Api.JOIN_GROUP, *[refuse(LOADING)] * 100_000)
-        code, log = await ending(world, within_s=150.0)
-    assert code == 3, log
-    assert "has not had us as a member" in log
+
+    async def ends(topics: Topics, client: Client) -> None:
+        async with stage(services, topics, "at_least_once", client) as world:
+            world.proxy.plan(Api.JOIN_GROUP, *[refuse(LOADING)] * 100_000)
+            code, log = await ending(world, within_s=150.0)
+        assert code == 3, (client, log)
+        assert "has not had us as a member" in log
+
+    async with asyncio.TaskGroup() as tasks:  # as each waits for half a minute
+        for client in CLIENTS:
+            tasks.create_task(ends(await make_topics(1), client))
 
 
 @pytest.mark.stack
 async def test_a_topic_that_is_deleted_is_called_gone_by_the_batch_that_nobody_takes(
     services: Services, topics: Topics
 ) -> None:
-    async with stage(services, topics, "at_least_once") as world:
+    async with stage(services, topics, "at_least_once", timeout_ms=UNTAKEN_MS) as world:
         await world.answer_one(0, "the start")
         await world.broker.delete([topics.output])
         code: int | None = None

@@ -1,5 +1,6 @@
 """Where a worker goes on when its group's position and the topic do not fit together."""
 
+import asyncio
 import signal
 
 import pytest
@@ -211,21 +212,25 @@ async def test_a_topic_too_small_for_a_name_is_a_matter_of_settings(
 
 
 @pytest.mark.timeout(GONE_S + 240)
-@pytest.mark.parametrize(
-    ("goes", "client"), [("input", "aiokafka"), ("input", "confluent"), ("output", "aiokafka")]
-)
 async def test_a_topic_that_was_deleted_is_called_gone_in_the_last_line(
-    services: Services, make_topics: MakeTopics, broker: Broker, goes: str, client: Client
+    services: Services, make_topics: MakeTopics, broker: Broker
 ) -> None:
-    topics = await make_topics(1)
-    gone = topics.input if goes == "input" else topics.output
-    async with running_worker(environment(services, topics, KAFKA__CLIENT=client)) as worker:
-        await worker.ready()
-        worker.may_end()
-        await broker.delete([gone])
-        if goes == "output":
-            await broker.publish(topics.input, rows(1))
-        assert await worker.ended(GONE_S + 12 * LOOK_EVERY_S) == 2, worker.said
-        last = worker.said.strip().rpartition("\n")[2]
-    assert gone in last
-    assert "penstock topics create" in last
+    """Three workers at the same time, as each of them waits for more than a minute."""
+
+    async def says_so(topics: Topics, gone: str, client: Client) -> None:
+        async with running_worker(environment(services, topics, KAFKA__CLIENT=client)) as worker:
+            await worker.ready()
+            worker.may_end()
+            await broker.delete([gone])
+            if gone == topics.output:
+                await broker.publish(topics.input, rows(1))
+            assert await worker.ended(GONE_S + 12 * LOOK_EVERY_S) == 2, worker.said
+            last = worker.said.strip().rpartition("\n")[2]
+        assert gone in last
+        assert "penstock topics create" in last
+
+    of_each = [await make_topics(1) for _ in range(3)]
+    async with asyncio.TaskGroup() as tasks:
+        for topics, client in zip(of_each[:2], CLIENTS, strict=True):
+            tasks.create_task(says_so(topics, topics.input, client))
+        tasks.create_task(says_so(of_each[2], of_each[2].output, "aiokafka"))

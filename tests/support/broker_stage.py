@@ -74,7 +74,11 @@ class Stage(NamedTuple):
 
 @asynccontextmanager
 async def stage(
-    services: Services, topics: Topics, guarantee: str, client: Client = "aiokafka"
+    services: Services,
+    topics: Topics,
+    guarantee: str,
+    client: Client = "aiokafka",
+    timeout_ms: int = 60_000,
 ) -> AsyncIterator[Stage]:
     """`guarantee`: as in the settings, or `OLDER`."""
     is_once = guarantee != "at_least_once"
@@ -87,7 +91,7 @@ async def stage(
             input_topic=topics.input,
             group=topics.input,
             client=client,
-            timeout_ms=60_000,
+            timeout_ms=timeout_ms,
         )
         running = asyncio.create_task(_run(kafka, topics, is_once))
         try:
