@@ -303,12 +303,15 @@ async def test_one_row_that_a_new_server_hangs_up_on_is_no_outage_for_long() -> 
 @virtual_time
 async def test_a_model_that_was_not_asked_yet_is_not_said_to_be_silent() -> None:
     world = World()
+    world.model = model = HungModel(is_server=True)
+    model.works.clear()
     async with running(world) as pipeline:
         services = ServiceAnswers(pipeline, world.model)
         readiness = Readiness(pipeline, services, 8.0)
         assert readiness.why_not() == "the model has not answered yet\n"
-        services.answers = dict.fromkeys(services.answers, False)
-        assert readiness.why_not() == "the model does not answer\n"
+        async with services.watching():
+            await asyncio.sleep(2 * SILENT_S)
+            assert readiness.why_not() == "the model does not answer\n"
 
 
 @virtual_time
@@ -458,6 +461,30 @@ async def test_a_model_that_accepts_and_never_answers_is_away_after_five_seconds
         await until(lambda: world.next_offset() == 2)
         await asyncio.sleep(MODEL_EVERY_S + HOLD_S)
         assert (told(status), readiness.why_not()) == ([], None)
+
+
+@virtual_time
+@pytest.mark.parametrize("service", ["object store", "model server"])
+async def test_a_service_that_hangs_under_load_is_all_that_is_told_until_its_traces_are_gone(
+    service: str,
+) -> None:
+    world = World()
+    world.objects, world.model = store, model = HungObjects(), HungModel(is_server=True)
+    works = store.works if service == "object store" else model.works
+    lines = list[tuple[str, str | None]]()
+    async with watched(world) as (status, _):
+        with status.sampling():
+            for number in range(800):
+                if number in (200, 500):
+                    works.clear() if number == 200 else works.set()
+                now_ms = world.clock.wall_ms()
+                stream = f"cam-{number % 4}"
+                world.announce(f"{number}.csv", csv(1), stream=stream, timestamp_ms=now_ms)
+                await asyncio.sleep(0.1)
+                if number % 10 == 0:
+                    lines += told(status)
+    assert lines.count(("away", service)) >= 22
+    assert {kind for kind, _ in lines} <= {"away", "backlog"}
 
 
 @virtual_time

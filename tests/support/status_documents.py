@@ -87,6 +87,7 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
                 "ran": 0.35, "throttled": 0.0, "quota": None, "stolen": 0.0, "load": 1.2,
                 "cores": 4,
             },
+            "doubted_s": 0.0,
             "over_bound": 0.0004,
             "over_bound_objects": 2,
             "over_bound_for_s": 4.0,

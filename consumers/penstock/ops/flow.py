@@ -323,6 +323,7 @@ class Flow:
             "utilisation": max(busy["loop"], busy["calls"], busy["buffer"]),
             "busy": busy,
             "cpu": self._cpu_share(now),
+            "doubted_s": round(self._services.doubted_s, 1),
             **self._over_bound(now),
             "p50_ms": p50_ms,
             "p99_ms": p99_ms,

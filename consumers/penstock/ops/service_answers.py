@@ -77,16 +77,16 @@ class Growth:
 
 
 class ServiceAnswers:
-    """The last answers, kept up to date while `watching` runs. `answers`: for each model's name,
-    whether that model answers; None if this is not known yet.
-    """
+    """The last answers, kept up to date while `watching` runs."""
 
     def __init__(self, pipeline: Pipeline, model: Model) -> None:
         self._pipeline = pipeline
         wiring = pipeline.wiring
         self._clock = wiring.adapters.clock
         self._models = {wiring.main.name: model, **wiring.adapters.models}
-        self.answers: dict[str, bool | None] = dict.fromkeys(self._models)
+        self._answers: dict[str, bool | None] = dict.fromkeys(self._models)
+        # How many requests had got an answer when the last question was over.
+        self._heard: dict[str, int] = {}
         self._asked_at_s: dict[str, float] = {}
         self._ends: Mapping[Where, int] = {}
         self.growth = Growth()
@@ -123,6 +123,18 @@ class ServiceAnswers:
             if not lane.stopped and lane.read_next >= self._ends.get(where, lane.read_next + 1)
         }
 
+    @property
+    def answers(self) -> Mapping[str, bool | None]:
+        """For each model's name, whether that model answers; None if this is not known yet. An
+        answer to rows tells as much as one to a question.
+        """
+        tracks = self._pipeline.wiring.tracks.values()
+        heard = {track.name: track.calls.health.heard for track in tracks}
+        return {
+            name: answers if answers is not False else heard.get(name, 0) > self._heard.get(name, 0)
+            for name, answers in self._answers.items()
+        }
+
     def asked_s(self, model: str) -> float | None:
         """How long ago the last finished question to the model was asked. A question is finished
         when it has been answered or has failed.
@@ -141,6 +153,20 @@ class ServiceAnswers:
     def kafka_away_s(self) -> float | None:
         """For how long Kafka has not answered; None while it answers."""
         return None if self._away_since_s is None else self._clock.now() - self._away_since_s
+
+    @property
+    def doubted_s(self) -> float:
+        """How long a model or a store has sent nothing, if it usually does sooner; 0: none is
+        doubted.
+        """
+        wiring, now_s = self._pipeline.wiring, self._clock.now()
+        calls = (track.calls for track in wiring.tracks.values())
+        silent_s = [one.limiter.silent_s(now_s) for one in calls if _is_doubted(one, now_s)]
+        for reads in wiring.reads.values():
+            usual_s = SILENT_TIMES * (reads.limiter.usual_s or 0.0)
+            read_s = reads.limiter.silent_s(now_s)
+            silent_s += [read_s] if read_s >= max(DOUBTED_S, usual_s) else []
+        return max(silent_s, default=0.0)
 
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Ask Kafka, the stores and the models while the body runs."""
@@ -187,13 +213,14 @@ class ServiceAnswers:
             within_s = ANSWER_S
             if answers is None and calls is not None:
                 # Before its first answer here, the model has answered the worker's start.
-                was_away = self.answers[name] is False
+                was_away = self._answers[name] is False
                 may_wait = not was_away and _may_wait(calls, self._clock.now())
                 # The next question gets the rest of the time in which a call may be silent.
                 left_s = _most_silence_s(calls) - calls.limiter.silent_s(self._clock.now())
                 within_s = min(ANSWER_S, max(LOOK_S, left_s))
                 answers = may_wait or calls.health.heard > heard
-            self.answers[name] = answers = bool(answers)
+            self._answers[name] = answers = bool(answers)
+            self._heard[name] = 0 if calls is None else calls.health.heard
             self._asked_at_s[name] = asked_s
             if calls is not None:
                 _tell_silence(calls, self._clock.now(), answers=answers)
@@ -231,7 +258,9 @@ class ServiceAnswers:
             asked_s = now_s
             location = Location(reads.bucket, PROBE_KEY, store=store)
             usual_s = SILENT_TIMES * (reads.limiter.usual_s or 0.0)
-            error = await _silence(wiring.adapters.objects, location, max(SILENT_S, usual_s))
+            # Reads that have waited already are part of the silence.
+            left_s = max(SILENT_S - silent_s, DOUBTED_S) if waits and not is_away else SILENT_S
+            error = await _silence(wiring.adapters.objects, location, max(left_s, usual_s))
             now_s = self._clock.now()
             waited_s, silent_s = now_s - asked_s, reads.limiter.silent_s(now_s)
             if error is None:

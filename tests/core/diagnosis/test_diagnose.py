@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.diagnosis.diagnose import MOST_NAMED, bound_by, diagnose, with_diagnosis
+from penstock.core.diagnosis.limit import DOUBT_S
 from penstock.core.diagnosis.streams import NEWS_MS
 from tests.support.status_documents import document, letter, stopped, stream
 from tests.support.troubles import CAM, TROUBLES, away, busy, cpu, flow, late, troubled
@@ -273,6 +274,22 @@ def test_a_dear_row_of_less_than_ten_milliseconds_has_digits() -> None:
     whole = troubled("costly stream")
     [problem] = diagnose(whole | {"costly": whole["costly"] | {"row_s": 0.0044}})
     assert problem.what.startswith(f"{CAM} takes the model 4.4 ms a row")
+
+
+def test_while_a_service_is_in_doubt_nothing_else_is_blamed() -> None:
+    full = busy(calls=1.0)
+    told = [[one.kind for one in diagnose(document() | late(busy=full, doubted_s=doubted_s))]
+            for doubted_s in (0.0, 2.1, DOUBT_S)]  # fmt: skip
+    assert told == [["model"], [], ["model"]]
+    starved = late(busy=busy(loop=1.0), cpu=cpu(ran=0.2), doubted_s=2.1)
+    assert [one.kind for one in diagnose(document() | starved)] == ["starved"]
+
+
+def test_decoders_that_one_stream_keeps_busy_are_not_too_few() -> None:
+    streams = [stream(CAM, age_s=4.2), *document()["streams"]]
+    whole = flow(busy=busy(decoders=1.0, fetchers=1.0), moving_s=4.2) | {"streams": streams}
+    [problem] = diagnose(document() | whole)
+    assert (problem.kind, problem.stream) == ("late", CAM)
 
 
 def test_decoders_that_limit_the_worker_are_told() -> None:

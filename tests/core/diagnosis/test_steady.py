@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.diagnosis.problem import BAD, WARN, Problem
-from penstock.core.diagnosis.steady import HOLD_S, SteadyProblems
+from penstock.core.diagnosis.steady import AFTER_S, HOLD_S, SteadyProblems
 
 # Looks of a page, some at the same moment, some after nobody looked for long.
 PAUSES_S: Final = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 2.0, HOLD_S, 60.0])
@@ -57,9 +57,10 @@ def test_what_follows_from_another_cause_goes_at_once() -> None:
     assert steady.tell([LIMIT], 0.0) == [LIMIT]
     assert steady.tell([AWAY], 1.0) == [AWAY]
     assert steady.tell([LIMIT, AWAY], 2.0) == [AWAY]
-    # And it does not come back as long as the other one is told.
+    # And it does not come back before the outage has left the figures.
     assert steady.tell([LIMIT], 3.0) == [AWAY]
-    assert steady.tell([LIMIT], 3.0 + HOLD_S) == [LIMIT]
+    assert steady.tell([LIMIT], 3.0 + HOLD_S) == []
+    assert steady.tell([LIMIT], 2.0 + AFTER_S) == [LIMIT]
 
 
 @given(st.lists(st.sampled_from(["cam-1", "cam-2", "cam-3"]), min_size=1))

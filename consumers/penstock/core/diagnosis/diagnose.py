@@ -11,7 +11,14 @@ from shlex import quote
 from typing import Any, Final
 
 from penstock.core.diagnosis.costly import costly
-from penstock.core.diagnosis.limit import WAY, is_late, limit, over_share, seems_unanswered
+from penstock.core.diagnosis.limit import (
+    WAY,
+    is_in_doubt,
+    is_late,
+    limit,
+    over_share,
+    seems_unanswered,
+)
 from penstock.core.diagnosis.problem import (
     BAD,
     KINDS,
@@ -310,6 +317,8 @@ def _flow(document: Document) -> Iterator[Problem]:
     if not is_settled(document):
         return
     full = limit(document)
+    if is_in_doubt(document) and (full is None or full.kind != "starved"):
+        return
     problem = costly(document, full) or full
     problem = problem or _late(document) or _over_bound(document) or _backlog(document)
     if problem is not None:

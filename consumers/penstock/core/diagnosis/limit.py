@@ -40,6 +40,8 @@ LATE_SHARE: Final = 0.05
 LATE_OBJECTS: Final = 5
 # One stutter of the machine makes objects of two samples late, which are a second apart.
 LATE_FOR_S: Final = 1.5
+# A service that is silent for longer is told as away, or takes that long for what it is asked.
+DOUBT_S: Final = 10.0
 # From this age on, lateness is as bad as an error.
 BAD_S: Final = 2.0
 # A worker counts as skewed if it has several partitions and one of them has at least this share of
@@ -165,9 +167,12 @@ def _kind(document: Document, *, late: bool) -> str | None:
         ("fetchers", "store"),
         ("buffer", "buffer"),
     )
-    full = next((kind for part, kind in parts if _busy(document, part) >= FULL), None)
+    full = next(((part, kind) for part, kind in parts if _busy(document, part) >= FULL), None)
     if full is not None:
-        return full
+        part, kind = full
+        # Decoders that few objects keep busy make only those late that wait with them.
+        bound_ms = document.get("bound_ms") or BOUND_MS
+        return None if part == "decoders" and not are_most_late(document, bound_ms) else kind
     if _is_starved(document):
         return "starved"
     slowest = max(PARTS, key=lambda part: way.get(part) or 0.0)
@@ -183,6 +188,13 @@ def seems_unanswered(document: Document) -> bool:
     ran = value_at(document, "flow", "cpu", "ran")
     starves = ran is not None and ran < LEAST_CORE and _busy(document, "loop") >= FULL
     return bool(starves) and is_late(document)
+
+
+def is_in_doubt(document: Document) -> bool:
+    """Has a service fallen silent just now? Either it is away, which is told soon, or it was a
+    pause; what waits for it meanwhile is no limit.
+    """
+    return 0.0 < (value_at(document, "flow", "doubted_s") or 0.0) < DOUBT_S
 
 
 def _is_starved(document: Document) -> bool:

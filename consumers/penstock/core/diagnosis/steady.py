@@ -3,10 +3,13 @@
 Rule: a problem appears at once. One that is a state, such as a stopped line, is told exactly while
 it is found; one that is measured until it has not been found for `HOLD_S`, at its worst level of
 that time, with the same kind and stream. A line that another problem explains goes at once, and so
-does one that only tells what is late, when the part that makes it late is found.
+does one that only tells what is late, when the part that makes it late is found. After an outage
+the figures of the flow, which are means of the last seconds, still tell of it: they are not judged
+until it has left them.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from penstock.core.diagnosis.diagnose import in_order, without_consequences
@@ -14,6 +17,8 @@ from penstock.core.diagnosis.problem import BAD, OF_FLOW, Problem
 
 # The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
+# Figures are means of up to this time.
+AFTER_S: Final = 10.0
 # For each kind of problem that is measured: its line. Of the kinds that share a line, only one is
 # told at a time. The other kinds are states, or are told for a while anyway.
 LINES: Final = {
@@ -21,6 +26,8 @@ LINES: Final = {
     "breaker": "breaker",
     **dict.fromkeys(OF_FLOW, "flow"),
 }
+OUTAGES: Final = ("away", "unanswered_rows", "breaker")
+OF_AN_OUTAGE: Final = {*OF_FLOW} - {"starved", "backlog"}
 # These kinds tell that objects are late, and name no part that makes them late.
 LATE: Final = ("late", "over_bound", "backlog")
 
@@ -38,9 +45,14 @@ class _Told(NamedTuple):
 class SteadyProblems:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str | None], _Told] = {}
+        self._outage_s = -inf
 
     def tell(self, problems: Sequence[Problem], now_s: float) -> list[Problem]:
         """The problems to tell now, worst first. `problems`: those that were found just now."""
+        if any(problem.kind in OUTAGES and problem.level == BAD for problem in problems):
+            self._outage_s = now_s
+        if now_s - self._outage_s < AFTER_S:
+            problems = [problem for problem in problems if problem.kind not in OF_AN_OUTAGE]
         states = [problem for problem in problems if problem.kind not in LINES]
         measured = {
             (LINES[problem.kind], problem.service): problem
