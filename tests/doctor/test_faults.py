@@ -179,7 +179,11 @@ async def test_what_the_worker_here_says_is_told_as_on_its_page() -> None:
             await look_at_worker(replace(cfg, http=replace(cfg.http, token="other")))
         document["problems"] = []
         assert [one.level for one in await look_at_worker(cfg)] == ["ok"]
-        # Another program may listen there.
+        # A scenes worker may listen there, or another program.
+        document.clear()
+        document["sites"] = [{"site": "s", "lost": None}, {"site": "t", "lost": "cam-3 is ahead"}]
+        [lost] = await look_at_worker(cfg)
+        assert lost == Finding("scenes", "mind", "site t: cam-3 is ahead")
         document.clear()
         [found_none] = await look_at_worker(cfg)
         assert found_none.said.startswith("none runs at")

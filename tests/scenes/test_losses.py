@@ -7,7 +7,7 @@ import pytest
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, Reason, Refused
-from penstock.scenes.site_figures import MENDS, SiteFigures, losses
+from penstock.scenes.site_figures import IN_A_ROW, MENDS, SiteFigures, losses
 from tests.scenes.flows import EPOCH, arrival
 
 
@@ -32,6 +32,34 @@ def test_many_are_told_with_the_reason_and_what_mends_it(reason: Reason) -> None
 )
 def test_a_few_are_not_told(refused: int, placed: int, is_told: bool, tells: bool) -> None:
     assert (losses({"late": refused}, placed, is_told=is_told) is not None) is tells
+
+
+@pytest.mark.parametrize("reason", ["ahead", "late"])
+def test_one_camera_of_many_that_is_in_no_scene_is_named(
+    reason: Reason, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = EPOCH
+    figures, site = SiteFigures(lambda: now), Site("s", Rules())
+    frames = {f"cam-{number}": arrival(f"cam-{number}", 1, 0, now, now) for number in range(49)}
+    frame = arrival("odd", 1, 0, now + 1_200, now)
+
+    def pass_by(scenes: int, *, is_odd: bool) -> str | None:
+        members = frames if is_odd else frames | {"odd": frame}
+        scene = Decided(now, 1, "complete", dict(members), dict.fromkeys(members, now), {})
+        for _ in range(scenes):
+            refused = [Refused(frame, "odd", reason, None)] * is_odd
+            figures.decided("s", Decisions([scene], refused))
+        lost: str | None = figures.look(site)["lost"]
+        return lost
+
+    assert pass_by(20, is_odd=False) is None
+    now += 10_000
+    assert pass_by(IN_A_ROW - 1, is_odd=True) is None
+    by = " by 1.2 s" if reason == "ahead" else ""
+    named = f"no prediction of odd is in a scene, {reason}{by}: {MENDS[reason]}"
+    assert pass_by(1, is_odd=True) == named
+    assert [record.message for record in caplog.records] == [f"site s: {named}"]
+    assert pass_by(1, is_odd=False) is None
 
 
 def test_the_page_and_the_log_tell_it_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:

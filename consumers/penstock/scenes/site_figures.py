@@ -6,12 +6,13 @@ bounded, and freed with the site.
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, get_args
 
+from penstock.core.diagnosis.problem import seconds
 from penstock.messages.scene import Status
 from penstock.scenes.core.site import Decisions, Site
-from penstock.scenes.core.state import Decided, Reason
+from penstock.scenes.core.state import Decided, Reason, Refused
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,10 @@ log = logging.getLogger(__name__)
 # wrong clock. Once told, it is told until it is half as many.
 IN_BULK: Final = 0.05
 FEWEST: Final = 20
+# A member of which so many predictions in a row are in no scene is named.
+IN_A_ROW: Final = 10
+# For these reasons no place in a scene is meant for the stream.
+OF_NO_MEMBER: Final = {"other_model", "stranger", "crowded"}
 
 MENDS: Final[Mapping[Reason, str]] = {
     "late": "they came after their scene had closed: raise scenes.patience_ms, or look at why "
@@ -51,6 +56,15 @@ def losses(refused: Mapping[Reason, int], placed: int, *, is_told: bool) -> str 
     return (
         f"{share} of the last minute's predictions are in no scene, most {reason}: {MENDS[reason]}"
     )
+
+
+def lost_members(runs: Mapping[str, Refused]) -> str:
+    """What to tell about members of which each prediction is in no scene, with their last ones."""
+    last = list(runs.values())
+    reason = Counter(each.reason for each in last).most_common(1)[0][0]
+    ahead_ms = max((each.arrival.time or 0) - each.arrival.recorded_ms for each in last)
+    by = f" by {seconds(ahead_ms / 1000)}" if reason == "ahead" and ahead_ms > 0 else ""
+    return f"no prediction of {_listed(runs.keys())} is in a scene, {reason}{by}: {MENDS[reason]}"
 
 
 LAST = 20
@@ -94,6 +108,8 @@ class SiteView:
         self.skews: dict[str, float] = {}
         self.steps: deque[Step] = deque(maxlen=STEPS)
         self.lost: str | None = None
+        # For each member whose last predictions are in no scene: how many, and the last of them.
+        self._runs: dict[str, tuple[int, Refused]] = {}
 
     def judge(self, site: str, now_ms: int) -> None:
         """Tell it when many predictions are in no scene, or no longer. In a site's first step its
@@ -104,16 +120,28 @@ class SiteView:
         refused = sum((step.refused for step in judged), Counter[Reason]())
         placed = sum(step.taken for step in judged)
         before, self.lost = self.lost, losses(refused, placed, is_told=self.lost is not None)
+        runs = {name: last for name, (count, last) in self._runs.items() if count >= IN_A_ROW}
+        if runs and judged:
+            self.lost = lost_members(runs)
         if before is None and self.lost is not None:
             log.warning("site %s: %s", site, self.lost)
         if before is not None and self.lost is None:
             log.info("site %s: its predictions are in scenes again", site)
+
+    def refuse(self, refused: Sequence[Refused], now_ms: int) -> None:
+        self.step(now_ms).refused.update(each.reason for each in refused)
+        for each in refused:
+            if each.reason not in OF_NO_MEMBER:
+                count, _ = self._runs.get(each.member, (0, each))
+                self._runs[each.member] = count + 1, each
 
     def add(self, site: str, scene: Decided, now_ms: int) -> None:
         self.last.append(_scene(scene))
         if scene.revision == 1 and scene.absent != self.absent:
             _tell(site, _evicted(self.absent), _evicted(scene.absent))
             self.absent = dict(scene.absent)
+        for member in self._runs.keys() & scene.taken.keys():
+            del self._runs[member]
         for member, time in scene.times.items():
             skew = time - scene.time
             before = self.skews.get(member, skew)
@@ -152,10 +180,10 @@ class SiteFigures:
         if view is None:
             view = self._views[site] = SiteView()
         now_ms = self._wall_ms()
+        if decisions.refused:
+            view.refuse(decisions.refused, now_ms)
         for scene in decisions.scenes:
             view.add(site, scene, now_ms)
-        if decisions.refused:
-            view.step(now_ms).refused.update(each.reason for each in decisions.refused)
         if decisions.refused or view.lost is not None:
             view.judge(site, now_ms)
 
@@ -212,7 +240,7 @@ def _tell(site: str, before: set[str], now: set[str]) -> None:
         log.info("site %s: no longer evicted: %s", site, _listed(before - now))
 
 
-def _listed(members: set[str]) -> str:
+def _listed(members: Collection[str]) -> str:
     shown = ", ".join(sorted(members)[:NAMED])
     return shown if len(members) <= NAMED else f"{shown} and {len(members) - NAMED} more"
 

@@ -111,11 +111,11 @@ async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None
         return None
 
 
-async def status_of(http: config.Http) -> dict[str, Any] | None:
-    """The worker's status. None: no worker answers. Raises `Fatal` if the worker wants another
-    token.
+async def status_of(http: config.Http, *, is_of_scenes: bool = False) -> dict[str, Any] | None:
+    """The status of the worker, or of the scenes worker. None: none answers. Raises
+    `Fatal` if the worker wants another token.
     """
-    url = url_of(http)
+    url, part = url_of(http), "sites" if is_of_scenes else "problems"
     async with _session(http) as session:
         code, document = await _asked(session, f"{url}/api/status")
     if code == UNAUTHORIZED:
@@ -124,7 +124,7 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
             "the two machines differ by more than five minutes.)"
         )
         raise usage(message)
-    return document if isinstance(document.get("problems"), list) else None
+    return document if isinstance(document.get(part), list) else None
 
 
 async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> ReportedWay | str:
