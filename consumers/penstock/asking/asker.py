@@ -281,7 +281,7 @@ class Asker:
             return "well" if await calls.is_healthy(rank) else "unasked"
         if isinstance(error, Doubtful):
             if not calls.has_witness:
-                return "unasked"
+                return "ill" if is_alone and calls.health.may_be_starting else "unasked"
             if is_alone:
                 await calls.until_healthy(rank)
             return "well"

@@ -64,6 +64,8 @@ class ServerHealth:
         self._telemetry = telemetry
         self._outage = outage
         self.was_answered = self._answered_rows = False
+        # When rows were first refused without a reason, while none was ever answered.
+        self._refused_s: float | None = None
         self.allowed = gate.allowed
         self.heard = 0
         # How often connections of good requests break, and good rows are refused without a reason.
@@ -125,6 +127,19 @@ class ServerHealth:
         """Did the model work before, and was the server away within the last `LOADING_S`?"""
         return self.was_answered and self._clock.now() - self._lost_s < LOADING_S
 
+    @property
+    def may_be_starting(self) -> bool:
+        """Has the model answered no row so far, and refused rows without a reason only since
+        `LOADING_S`? Some servers do so while they load a model. Who has no time for it is told.
+        """
+        since_s = self._refused_s
+        return (
+            since_s is not None
+            and not self._answered_rows
+            and self._outage.is_endless
+            and self._clock.now() - since_s < LOADING_S
+        )
+
     def answered(self, call: Call, *, has_rows: bool, refusal: Poison | None = None) -> None:
         """The server answered, or it refused the rows. Both show that the server works."""
         self._telemetry.model_request("answered" if refusal is None else "refused")
@@ -160,6 +175,8 @@ class ServerHealth:
             self.refusals.succeeded()
         if has_rows:
             self._answered_rows = self._answered_rows or not isinstance(refusal, Doubtful)
+            if self._refused_s is None:
+                self._refused_s = self._clock.now()
             self._rows.answered(refusal, self._clock.now())
             self._look_at_answer(refusal)
         else:

@@ -55,6 +55,10 @@ class Outage:
         self.why: str | None = None
 
     @property
+    def is_endless(self) -> bool:
+        return self._patience_s is None
+
+    @property
     def away_s(self) -> float | None:
         """How long the service has not answered; None while it answers."""
         now_s = self._clock.now()

@@ -231,7 +231,8 @@ def outcome_of(
             kind, wait = Kind.BUSY, "pause"
         case Transient():
             kind, wait = Kind.NOTHING, "pause"
-        # The server took the canary before, and refuses it now. So the row is not the cause.
+        # The server took the canary before, and refuses it now; or it may be loading its model. So
+        # the row need not be the cause.
         case Poison() if is_alone and server == "ill":
             kind, wait = Kind.NOTHING, "pause"
         case Doubtful():
