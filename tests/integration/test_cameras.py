@@ -13,7 +13,6 @@ from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker
 from tests.support.worker import own_port
 
-
 UNTIL_THEY_ARE_THERE = """
 for look in 1 2 3 4 5 6 7 8; do
     sleep 6
