@@ -20,7 +20,7 @@ from penstock.tools.verify.watch import (
     MOST_TIMES,
     WatchedAnswer,
     WatchFilter,
-    _Asked,
+    _AskedTimes,
     watch,
 )
 
@@ -88,18 +88,18 @@ async def test_streams_and_errors_choose(cfg: config.Config) -> None:
     assert r"not_found: no object a.csv\x1b[2J" in shown.line, "no text controls the terminal"
 
 
-def asked(times: _Asked, *offsets: int) -> None:
+def asked(times: _AskedTimes, *offsets: int) -> None:
     """Input records at these offsets come, each at the time of its offset."""
     records = [SimpleNamespace(offset=offset, timestamp=offset) for offset in offsets]
     times.note(Bite("refs", PARTITION, records))
 
 
-def at_ms(times: _Asked, offset: int) -> int | None:
+def at_ms(times: _AskedTimes, offset: int) -> int | None:
     return times.at_ms(Source("refs", PARTITION, offset))
 
 
 def test_answers_to_records_that_were_not_kept_make_room_for_later_ones() -> None:
-    times = _Asked()
+    times = _AskedTimes()
     asked(times, *range(MOST_TIMES + 1))
     assert at_ms(times, MOST_TIMES) is None
     assert at_ms(times, 3 * MOST_TIMES) is None
@@ -108,7 +108,7 @@ def test_answers_to_records_that_were_not_kept_make_room_for_later_ones() -> Non
 
 
 def test_an_answer_costs_the_same_however_many_records_were_answered_before() -> None:
-    times = _Asked()
+    times = _AskedTimes()
     asked(times, *range(MOST_TIMES))
     began_s = time.thread_time()
     for offset in range(0, MOST_TIMES, 10):

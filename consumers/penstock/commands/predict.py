@@ -176,7 +176,7 @@ _CODES: Mapping[str, int] = {
 SHOWN_EMPTY = 3
 
 
-class _Record(Struct, gc=False):
+class _PrintedRecord(Struct, gc=False):
     row: int | None
     object: ObjectId | None = None
     last: bool = False
@@ -184,7 +184,7 @@ class _Record(Struct, gc=False):
     result: Result | None = None
 
 
-_decode = msgspec.json.Decoder(_Record).decode
+_decode = msgspec.json.Decoder(_PrintedRecord).decode
 
 
 class RecordTally:
@@ -216,7 +216,7 @@ class RecordTally:
         """Count an object that is not read, because its result exists already."""
         self._skipped += 1
 
-    def _add(self, record: _Record) -> None:
+    def _add(self, record: _PrintedRecord) -> None:
         self.records += 1
         self.rows += record.row is not None
         self.objects += record.last
@@ -233,7 +233,7 @@ class RecordTally:
             self._messages.append(f"the first error: {_in_words(record, record.error)}")
         (self._unread if record.row is None else self._rejected)[record.error.code] += 1
 
-    def _no_rows(self, record: _Record) -> None:
+    def _no_rows(self, record: _PrintedRecord) -> None:
         self._empty += 1
         if self._empty <= SHOWN_EMPTY:
             self._messages.append(
@@ -264,7 +264,7 @@ class RecordTally:
         return text
 
 
-def _in_words(record: _Record, error: Failure) -> str:
+def _in_words(record: _PrintedRecord, error: Failure) -> str:
     key = record.object.key if record.object else "a message"
     name = "" if key in error.message else key  # do not name the object twice
     row = "" if record.row is None else f"row {record.row}"

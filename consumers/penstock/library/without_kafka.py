@@ -84,7 +84,7 @@ async def predict_lines(
             await asyncio.wait([running])
 
 
-class _Call(NamedTuple):
+class _CallParts(NamedTuple):
     """The parts of a pipeline that answers one call. `ended` is set when all references of the URLs
     were read.
     """
@@ -118,7 +118,7 @@ def _call(
     share: Share,
     memory: Mapping[str, str],
     opened: AsyncExitStack,
-) -> _Call:
+) -> _CallParts:
     """Make the parts. `opened` gets all clients that are opened here, and closes them at the
     end.
     """
@@ -151,10 +151,10 @@ def _call(
     source = UrlSource(_counted(named, on_listed), ended.set, clock.wall_ms())
     adapters = Adapters(source, objects, model, sink, clock, results=results)
     pipeline = Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
-    return _Call(pipeline, objects, sink, ended)
+    return _CallParts(pipeline, objects, sink, ended)
 
 
-async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) -> None:
+async def _until_answered(call: _CallParts, urls: Sequence[str], cfg: config.Config) -> None:
     """If a URL names S3, wait until the store of `[objects]` answers. Then wait until the model
     answers.
     """

@@ -95,7 +95,7 @@ class _BridgeDetail(Struct):
     object: _BridgeObject
 
 
-class _Call(Struct, rename="camel", kw_only=True):
+class _CloudTrailCall(Struct, rename="camel", kw_only=True):
     """The detail of a CloudTrail event. A call with an `errorCode` has failed."""
 
     event_source: str = _S3_SOURCES[0]
@@ -139,7 +139,7 @@ class _PubSub(Struct):
 
 _decoder = Decoder(_Notification)
 _detail_decoder = Decoder(_BridgeDetail)
-_call_decoder = Decoder(_Call)
+_call_decoder = Decoder(_CloudTrailCall)
 _event_decoder = Decoder(_Event)
 _pubsub_decoder = Decoder(_PubSub)
 
@@ -269,7 +269,7 @@ def _from_bridge(
         )
 
 
-def _of_call(call: _Call) -> Reference | str:
+def _of_call(call: _CloudTrailCall) -> Reference | str:
     parameters = call.request_parameters or {}
     if call.event_source not in _S3_SOURCES or call.event_name not in _CALLS:
         return f"{call.event_source} {call.event_name}"

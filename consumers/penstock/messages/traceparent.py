@@ -32,12 +32,12 @@ class Caller(NamedTuple):
     is_sampled: bool
 
 
-class _Event(msgspec.Struct):
+class _TracedEvent(msgspec.Struct):
     specversion: str
     traceparent: str
 
 
-_event: Final = msgspec.json.Decoder(_Event)
+_event: Final = msgspec.json.Decoder(_TracedEvent)
 
 
 def in_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:

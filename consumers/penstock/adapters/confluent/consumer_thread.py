@@ -121,7 +121,7 @@ class Handle:
             self._thread.end()
 
 
-class _Call(NamedTuple):
+class _ThreadCall(NamedTuple):
     work: Callable[[], Any]
     answer: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
@@ -140,8 +140,8 @@ class CallThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._later: deque[_Call] = deque()
+        self._calls: SimpleQueue[_ThreadCall | None] = SimpleQueue()
+        self._later: deque[_ThreadCall] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -151,7 +151,7 @@ class CallThread:
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._calls.put(_Call(work, answer, loop, apart))
+        self._calls.put(_ThreadCall(work, answer, loop, apart))
         return answer
 
     def end(self) -> None:
@@ -185,7 +185,7 @@ class CallThread:
             # Free the result now: it may be large, and the next call may come much later.
             del call, result, failure
 
-    def _next(self, is_within: bool) -> _Call | None:
+    def _next(self, is_within: bool) -> _ThreadCall | None:
         if self._later and not is_within:
             return self._later.popleft()
         while (call := self._calls.get()) is not None and is_within and call.is_apart:

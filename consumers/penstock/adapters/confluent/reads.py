@@ -77,7 +77,7 @@ CROWD_RECORDS = 500
 CROWD_BYTES = 1 << 20
 
 
-class _Waiting:
+class _WaitingRecords:
     """The waiting records of one partition. `next_offset`: the offset after the last record that
     came. `end`: the end of the log, as librdkafka reported it. If the last offsets of the log have
     markers of transactions and no records, `end` is higher than `next_offset`.
@@ -94,7 +94,7 @@ class _Waiting:
 
 class Inbox:
     def __init__(self) -> None:
-        self._waiting: dict[Where, _Waiting] = {}
+        self._waiting: dict[Where, _WaitingRecords] = {}
 
     def clear(self) -> None:
         """Forget all partitions. Call this when none is assigned to us any more."""
@@ -108,7 +108,7 @@ class Inbox:
     def begin(self, starts: Mapping[Where, Commit]) -> None:
         """Start these partitions at new positions, and drop the records that wait for them."""
         for partition, start in starts.items():
-            self._waiting[partition] = _Waiting(start.next_offset)
+            self._waiting[partition] = _WaitingRecords(start.next_offset)
 
     def put(self, record: Record) -> None:
         """Add a record. If its partition was revoked, or the record has come before, do nothing."""

@@ -75,8 +75,8 @@ class Producer(Protocol):
 class OutputQueue:
     def __init__(self) -> None:
         # `_leader` hands over batches; it is the first that waits. None: nobody waits.
-        self._leader: _Waiting | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._leader: _WaitingBatch | None = None
+        self._waiting: deque[_WaitingBatch] = deque()
 
     async def send(
         self, outgoing: Outgoing, most_bytes: int, producer: Producer, patiently: Patiently
@@ -85,7 +85,7 @@ class OutputQueue:
         be others' deliveries, too. `most_bytes`: of a batch. `patiently` tries again what fails for
         a while.
         """
-        ours = _Waiting(outgoing)
+        ours = _WaitingBatch(outgoing)
         self._waiting.append(ours)
         try:
             if self._leader is None:
@@ -118,7 +118,7 @@ class OutputQueue:
             self._waiting.popleft()
             each.wake()
 
-    def _fitting(self, most_bytes: int) -> "list[_Waiting]":
+    def _fitting(self, most_bytes: int) -> "list[_WaitingBatch]":
         first = self._waiting[0]
         together, nbytes = [first], HEAD_BYTES + size_of(first.outgoing)
         for each in islice(self._waiting, 1, None):
@@ -130,7 +130,7 @@ class OutputQueue:
         return together
 
 
-class _Waiting:
+class _WaitingBatch:
     """`deliveries`: None until the records are handed over."""
 
     __slots__ = ("_woken", "deliveries", "outgoing")

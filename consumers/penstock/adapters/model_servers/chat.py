@@ -78,13 +78,13 @@ _BROKEN_OFF: Final = frozenset({"abort", "error"})
 _OF_SCHEMA: Final = re.compile("JSON schema (error|conversion)")
 
 
-class _Message(msgspec.Struct):
+class _ChatMessage(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
 
 
 class _Choice(msgspec.Struct):
-    message: _Message
+    message: _ChatMessage
     finish_reason: str | None = None
 
     @property

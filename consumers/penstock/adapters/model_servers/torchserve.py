@@ -70,7 +70,7 @@ class ServerBatching(NamedTuple):
     response_timeout_s: int | None = None
 
 
-class _Queue(msgspec.Struct, rename="camel"):
+class _JobQueue(msgspec.Struct, rename="camel"):
     remaining_capacity: int
     pending_requests: int
 
@@ -80,7 +80,7 @@ class _Description(msgspec.Struct, rename="camel"):
     max_batch_delay: int
     workers: list[msgspec.Raw] = []
     response_timeout: int | None = None
-    job_queue_status: _Queue | None = None
+    job_queue_status: _JobQueue | None = None
 
 
 def management(settings: config.Model, *, timeout_s: float) -> tuple[aiohttp.ClientSession, URL]:

@@ -193,7 +193,7 @@ T = TypeVar("T")
 MAX_STORES: Final = 128
 
 
-class _Kept:
+class _KeptStore:
     def __init__(self, store: "ObjectStore", now_s: float) -> None:
         self.store = store
         self.ends_s = now_s + AGE_S * random.uniform(2 / 3, 4 / 3)
@@ -207,7 +207,7 @@ class KeptStores:
 
     def __init__(self, opens: Buckets) -> None:
         self._opens = opens
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptStore] = {}
 
     def of(self, bucket: str) -> "ObjectStore":
         return self._of(bucket).store
@@ -229,18 +229,18 @@ class KeptStores:
                 kept = self._of(bucket)
         return kept.store, await self._asked(kept, question)
 
-    def _of(self, bucket: str) -> _Kept:
+    def _of(self, bucket: str) -> _KeptStore:
         now_s = asyncio.get_running_loop().time()
         kept = self._kept.pop(bucket, None)
         if kept is None or now_s >= kept.ends_s:
-            kept = _Kept(self._opens(bucket), now_s)
+            kept = _KeptStore(self._opens(bucket), now_s)
             if len(self._kept) >= MAX_STORES:
                 del self._kept[next(iter(self._kept))]  # the one that was not used for longest
         self._kept[bucket] = kept
         return kept
 
     @staticmethod
-    async def _asked(kept: _Kept, question: Callable[["ObjectStore"], Awaitable[T]]) -> T:
+    async def _asked(kept: _KeptStore, question: Callable[["ObjectStore"], Awaitable[T]]) -> T:
         now_s = asyncio.get_running_loop().time
         began_s = now_s()
         answer = await question(kept.store)

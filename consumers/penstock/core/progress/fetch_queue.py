@@ -105,7 +105,7 @@ class StreamShare(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Stream:
+class _FetchedStream:
     """The tickets of one stream. `fetching`: how many of its tickets were given to the fetchers and
     are not read yet. `admitted`: tickets in work that wait until fewer objects of the stream are
     being fetched. `waiting`: tickets that wait until an object of the stream is delivered.
@@ -126,10 +126,10 @@ class FetchQueueByStream(FetchQueue):
     def __init__(self, share: StreamShare) -> None:
         super().__init__()
         self._share = share
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _FetchedStream] = {}
 
     def add(self, ticket: Ticket) -> None:
-        stream = self._streams.setdefault(ticket.queue, _Stream())
+        stream = self._streams.setdefault(ticket.queue, _FetchedStream())
         if stream.in_work >= self._share.in_work:
             stream.waiting.append(ticket)
             return
@@ -167,7 +167,7 @@ class FetchQueueByStream(FetchQueue):
         if stream := self._streams.pop(queue, None):
             self.in_work -= stream.in_work
 
-    def _let_in(self, stream: _Stream) -> None:
+    def _let_in(self, stream: _FetchedStream) -> None:
         share = self._share
         while stream.admitted and stream.fetching < share.fetching(stream.admitted[0].store):
             stream.fetching += 1

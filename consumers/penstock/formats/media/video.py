@@ -101,7 +101,7 @@ def _frames(
     width, height = stream.codec_context.width, stream.codec_context.height
     gathered.weight = min(own.weight(options.form), _frame_weight(source.size, width * height))
     _check_pixels(own, width, height)
-    due, clock = _Due(options.of(VideoOptions).fps), _Clock(stream)
+    due, clock = _DueFrames(options.of(VideoOptions).fps), _Clock(stream)
     for frame in frames_of(
         opened, stream, "video", file.container.missing, file.container.holes(stream.id)
     ):
@@ -200,7 +200,7 @@ class _Clock:
         return now - self._first
 
 
-class _Due:
+class _DueFrames:
     """Chooses frames: in each 1/fps of a second, the first frame is wanted."""
 
     def __init__(self, fps: float | None) -> None:

@@ -162,9 +162,9 @@ class Finder:
         at = first.end()
         if at == len(head) and not (self.is_done or match):
             return  # no row yet
-        self.dialect = self._fitting(_Head(head, at, is_all), delimiter)
+        self.dialect = self._fitting(_CsvHead(head, at, is_all), delimiter)
 
-    def _fitting(self, head: "_Head", delimiter: bytes | None) -> Dialect:
+    def _fitting(self, head: "_CsvHead", delimiter: bytes | None) -> Dialect:
         asked = [quoting for quoting in _QUOTINGS if self._is_asked(quoting)]
         usual = asked[0]
         has_nulls = _NULL.search(head.text, head.start) is not None
@@ -191,7 +191,7 @@ class Finder:
         )
 
     def _fits(
-        self, head: "_Head", quoting: Quoting, separator: bytes, width: int, *, has_nulls: bool
+        self, head: "_CsvHead", quoting: Quoting, separator: bytes, width: int, *, has_nulls: bool
     ) -> bool:
         def has(quoting: Quoting, width: int = width) -> bool:
             return head.has_rows(patterns(quoting, separator, width, self._comment))
@@ -213,7 +213,7 @@ class Finder:
         return begins or (quoting.quote == b'"' and not has_nulls)
 
     def _divided(
-        self, head: "_Head", quoting: Quoting, delimiter: bytes | None
+        self, head: "_CsvHead", quoting: Quoting, delimiter: bytes | None
     ) -> tuple[bytes, int]:
         """The separator, and the number of cells of the first row."""
         of_all = patterns(quoting, _ALL, 0, b"")
@@ -226,7 +226,7 @@ class Finder:
         separator = delimiter or self._separator(row.strip(b"\r\n"), head)
         return separator, row.count(separator) + 1
 
-    def _separator(self, row: bytes, head: "_Head") -> bytes:
+    def _separator(self, row: bytes, head: "_CsvHead") -> bytes:
         """The sign that separates the cells of the first row. If the row has commas that are not
         decimal signs, it is the comma; if not, it is the most frequent of the other signs. The
         commas are decimal signs if the configuration says so, or if the most frequent other sign
@@ -247,7 +247,7 @@ class Finder:
         return best
 
 
-class _Head(NamedTuple):
+class _CsvHead(NamedTuple):
     """`start`: where the first row begins. `is_all`: True if the file ends here."""
 
     text: bytes

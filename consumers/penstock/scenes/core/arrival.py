@@ -21,7 +21,7 @@ MAX_ID_CHARS = 512
 Position = tuple[int, int, int]
 
 
-class _Record(Struct):
+class _ArrivedRecord(Struct):
     id: str
     stream: str
     source: Source
@@ -62,7 +62,7 @@ class Arrival(Struct, array_like=True):
     is_error: bool = False
 
 
-_decoder = msgspec.json.Decoder(_Record)
+_decoder = msgspec.json.Decoder(_ArrivedRecord)
 
 
 def read_arrival(value: bytes, recorded_ms: int) -> Arrival:

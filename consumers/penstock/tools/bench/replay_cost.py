@@ -85,7 +85,7 @@ class ReplayCostReport(Struct, kw_only=True):
     lag_p99_ms: float
 
 
-class _Seen(NamedTuple):
+class _ReplayTimes(NamedTuple):
     """`begin_ms`: when the first measured tick was due. `from_ms`, `to_ms`: when the replay began
     and ended. All are epoch milliseconds.
     """
@@ -143,7 +143,7 @@ async def _observe(
     topics: Topics,
     to: str,
     tell: Tell,
-) -> _Seen:
+) -> _ReplayTimes:
     """Start the worker and the ticks, run the replay in the middle of the ticks, and stop the
     worker and the ticks.
     """
@@ -180,7 +180,7 @@ async def _observe(
             sent = await line(ticking, Sent)
         await asyncio.sleep(GRACE_S)
         await worker.stop()
-    return _Seen(begin_ms, from_ms, to_ms, replayed, sent)
+    return _ReplayTimes(begin_ms, from_ms, to_ms, replayed, sent)
 
 
 async def _skip_the_past(cfg: config.Config, group: str, topic: str) -> None:
@@ -210,7 +210,7 @@ async def _replay(
             return await line(process, Replayed)
 
 
-def _report(plan: ReplayCostPlan, seen: _Seen, ticks: list[Tick]) -> ReplayCostReport:
+def _report(plan: ReplayCostPlan, seen: _ReplayTimes, ticks: list[Tick]) -> ReplayCostReport:
     measured = due_since(seen.begin_ms, ticks, plan.streams * round(plan.seconds * plan.hz))
     beside = [tick for tick in measured if seen.from_ms <= tick.due_ms <= seen.to_ms]
     alone = [tick for tick in measured if not seen.from_ms <= tick.due_ms <= seen.to_ms]

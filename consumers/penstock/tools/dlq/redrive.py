@@ -100,7 +100,7 @@ async def redrive(
     `latest`: True if the objects are asked for in their present versions instead of the versions
     that failed. `whole`: True if all rows are asked for, so that the object has one result again.
     """
-    asked = _Asked()
+    asked = _AskedRows()
     elsewhere: dict[Source, DeadLetter] = {}
     async with (
         open_reader(cfg.kafka, "read_committed") as reader,
@@ -141,7 +141,7 @@ async def _send_elsewhere(
     reader: Reader,
     send: _Send,
     how: Redriven,
-    asked: "_Asked",
+    asked: "_AskedRows",
     elsewhere: dict[Source, DeadLetter],
 ) -> None:
     """Send the messages of the letters in `elsewhere`, which do not hold their messages. For each,
@@ -208,7 +208,7 @@ def _key(letter: DeadLetter) -> bytes:
     return letter.stream.encode()
 
 
-class _Asked:
+class _AskedRows:
     """Remembers which rows were asked for lately, to recognise repeats."""
 
     def __init__(self) -> None:
@@ -246,7 +246,7 @@ class _Asked:
 
 
 def _asks(
-    asked: _Asked, letter: DeadLetter, value: bytes, *, latest: bool, whole: bool
+    asked: _AskedRows, letter: DeadLetter, value: bytes, *, latest: bool, whole: bool
 ) -> list[bytes]:
     """The messages for those rows of a letter that nothing asked for yet. `value`: the message for
     all of its rows.

@@ -35,7 +35,7 @@ ARRIVED_S = 3.0
 BEGUN_S = 1.0
 
 
-class _Kept(Struct):
+class _KeptPosition(Struct):
     """The metadata of each partition's commit. `job`: the id of the announcement, which is the same
     for all processes that go on with it. `run`: the id of the process that owns the position.
     `pin`: the version of the list. `at`: the place that was reached; None: the beginning.
@@ -67,7 +67,7 @@ class ListingPosition:
     number of references that earlier processes announced.
     """
 
-    def __init__(self, kept: KeptPositions, topic: str, kept_position: _Kept) -> None:
+    def __init__(self, kept: KeptPositions, topic: str, kept_position: _KeptPosition) -> None:
         self._kept = kept
         self._topic = topic
         self._kept_position = kept_position
@@ -223,7 +223,7 @@ async def open_position(
             "an earlier start of this command was cut off: --resume goes on there, --anew "
             "announces all of it again"
         )
-    fresh = _Kept(1, token_hex(4), token_hex(4), pin, partitions)
+    fresh = _KeptPosition(1, token_hex(4), token_hex(4), pin, partitions)
     if not resume or not former:
         return ListingPosition(kept, topic, fresh)
     # One request writes the commits of all partitions. If it failed halfway, the partitions tell
@@ -241,10 +241,10 @@ async def open_position(
     return position
 
 
-def _read(commits: Mapping[int, Commit]) -> dict[int, _Kept]:
+def _read(commits: Mapping[int, Commit]) -> dict[int, _KeptPosition]:
     try:
         return {
-            number: msgspec.json.decode(commit.metadata, type=_Kept)
+            number: msgspec.json.decode(commit.metadata, type=_KeptPosition)
             for number, commit in commits.items()
         }
     except (msgspec.MsgspecError, ValueError):

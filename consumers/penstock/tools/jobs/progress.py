@@ -57,7 +57,7 @@ class Job(NamedTuple):
         return sum(span.end - span.begin for span in self.spans.values())
 
 
-class _Written(Struct, forbid_unknown_fields=True):
+class _JobEnd(Struct, forbid_unknown_fields=True):
     """The metadata of the commit that keeps the job's end in a partition."""
 
     v: int
@@ -88,7 +88,7 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
     for part, (first, end) in there.items():
         committed = positions.get(part)
         begin = first if committed is None else min(max(first, committed.next_offset), end)
-        written = _Written(1, begin, now_ms)
+        written = _JobEnd(1, begin, now_ms)
         commits[part] = Commit(end, msgspec.json.encode(written).decode())
     await groups.begin(ledger, commits)
     # Another worker may have decided at the same moment. Then both workers use the end
@@ -113,7 +113,7 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
         return None
     try:
         starts = {
-            part: msgspec.json.decode(commit.metadata, type=_Written)
+            part: msgspec.json.decode(commit.metadata, type=_JobEnd)
             for part, commit in written.items()
         }
     except (msgspec.MsgspecError, ValueError):

@@ -48,7 +48,7 @@ class DecidedRanges(NamedTuple):
     written: Mapping[Where, Commit]
 
 
-class _Written(Struct, forbid_unknown_fields=True):
+class _RangeEnd(Struct, forbid_unknown_fields=True):
     """The metadata of the commit that holds the end of a partition's range."""
 
     v: int
@@ -101,7 +101,7 @@ async def _as_of_now(options: ReplayOptions, reader: Reader, topics: list[str]) 
 def _commits(spans: Spans, options: ReplayOptions, now_ms: int) -> dict[Where, Commit]:
     ranges = {}
     for part, span in spans.items():
-        metadata = msgspec.json.encode(_Written(1, span.begin, now_ms, options.identity)).decode()
+        metadata = msgspec.json.encode(_RangeEnd(1, span.begin, now_ms, options.identity)).decode()
         if len(metadata.encode()) > MAX_BYTES:
             raise usage(
                 "--streams: these globs are too long to be written down with the range; "
@@ -111,14 +111,14 @@ def _commits(spans: Spans, options: ReplayOptions, now_ms: int) -> dict[Where, C
     return ranges
 
 
-def _read(commit: Commit, plan: Plan) -> _Written:
+def _read(commit: Commit, plan: Plan) -> _RangeEnd:
     """Decode the metadata of a commit. Raises `Fatal` (exit 2) if the replay was begun with other
     options.
     """
     options = plan.options
     another = f"or give this one another --name than {options.named}"
     try:
-        written = msgspec.json.decode(commit.metadata, type=_Written)
+        written = msgspec.json.decode(commit.metadata, type=_RangeEnd)
     except (msgspec.MsgspecError, ValueError):
         raise usage(
             f"group {plan.group}.range holds no range of a replay ({commit.metadata:.80}); delete "

@@ -46,7 +46,7 @@ Values = AsyncGenerator[list[bytes]]
 Wanted = Callable[[str, str, str], bool]
 
 
-class _Head(Struct, gc=False):
+class _RecordHead(Struct, gc=False):
     id: str
     stream: str
     model: str
@@ -65,7 +65,7 @@ class _Row(Struct, gc=False, omit_defaults=True):
     error: Failure | None = None
 
 
-_decode = msgspec.json.Decoder(_Head).decode
+_decode = msgspec.json.Decoder(_RecordHead).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -81,7 +81,7 @@ async def open_results(cfg: config.Config, wanted: Wanted) -> AsyncIterator["For
 class _Fetched(NamedTuple):
     """The result that a record names. `why_not`: why it cannot be compared."""
 
-    head: _Head
+    head: _RecordHead
     url: str
     file: IO[bytes]
     why_not: str | None
@@ -129,13 +129,13 @@ class FormerResults:
                 *(len(self._unread), self._unread[0]),
             )
 
-    def _wanted_head(self, record: bytes) -> _Head | None:
+    def _wanted_head(self, record: bytes) -> _RecordHead | None:
         head = _head(record)
         if head is None or head.result is None:
             return None
         return head if self._wanted(head.id, head.stream, head.model) else None
 
-    async def _fetch(self, head: _Head, files: ExitStack) -> _Fetched:
+    async def _fetch(self, head: _RecordHead, files: ExitStack) -> _Fetched:
         """`files` closes the file, however the comparison ends. Usually `_rows` has closed it."""
         result = head.result
         assert result is not None
@@ -172,7 +172,7 @@ class FormerResults:
                 self._unread.append(f"{result.url}: it cannot be read: {error}")
 
 
-def _head(value: bytes) -> _Head | None:
+def _head(value: bytes) -> _RecordHead | None:
     """If the record names a result: the decoded record. Otherwise None."""
     if _MARK not in value:
         return None

@@ -177,7 +177,7 @@ class StoredResult(NamedTuple):
     checksum: str
 
 
-class _Line(Struct, gc=False):
+class _ResultLine(Struct, gc=False):
     row: int
     error: Failure | None = None
     prediction: Raw = Raw(NULL)
@@ -224,7 +224,7 @@ def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultR
 
 
 def _lines(file: IO[bytes]) -> Iterator[ResultRow]:
-    decode = msgspec.json.Decoder(_Line).decode
+    decode = msgspec.json.Decoder(_ResultLine).decode
     for text in file:
         line = decode(text)
         code = line.error.code if line.error else None

@@ -86,7 +86,7 @@ async def watch(
     counts: dict[str, int] = {}
     for part in begins:
         counts[part.topic] = max(counts.get(part.topic, 0), part.partition + 1)
-    asked = _Asked()
+    asked = _AskedTimes()
     async with following(cfg.kafka, isolation, counts, begins) as follower:
         ends = await follower.ends() if until_now else None
         while ends is None or not await follower.has_reached(ends):
@@ -131,7 +131,7 @@ async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int
     return begins
 
 
-class _Asked:
+class _AskedTimes:
     """Remembers, for input records that are not answered yet, when Kafka got them."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class _Asked:
         return at_ms
 
 
-def _answers(bite: Bite, asked: _Asked) -> Iterator[WatchedAnswer]:
+def _answers(bite: Bite, asked: _AskedTimes) -> Iterator[WatchedAnswer]:
     for each in bite.records:
         where = f"{bite.topic}/{bite.partition}/{each.offset}"
         for value in records_of(each.value or b""):

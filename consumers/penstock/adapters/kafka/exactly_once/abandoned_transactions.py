@@ -49,7 +49,7 @@ CONCURRENT_TRANSACTIONS = 51
 MOVING = (14, 15, 16)
 
 
-class _Seen(NamedTuple):
+class _SeenTransaction(NamedTuple):
     transactional_id: str
     timeout_ms: int
     began_ms: int
@@ -79,7 +79,7 @@ class Abandoned:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._seen: dict[_Seen, float] = {}
+        self._seen: dict[_SeenTransaction, float] = {}
         self._abandoned_s = ABANDONED_S
         self._looked_s = -LOOK_EVERY_S
         self._may_look = True
@@ -112,7 +112,7 @@ class Abandoned:
             self._abandoned_s = min(2 * self._abandoned_s, MOST_S)
 
     async def _look_at(
-        self, client: AIOKafkaClient, node: int, transaction: _Seen, now_s: float
+        self, client: AIOKafkaClient, node: int, transaction: _SeenTransaction, now_s: float
     ) -> bool:
         """Abort the transaction if it has been open for long enough. Returns True if it was
         aborted.
@@ -133,7 +133,7 @@ async def take_back_left(
     `spared`. A transaction that began more than `LEFT_S` ago by our clock is aborted at once. Any
     other transaction is aborted when the next look finds it still open.
     """
-    seen: set[_Seen] = set()
+    seen: set[_SeenTransaction] = set()
     for _ in range(LOOKS):
         transactions, is_complete = await _all_open(client, group, spared)
         old_ms = wall_ms() - LEFT_S * 1000
@@ -153,13 +153,13 @@ async def take_back_left(
 
 async def _all_open(
     client: AIOKafkaClient, group: str, spared: str | None = None
-) -> tuple[dict[_Seen, int], bool]:
+) -> tuple[dict[_SeenTransaction, int], bool]:
     """Returns two things: a mapping from each open transaction to the broker that coordinates it;
     and whether all brokers answered.
     """
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
     asked = (_open_at(client, node, group) for node in nodes)
-    answers: list[list[_Seen] | None] = []
+    answers: list[list[_SeenTransaction] | None] = []
     # `return_exceptions` makes sure that all questions have ended before a failure is raised.
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(answer, BaseException):
@@ -174,7 +174,7 @@ async def _all_open(
     return open_now, None not in answers
 
 
-async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen] | None:
+async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_SeenTransaction] | None:
     """The open transactions of the group that this broker coordinates. None: the broker is
     unreachable, or is loading its log, or another broker coordinates the transactions now.
     """
@@ -184,7 +184,7 @@ async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]
     return None
 
 
-async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
+async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_SeenTransaction]:
     with translated("a question about open transactions"):
         listed = await client.send(node, ListTransactions(ONGOING))
         check_code(listed.error_code)
@@ -196,7 +196,7 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
             if code in MOVING:
                 check_code(code)
     return [
-        _Seen(
+        _SeenTransaction(
             id_, timeout_ms, began_ms, producer_id, epoch, OFFSETS in {name for name, *_ in topics}
         )
         for code, id_, state, timeout_ms, began_ms, producer_id, epoch, topics, _ in (
@@ -206,7 +206,7 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
     ]
 
 
-async def _take_back(client: AIOKafkaClient, node: int, transaction: _Seen) -> None:
+async def _take_back(client: AIOKafkaClient, node: int, transaction: _SeenTransaction) -> None:
     """Abort the transaction. Raises `Transient`, or `Fatal` if we do not have the right to use its
     id.
     """
