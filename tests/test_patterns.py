@@ -57,7 +57,7 @@ CONFIGURED = {
     "consumers/penstock/scenes/settings.py",
     "consumers/penstock/settings/inputs.py",
     "consumers/penstock/stages/consume.py",
-    "consumers/penstock/tools/lint/check.py",
+    "consumers/penstock/tools/lint.py",
     "consumers/penstock/tools/replay/worker_settings.py",
     "consumers/penstock/tools/verify/watch.py",
 }

@@ -15,7 +15,7 @@ from penstock.errors import Fatal
 from penstock.formats.registry import claim_of
 from penstock.messages.reference import Reference
 from penstock.settings.inputs import row_options
-from penstock.tools.lint.check import lint
+from penstock.tools.lint import lint
 from tests.formats.picture_bodies import jpeg
 from tests.formats.recordings import video
 

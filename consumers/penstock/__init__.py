@@ -32,7 +32,7 @@ Where to look. Each part rests on those below it:
       http/         our own connections, which authorities TLS trusts, what running workers say
       model_servers/  TorchServe, the Open Inference Protocol, JSON servers; the forms of requests
       otel/         spans of traces, by OpenTelemetry's SDK
-      memory/       adapters without a service, for tests and the simulation
+      memory        adapters without a service, for tests and the simulation
     ports/          the promises that an adapter keeps
     core/           decisions without waiting, by question:
       rows/         what travels: blocks on the chain of their ticket
@@ -47,7 +47,7 @@ Where to look. Each part rests on those below it:
     messages/       the messages on topics and pages; a test holds them against schemas/
     errors          the three families: transient, poison, fatal; the exit codes
     telemetry/      metrics: of every worker; of several models, a shadow, regions
-    tracing/        which objects are sampled, and the spans of their way
+    tracing         which objects are sampled, and the spans of their way
     logs            log lines, without secrets
     terminal_text   texts, times, tables and progress bars for people
     process/        our own processes: children, signals, the end; clock, additions to asyncio
@@ -55,7 +55,7 @@ Where to look. Each part rests on those below it:
     ops/            health page, status, several processes
     tools/          what a person uses beside the worker; no part of the worker imports it
       demo/, bench/   `penstock demo`, with its proof; `penstock bench`, which measures
-      doctor/, lint/  checks all that a worker needs; finds a configuration's errors by itself
+      doctor/, lint   checks all that a worker needs; finds a configuration's errors by itself
       verify/, dlq/   the judge of the topics; dead letters
       jobs/         a backlog that is announced from a list and worked off to its end
       replay/       answers again what was announced before, beside the live group

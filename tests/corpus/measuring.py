@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.core.progress.line_stop import LineLimits
 from penstock.core.rows.payload import Payload
 from penstock.ports import Answers, Location, Outgoing

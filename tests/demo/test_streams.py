@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock import config
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.tools.demo.progress import DemoProgress, DemoStream
 from penstock.tools.demo.services import DemoPlace
 from penstock.tools.demo.streams import (

@@ -14,7 +14,7 @@ import yaml
 
 from penstock import config
 from penstock.commands.root import cli
-from penstock.tools.lint.check import lint
+from penstock.tools.lint import lint
 from tests.deploy.tools import DEPLOY, RENDERED, rendered, tool
 
 # The chart asks for a newer one than helm supposes where it has no cluster.

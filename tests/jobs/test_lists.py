@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.stores.local_files import LocalObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import EXIT_USAGE, Fatal

@@ -6,7 +6,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.tools.jobs import listing_position

@@ -12,7 +12,7 @@ from penstock import config
 from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.positions_from_outside import KeptPositions
 from penstock.adapters.kafka.reader import open_reader
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.routing.model_routes import Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Commit

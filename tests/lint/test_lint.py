@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from penstock.commands.root import cli
 from penstock.errors import Fatal
-from penstock.tools.lint.check import LintFinding, lint
+from penstock.tools.lint import LintFinding, lint
 
 ROUTED = '[[models]]\nname = "ts"\n[[routes]]\nstream = "{}"\nmodel = "{}"\n'
 HELPED = """region = "eu"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.rows.payload import Payload
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.diagnosis.steady import HOLD_S
 from penstock.core.diagnosis.streams import NEWS_MS
 from penstock.core.progress.line_stop import LineLimits

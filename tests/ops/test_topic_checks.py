@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable, usage
 from penstock.ops.topic_checks import (
     ALL_GONE_S,

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.stores.local_files import FolderObjects
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.routing.store_choice import StoreChoice

@@ -3,11 +3,10 @@
 import pytest
 
 from penstock.errors import Fatal
-from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.changelog import CLAIM_BYTES, Out
 from penstock.scenes.core.decision_time import Due
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.ledger import Keyed
-from penstock.scenes.ledger_ports import Out
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.world import Crash, World
 

@@ -6,13 +6,12 @@ import pytest
 
 from penstock.errors import Fatal
 from penstock.messages.scene import decode_scene
-from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.changelog import CLAIM_BYTES, Out
 from penstock.scenes.core.decision_time import WaitingClock
 from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.core.state import load
 from penstock.scenes.judge import ScenesJudge
 from penstock.scenes.ledger import Keyed, steady
-from penstock.scenes.ledger_ports import Out
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.world import PATTERN, Crash, Kafka, World, said
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec.json import encode
 
 from penstock.messages.scene import decode_late
+from penstock.scenes.changelog import Out
 from penstock.scenes.core.rules import SiteStreams
 from penstock.scenes.ledger import Keyed
-from penstock.scenes.ledger_ports import Out
 from penstock.scenes.records import LateTopic, Rekey
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_ledger import BATCHES

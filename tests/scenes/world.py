@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from penstock.scenes.changelog import CLAIM_KEY
+from penstock.scenes.changelog import CLAIM_KEY, Logged, Out
 from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.ledger import Keyed, SiteLedger
-from penstock.scenes.ledger_ports import Logged, Out
 from penstock.scenes.records import LateTopic, Packing, Rekey, SceneRecords
 from penstock.scenes.settings import Names
 from penstock.scenes.site_figures import SiteFigures

@@ -12,8 +12,7 @@ import pytest
 
 from penstock.adapters.inputs.bounded_sources import BoundedSource, Head, HeadSource
 from penstock.adapters.inputs.urls import POLL_RECORDS, UrlSource
-from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemoryObjects, MemorySink
 from penstock.core.rows.payload import Payload
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.messages.codec import encode_reference

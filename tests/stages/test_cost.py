@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.core.window.window import WindowLimits
 from penstock.ports import Outgoing
 from penstock.tools.simulation.virtual_time import VirtualTimeLoop

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.core.progress.line_stop import NO_LIMITS
 from penstock.core.rows.payload import Payload
 from penstock.messages.dead_letter import decode_dead_letter

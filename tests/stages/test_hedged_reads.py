@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.health.retries import LEAST_ANSWERS, Hedging
 from penstock.errors import Overloaded, Poison, Transient
 from penstock.ports import Location, Part

@@ -12,7 +12,7 @@ from functools import partial
 import orjson
 import pytest
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.decoders.protocol import Decoder, Said, Task
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.runs import RowOptions

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Rejected

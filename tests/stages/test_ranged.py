@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits

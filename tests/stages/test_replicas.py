@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.stores.replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, ReplicatedObjects
 from penstock.errors import Transient, Unreachable
 from penstock.ports import Location

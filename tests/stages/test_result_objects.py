@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
+from penstock.adapters.memory import MemoryResults, MemoryUpload
 from penstock.core.health.limiter import Limiter
 from penstock.core.records.result_names import NameScope, ResultNames
 from penstock.core.routing.model_routes import Route

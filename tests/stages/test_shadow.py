@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from penstock import config
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.config.model_sections import NamedModel
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.rows.payload import Payload

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
+from penstock.adapters.memory import MemoryResults, MemoryUpload
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.encodings.base import Rows

@@ -13,7 +13,7 @@ from penstock import config
 from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.exactly_once.transactions import KafkaProducers
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.records.output_records import Labels
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from penstock.adapters.memory.topics import MemorySink, PartitionReader, behind
+from penstock.adapters.memory import MemorySink, PartitionReader, behind
 from penstock.core.progress.line_stop import Word, decode_words, encode_words, obeyed
 from penstock.errors import Fenced, Transient, Undecided, Unreachable
 from penstock.ports import UNDECIDED, Commit, Outgoing, Rebalance, Record, Span, Where

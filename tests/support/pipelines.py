@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import orjson
 
 from penstock.adapters.inputs.bounded_sources import BoundedSource
-from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemoryObjects, MemoryResults, MemorySink
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.progress.line_stop import LineLimits
 from penstock.core.records.output_records import Labels, same_partition
@@ -36,7 +35,7 @@ from penstock.stages.shadow import ShadowTerms, ShadowTopicTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import VirtualClock, inline
-from penstock.tracing.tracer import TraceNames, TraceTerms
+from penstock.tracing import TraceNames, TraceTerms
 from tests.support.memory import MemoryProducers, MemorySource, MemorySpans
 
 BUCKET = "b"

@@ -14,7 +14,7 @@ from random import Random
 
 import orjson
 
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
 from penstock.pipeline.settings import LaneLimits

@@ -36,7 +36,7 @@ LOADED: Final = (
     "penstock.tools.jobs.progress",
     "penstock.tools.jobs.until_end",
     "penstock.library.model_and_shard",
-    "penstock.tools.lint.check",
+    "penstock.tools.lint",
     "penstock.ops.supervisor",
     "penstock.tools.replay.run_replay",
     "penstock.tools.replay.run_replay",

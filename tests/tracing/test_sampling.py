@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from penstock.messages.traceparent import Caller
-from penstock.tracing.tracer import BLOCK, MOST_ERRORS_PER_S, Errors, Ratio, Slowest
+from penstock.tracing import BLOCK, MOST_ERRORS_PER_S, Errors, Ratio, Slowest
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])

@@ -14,7 +14,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import Rejected, Unreachable
 from penstock.ports import Answers, Span, outgoing_traceparent
 from penstock.tools.simulation.virtual_time import virtual_time
-from penstock.tracing.tracer import MOST_LINKS
+from penstock.tracing import MOST_LINKS
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -73,7 +73,7 @@ def config(context: Context, /, schema: bool, init: bool, **given: str | None) -
         say_json(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     # This import loads every client, which takes time. So it stands here, after the configuration
     # was printed.
-    from penstock.tools.lint.check import refused
+    from penstock.tools.lint import refused
 
     check_files(resolved.config, resolved.sources)
     for error in refused(resolved.config):
@@ -107,7 +107,7 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     """
     # This import loads every client. It stands here, so that a command without `--init` need not
     # wait for it.
-    from penstock.tools.lint.check import lint
+    from penstock.tools.lint import lint
 
     path = path or FILE
     if path.exists():

@@ -38,7 +38,7 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
     """Print the errors that `penstock lint` or a worker's start would report. Returns True if there
     are none. The doctor's other checks run in any case.
     """
-    from penstock.tools.lint.check import lint
+    from penstock.tools.lint import lint
 
     wrong = [
         str(finding).removeprefix("configuration: ")

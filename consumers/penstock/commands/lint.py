@@ -27,7 +27,7 @@ def lint(
     contradict each other? One run prints everything that is wrong, with its line. The exit code is
     1 if anything is wrong.
     """
-    from penstock.tools.lint.check import lint as check
+    from penstock.tools.lint import lint as check
 
     findings = check(
         context.path, os.environ, [name for stream in streams for name in _named(stream)]

@@ -22,7 +22,7 @@ from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultTerms
 from penstock.stages.shadow import ShadowTerms
-from penstock.tracing.tracer import TraceTerms
+from penstock.tracing import TraceTerms
 
 
 @dataclass(frozen=True, slots=True)

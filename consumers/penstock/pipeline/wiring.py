@@ -54,7 +54,7 @@ from penstock.stages.store_reads import HedgedObjects, StoreReads
 from penstock.telemetry.delivery_times import DeliveryTimes
 from penstock.telemetry.per_service import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
-from penstock.tracing.tracer import Tracer
+from penstock.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from penstock.errors import Transient
 from penstock.ports import Commit, Followed, Record, Where
 from penstock.process.asyncio_additions import SystemClock
 from penstock.process.signals import on_stop
+from penstock.scenes.changelog import Fits, Out
 from penstock.scenes.core.decision_time import Behind
 from penstock.scenes.ledger import Keyed, parts_of
-from penstock.scenes.ledger_ports import Fits, Out
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from penstock.adapters.kafka.inside.producers import mend_refusals
 from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from penstock.process.asyncio_additions import SystemClock
 from penstock.process.signals import on_stop
+from penstock.scenes.changelog import Fits, Out
 from penstock.scenes.core.decision_time import Behind
 from penstock.scenes.ledger import Keyed, parts_of
-from penstock.scenes.ledger_ports import Fits, Out
 
 log = logging.getLogger(__name__)
 

@@ -17,16 +17,19 @@ from penstock.errors import Fatal
 from penstock.ports import Clock
 from penstock.scenes.changelog import (
     ENDED,
+    Changelog,
     ClaimedPartitions,
+    Fits,
     KafkaChangelog,
+    Out,
     PartitionStates,
+    Send,
     State,
 )
 from penstock.scenes.core.decision_time import Due, WaitingClock
 from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.core.site import Site
 from penstock.scenes.core.state import OtherForm, SiteState, dump, load
-from penstock.scenes.ledger_ports import Changelog, Fits, Out, Send
 from penstock.scenes.records import LateTopic, Packing, Rekey, SceneRecords
 from penstock.scenes.settings import Names, names, rules_of
 from penstock.scenes.site_figures import MOST_LOOK_CHARS, SiteFigures, chars_of

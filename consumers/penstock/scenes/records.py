@@ -19,12 +19,11 @@ from msgspec import Raw
 from penstock.messages.prediction import Failure
 from penstock.messages.reference import SchemaError
 from penstock.messages.scene import NOT_TAKEN, TOO_LARGE, encode_late, encode_scene, seat_json
-from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.changelog import CLAIM_BYTES, Fits, Out
 from penstock.scenes.core.arrival import Arrival, ShownAnswer, read_answer, read_arrival
 from penstock.scenes.core.rules import Place, SiteStreams
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, Refused, dump, without_answers
-from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.settings import Names
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from penstock.adapters.kafka.topics import (
 from penstock.errors import usage
 from penstock.ops.topic_checks import minding_credentials, warn_of_limits
 from penstock.packages import missing_extra
+from penstock.scenes.changelog import Fits
 from penstock.scenes.engine import Engine
 from penstock.scenes.ledger import SiteLedger
-from penstock.scenes.ledger_ports import Fits
 from penstock.scenes.page import scenes_page
 from penstock.scenes.settings import Names, names, rules_of
 

@@ -5,16 +5,16 @@ Rule: plain values, times in seconds; here it is decided what one setting means 
 another.
 """
 
+import resource
 from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock import config
-from penstock.adapters.kafka.key_partitions import hashed
+from penstock.adapters.kafka.keyed_writer import hashed
 from penstock.adapters.model_servers import request_forms
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.names import folder_of
 from penstock.asking.model_calls import canary_of
-from penstock.config.open_files import most_open_files
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retries import GIVE_UP_S
 from penstock.core.progress.line_stop import NO_LIMITS, LineLimits
@@ -42,7 +42,7 @@ from penstock.stages.read_object import ObjectTerms
 from penstock.stages.reject import LetterTerms
 from penstock.stages.result_objects import ResultTerms
 from penstock.stages.shadow import ShadowTerms, ShadowTopicTerms
-from penstock.tracing.tracer import TraceNames, TraceTerms
+from penstock.tracing import TraceNames, TraceTerms
 
 # The commit interval of a call without Kafka. After its last answer, the call notices within this
 # time that it is done.
@@ -147,6 +147,12 @@ def settings_for_call(
         ),
         results=results,
     )
+
+
+def most_open_files() -> int | None:
+    """How many files, connections among them, this process may have open. None: no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _settings(cfg: config.Config, labels: Labels) -> Settings:

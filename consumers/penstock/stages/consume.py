@@ -30,7 +30,7 @@ from penstock.messages.prediction import printable
 from penstock.messages.reference import Reference
 from penstock.ports import Clock, InputSource, Record, Where
 from penstock.telemetry.worker import Telemetry
-from penstock.tracing.tracer import Tracer
+from penstock.tracing import Tracer
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from penstock.ports import Clock, Outgoing, Sink
 from penstock.stages.reject import Reject
 from penstock.stages.result_objects import ObjectResults
 from penstock.telemetry.worker import Telemetry
-from penstock.tracing.tracer import Tracer
+from penstock.tracing import Tracer
 
 # So many rows make about 1 MB of records, the size of a Kafka batch, and take a few ms of the event
 # loop.

@@ -12,7 +12,7 @@ from penstock.core.progress.releases import Release
 from penstock.core.window.pace import Pace
 from penstock.ports import Clock
 from penstock.telemetry.worker import Telemetry, TimeSpent
-from penstock.tracing.tracer import Tracer
+from penstock.tracing import Tracer
 
 # So many ways are kept. They take 5 MB, and reach back 80 seconds at 200 objects a second, or four
 # hours at one object a second.

@@ -13,7 +13,7 @@ from msgspec import structs
 from penstock import config
 from penstock.adapters.inputs.bounded_sources import Head, HeadSource, heads
 from penstock.adapters.kafka.reader import open_reader
-from penstock.adapters.memory.objects import MemoryResults
+from penstock.adapters.memory import MemoryResults
 from penstock.ports import Outgoing, Sink
 from penstock.process.signals import StopSignal
 from penstock.worker.open_worker import Variant, open_worker, stop_signal, until_services_answered
@@ -50,7 +50,7 @@ async def _answer(cfg: config.Config, ahead: list[Head], show: Show, stop: StopS
     ended = asyncio.Event()
     variant = Variant(
         source=lambda _: HeadSource(ahead, ended.set),
-        sink=lambda sink: _Shown(sink, show),
+        sink=lambda sink: _ShowingSink(sink, show),
         results=lambda cfg: None if cfg.output.objects is None else MemoryResults(),
     )
     async with open_worker(cfg, variant) as pipeline:
@@ -73,7 +73,7 @@ def _harmless(cfg: config.Config) -> config.Config:
     )
 
 
-class _Shown:
+class _ShowingSink:
     """A sink that only shows what it is given. Questions about topics go to the real sink."""
 
     def __init__(self, sink: Sink, show: Show) -> None:

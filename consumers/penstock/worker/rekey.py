@@ -23,7 +23,7 @@ from penstock.adapters.kafka.inside.producers import (
     RECORD_OVERHEAD_BYTES,
     times_mended,
 )
-from penstock.adapters.kafka.key_partitions import hashed
+from penstock.adapters.kafka.keyed_writer import hashed
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.errors import usage

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.adapters.inputs.urls import references
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.ports import Commit, Headers, Where
 from tests.adapters.kafka.producers_contract import Ground, ProducersContract
 from tests.support.memory import MemoryProducers, MemorySource

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.memory.objects import MemoryResults
+from penstock.adapters.memory import MemoryResults
 from penstock.adapters.result_stores.results import RETRIES, FolderResults, open_results
 from penstock.adapters.result_stores.uploads import PATIENCE
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError

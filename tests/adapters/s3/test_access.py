@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import config
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.s3.buckets import address_of
 from penstock.adapters.s3.direct_get import Credentials, CredentialSource, DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects

@@ -7,7 +7,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.http.connections import SPREAD
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.stores.transfer import WHOLE_BYTES
 from penstock.errors import Poison

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.stores.local_files import LOCAL, STDIN, LocalObjects, local_files
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.ports import Location

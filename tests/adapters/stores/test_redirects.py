@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.result_stores.results import ObstoreResults
 from penstock.adapters.s3.buckets import s3_buckets
 from penstock.adapters.s3.obstore_client import ByObstore, cloud_translated, translated

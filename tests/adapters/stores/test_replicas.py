@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import config
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.stores.choice import open_objects
 from penstock.adapters.stores.local_files import FolderObjects
 from penstock.adapters.stores.replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, ReplicatedObjects

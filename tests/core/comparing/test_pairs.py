@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.comparing.pairs import ROW_BYTES, Pairs, RowPlace
+from penstock.core.comparing.comparison import ROW_BYTES, Pairs, RowPlace
 
 MOST = 1 << 20
 

@@ -119,7 +119,7 @@ class DirectObjects:
             site.close()
         await self._behind.aclose()
 
-    async def _ask(self, location: Location) -> "_Asked | None":
+    async def _ask(self, location: Location) -> "_AnsweredGet | None":
         """Returns the answer to our own GET. None: no answer came; or no GET was sent, because the
         key is odd, the bucket is none of the plain ones, or there are no credentials.
         """
@@ -336,7 +336,7 @@ class Signer:
         )
 
 
-class _Asked(NamedTuple):
+class _AnsweredGet(NamedTuple):
     """The answer to a GET. `is_locked_out`: True if the host refused credentials that it had taken
     before, because such credentials have expired. If the host never took them, the refusal has
     another reason, such as the wrong region.
@@ -364,7 +364,9 @@ class _Site:
         # The last credentials that this host has accepted.
         self._taken: Credentials | None = None
 
-    async def ask(self, credentials: Credentials, path: str, query: str, more: bytes) -> _Asked:
+    async def ask(
+        self, credentials: Credentials, path: str, query: str, more: bytes
+    ) -> _AnsweredGet:
         """Raises `OSError`, `Unusable`, `TooLong`."""
         if self._sign is None or credentials is not self._credentials:
             self._sign = Signer(self._netloc, self._region, credentials)
@@ -374,7 +376,7 @@ class _Site:
         if answer.status == OK:
             self._taken = credentials
         is_locked_out = answer.status in _DENIED and credentials is self._taken
-        return _Asked(answer, is_locked_out)
+        return _AnsweredGet(answer, is_locked_out)
 
     async def _over_used(self, request: bytes) -> Answer | None:
         """None: there is no connection to be used again, or it brought nothing: the store has

@@ -162,7 +162,7 @@ async def measure(
     )
 
 
-class _Ours(NamedTuple):
+class _WorkerFigures(NamedTuple):
     rows_per_s: float
     cpu_s_per_row: float | None
     peak_rss_bytes: int
@@ -181,7 +181,9 @@ class _Load(NamedTuple):
         return self.size * self.objects
 
 
-async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load, far: Far) -> _Ours:
+async def _pipeline(
+    cfg: config.Config, config_path: Path | None, task: _Load, far: Far
+) -> _WorkerFigures:
     settings = {**({} if task.body else object_bodies.numbers(cfg.model)), **far.settings}
     async with fresh_topics(cfg.kafka) as topics:
         await publish(cfg.kafka, topics.input, _references(task))
@@ -194,7 +196,7 @@ async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load, f
             await worker.stop()
         answer = await read(cfg.kafka, topics)
     check_answered(answer, task.rows)
-    return _Ours(steady_rate(answer.rows_by_ms), cpu_s_per_row(samples), peak_rss_bytes)
+    return _WorkerFigures(steady_rate(answer.rows_by_ms), cpu_s_per_row(samples), peak_rss_bytes)
 
 
 def _key(size: int, number: int, body: BenchObject | None) -> str:
@@ -267,7 +269,7 @@ def cpu_s_per_row(samples: Sequence[ThroughputSample]) -> float | None:
 
 
 def _round(
-    size: int, objects: int, ours: _Ours, direct: HttpAnswer, seed: HttpAnswer | None
+    size: int, objects: int, ours: _WorkerFigures, direct: HttpAnswer, seed: HttpAnswer | None
 ) -> Round:
     return Round(
         rows_per_object=size,

@@ -27,12 +27,12 @@ from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import BrokerWords, broker_words
 from penstock.adapters.model_servers.protocols import each_endpoint, open_model
 from penstock.adapters.stores.choice import open_objects
-from penstock.config.open_files import most_open_files
 from penstock.core.diagnosis.problem import BAD, sentences
 from penstock.core.progress.cursor import MAX_CHARS
 from penstock.decoders.bounds import missing
 from penstock.errors import Poison
 from penstock.ports import Where
+from penstock.settings.worker import most_open_files
 from penstock.tools.doctor.finding import Finding, hurried, run_check, run_checks
 from penstock.tools.doctor.models_and_routes import (
     first_row,

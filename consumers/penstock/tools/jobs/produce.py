@@ -22,7 +22,7 @@ from msgspec import structs
 
 from penstock import config
 from penstock.adapters.kafka.announcer import announced_on
-from penstock.adapters.kafka.key_partitions import hashed
+from penstock.adapters.kafka.keyed_writer import hashed
 from penstock.adapters.kafka.positions_from_outside import open_positions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.sink import KafkaSink
@@ -57,7 +57,7 @@ MOST_TOLD = 10
 _TOLD_CHARS = 300
 
 
-class _Waiting:
+class _WaitingReferences:
     """The references of one partition that wait to be sent. `last`: the place of the last
     reference.
     """
@@ -90,7 +90,7 @@ class Sending:
         self._topic = topic
         self._position = position
         self._full_bytes = min(SENT_BYTES, WAITING_BYTES // partitions)
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _WaitingReferences] = {}
         self._sent: deque[_Sent] = deque()
         self._sent_bytes = 0
 
@@ -100,7 +100,7 @@ class Sending:
         """
         waiting = self._waiting.get(partition)
         if waiting is None:
-            waiting = self._waiting[partition] = _Waiting(self._topic, partition)
+            waiting = self._waiting[partition] = _WaitingReferences(self._topic, partition)
         waiting.out.keys.append(key)
         waiting.out.values.append(value)
         waiting.last = at

@@ -16,8 +16,7 @@ from msgspec import Raw, Struct
 
 from penstock.adapters.kafka.reader import OnRead, Reader, ReadingProgress, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
-from penstock.core.comparing.comparison import NOTHING, Agreement, Tally
-from penstock.core.comparing.pairs import Pairs, RowPlace
+from penstock.core.comparing.comparison import NOTHING, Agreement, Pairs, RowPlace, Tally
 from penstock.encodings.output_values import records_of
 from penstock.errors import usage
 from penstock.messages.command_json import Difference, Example, ReplayedStream
@@ -43,7 +42,7 @@ THEN, NOW = 0, 1
 NULL = Raw(b"null")
 
 
-class _Record(Struct, gc=False):
+class _ComparedRecord(Struct, gc=False):
     id: str
     stream: str
     model: str
@@ -71,7 +70,7 @@ class _Answer(NamedTuple):
         return len(self.text) + len(self.object) + len(self.columns)
 
 
-_decode = msgspec.json.Decoder(_Record).decode
+_decode = msgspec.json.Decoder(_ComparedRecord).decode
 
 
 class Compares(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.tools.simulation import announcements
 from penstock.tools.simulation.announcements import BUCKET
 from penstock.tools.simulation.checks.history import History

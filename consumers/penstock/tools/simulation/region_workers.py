@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.adapters.inputs.regional_source import RegionalSource
-from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemoryObjects, MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S

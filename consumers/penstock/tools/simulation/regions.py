@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import orjson
 
-from penstock.adapters.memory.topics import MemorySink
+from penstock.adapters.memory import MemorySink
 from penstock.tools.simulation.checks.history import History, Violation
 from penstock.tools.simulation.region_workers import (
     NAMES,

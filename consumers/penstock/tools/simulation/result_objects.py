@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
+from penstock.adapters.memory import MemoryResults, MemoryUpload
 from penstock.core.records.result_names import NameScope, ResultNames
 from penstock.encodings import result_formats
 from penstock.errors import Unreachable

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import orjson
 
-from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.memory import MemoryObjects
 from penstock.adapters.stores.transfer import WholeBody
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import BytesRows, JsonRows, Matrix, Payload

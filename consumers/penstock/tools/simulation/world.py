@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
+from penstock.adapters.memory import MemoryObjects, MemoryResults
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retries import LEAST_ANSWERS
 from penstock.core.rows.payload import Payload

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock import config
-from penstock.adapters.kafka.key_partitions import hashed
+from penstock.adapters.kafka.keyed_writer import hashed
 from penstock.adapters.kafka.reader import OnRead, Reader, ReadingProgress, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.local_files import LocalObjects

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from penstock.adapters.memory.objects import MemoryResults
+from penstock.adapters.memory import MemoryResults
 from penstock.ports import Outgoing, Where
 from penstock.tools.simulation.checks.history import History
 from penstock.tools.simulation.checks.life import Life, Reached

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic
 
-from penstock.adapters.memory.topics import PartitionReader, behind
+from penstock.adapters.memory import PartitionReader, behind
 from penstock.core.progress.line_stop import Word, decode_words, encode_words, obeyed
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where

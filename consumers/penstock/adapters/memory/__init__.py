@@ -1,1 +1,0 @@
-"""Adapters that keep everything in memory, for tests and simulations."""

@@ -1,1 +1,0 @@
-"""`penstock lint`: everything that is wrong in a configuration, without any service."""

@@ -1,1 +1,0 @@
-"""Traces: of which objects spans are sent, made from the times that the worker measures."""
