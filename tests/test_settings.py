@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from penstock.config import Config, Kafka, Objects, load
-from penstock.config.sections import Region
+from penstock.config.sections import Region, Window
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.pipeline.settings import Settings
 from penstock.settings.inputs import check_inputs
-from penstock.settings.worker import settings_for_worker
+from penstock.settings.worker import settings_for_call, settings_for_worker
 from penstock.worker.rekey import kafka_of_rekeyer, rekey_terms
 
 
@@ -250,3 +250,10 @@ def test_the_rekeyer_has_a_group_of_its_own_and_needs_its_topic() -> None:
     assert (terms.topic, terms.wait_s) == ("by-stream", 1.0)
     with pytest.raises(Fatal, match=r"kafka\.rekey .* is not set"):
         rekey_terms(Config(), partitions=4, record_bytes=1_000)
+
+
+@pytest.mark.parametrize(("set_ms", "takes_s"), [(0, 0.03), (10, 0.03), (200, 0.2)])
+def test_a_call_waits_longer_for_full_batches_than_a_worker(set_ms: int, takes_s: float) -> None:
+    cfg = Config(window=Window(max_wait_ms=set_ms))
+    assert settings_for_call(cfg, "rows", None, results=None).main.window.max_wait_s == takes_s
+    assert for_one(cfg).main.window.max_wait_s == set_ms / 1000
