@@ -27,6 +27,8 @@ _NOT_CATEGORIES = {
     sre.CATEGORY_NOT_SPACE: " \t\n\r\f\v",
     sre.CATEGORY_NOT_WORD: _WORD,
 }
+# As numbers, since each test of a flag of `re` makes a new one.
+_IGNORECASE, _MULTILINE, _DOTALL = map(int, (re.IGNORECASE, re.MULTILINE, re.DOTALL))
 _ONE = (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN)
 # In hardly any pattern, so hardly ever part of a match.
 ODD = "\x02"
@@ -45,7 +47,7 @@ class Engine:
         self.steps = 0
         self._text = text
         self._flags = pattern.flags
-        self._tree = list(tree(pattern))
+        self._tree = tree(pattern).data
 
     def match(self, at: int, *, full: bool) -> int | None:
         end = len(self._text)
@@ -74,13 +76,13 @@ class Engine:
         if op is sre.AT:
             return rest(at) if self._at(value, at) else None
         if op is sre.SUBPATTERN:
-            return self._all(list(value[-1]), 0, at, rest)
+            return self._all(value[-1].data, 0, at, rest)
         if op is sre.ATOMIC_GROUP:
             end = self._alone(value, at)
             return None if end is None else rest(end)
         if op is sre.BRANCH:
             for branch in value[1]:
-                if (end := self._all(list(branch), 0, at, rest)) is not None:
+                if (end := self._all(branch.data, 0, at, rest)) is not None:
                     return end
             return None
         if op in (sre.ASSERT, sre.ASSERT_NOT):
@@ -123,7 +125,7 @@ class Engine:
             if count >= most:
                 return None
             return self._all(
-                list(body),
+                body.data,
                 0,
                 at,
                 lambda p: (
@@ -142,25 +144,25 @@ class Engine:
 
     def _alone(self, body: Any, at: int) -> int | None:
         """Its first match; the others are not asked for again."""
-        return self._all(list(body), 0, at, lambda p: p)
+        return self._all(body.data, 0, at, lambda p: p)
 
     def _one(self, op: Any, value: Any, at: int) -> bool:
         if at >= len(self._text):
             return False
         char = self._text[at]
-        if self._flags & re.IGNORECASE:
+        if self._flags & _IGNORECASE:
             return any(is_one(op, value, c, self._flags) for c in (char.lower(), char.upper()))
         return is_one(op, value, char, self._flags)
 
     def _at(self, value: Any, at: int) -> bool:
         text = self._text
         if value in (sre.AT_BEGINNING, sre.AT_BEGINNING_STRING):
-            lines = value is sre.AT_BEGINNING and self._flags & re.MULTILINE
+            lines = value is sre.AT_BEGINNING and self._flags & _MULTILINE
             return at == 0 or bool(lines and text[at - 1] == "\n")
         if value in (sre.AT_END, sre.AT_END_STRING):
             if at == len(text):
                 return True
-            lines = self._flags & re.MULTILINE
+            lines = self._flags & _MULTILINE
             last = at == len(text) - 1
             return value is sre.AT_END and text[at] == "\n" and bool(last or lines)
         before = at > 0 and text[at - 1] in _WORD
@@ -174,7 +176,7 @@ def is_one(op: Any, value: Any, char: str, flags: int) -> bool:
     if op is sre.NOT_LITERAL:
         return bool(ord(char) != value)
     if op is sre.ANY:
-        return char != "\n" or bool(flags & re.DOTALL)
+        return char != "\n" or bool(flags & _DOTALL)
     found, negated = False, False
     for kind, what in value:
         if kind is sre.NEGATE:
