@@ -17,7 +17,7 @@ UNTIL_THEY_ARE_THERE = """
 for look in 1 2 3 4 5 6 7 8; do
     sleep 6
     penstock verify --scenes --config penstock.toml > seen.json || true
-    python -c 'import json; exit(json.load(open("seen.json"))["in_scenes"] < 200)' && break
+    grep '"predictions": 200' seen.json && grep '"violations": {}' seen.json && break
 done
 """
 
