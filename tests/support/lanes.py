@@ -21,6 +21,7 @@ BEGIN_ON_SERVICES: Final = 4
 LONG: Final = [
     "tests/integration/test_broker_errors.py",
     "tests/integration/test_security.py",
+    "tests/integration/test_identities.py",
     "tests/integration/test_hosts.py",
     "tests/integration/test_positions.py",
     "tests/integration/test_huge.py",
@@ -34,7 +35,10 @@ LONG: Final = [
     "tests/stages/test_bad_objects.py",
 ]
 # Services of their own, made once for all tests of the file.
-OWN_SERVICES: Final = ["tests/integration/test_security.py"]
+OWN_SERVICES: Final = [
+    "tests/integration/test_security.py",
+    "tests/integration/test_identities.py",
+]
 # Its servers put requests that come together into one batch: a row that one test has refused would
 # refuse the rows of another.
 ONE_BY_ONE: Final = ["tests/integration/test_model_servers.py"]
