@@ -50,7 +50,7 @@ def cpu(**changes: Any) -> dict[str, Any]:
 
 _WELL = document()["streams"]
 _ELSEWHERE = [one for one in _WELL if one["partition"] != 3]
-_SILENT = {"stream": CAM, "heard_s": 92.0, "every_s": 0.3}
+_SILENT = {"stream": CAM, "heard_s": 92.0, "every_s": 0.3, "beyond_s": 87.0}
 _HOT = document()["assignments"][1] | {"lag": 9_000, "committed_per_s": 300.0}
 _STOPPED = stopped(CAM)
 _NEIGHBOUR = stream("site-1/cam-2", partition=3, p99_ms=None, now_p99_ms=None, owed=0)

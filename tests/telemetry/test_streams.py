@@ -135,7 +135,9 @@ def test_a_stream_that_came_regularly_and_says_nothing_is_silent() -> None:
     assert silence(streams, 1061.0) == []
     assert silence(streams, 1069.0) == ["a"]
     figures = streams.told({}, set(), 1152.0, {P0})
-    assert figures.silence["streams"][1] == {"stream": "b", "heard_s": 82.4, "every_s": 0.3}
+    assert figures.silence["streams"][1] == {
+        "stream": "b", "heard_s": 82.4, "every_s": 0.3, "beyond_s": 77.4,
+    }  # fmt: skip
     assert (figures.silence["count"], figures.silence["regular"]) == (2, 2)
     assert {stream["stream"]: stream["is_silent"] for stream in figures.streams} == {
         "a": True,

@@ -163,9 +163,9 @@ class StreamFigures(Recent):
         )
         return every_s if is_regular else None
 
-    def is_silent(self, now_s: float) -> bool:
-        """For a stream that came regularly."""
-        return now_s - self.heard_s > max(SILENT_S, SILENT_PAUSES * self.longest_pause_s)
+    def silent_s(self, now_s: float) -> float:
+        """For a stream that came regularly: for how long it has been silent."""
+        return now_s - self.heard_s - max(SILENT_S, SILENT_PAUSES * self.longest_pause_s)
 
 
 class Told(NamedTuple):
@@ -305,8 +305,8 @@ class Streams:
         named = sorted(silent.items(), key=lambda entry: entry[1][1])[:SILENT_NAMED]
         silence = {
             "streams": [
-                {"stream": name, "heard_s": heard_s, "every_s": every_s}
-                for name, (heard_s, every_s) in named
+                {"stream": name, "heard_s": heard_s, "every_s": every_s, "beyond_s": beyond_s}
+                for name, (heard_s, every_s, beyond_s) in named
             ],
             "count": len(silent),
             "regular": regular,
@@ -320,17 +320,18 @@ class Streams:
 
     def _silent(
         self, owed: Mapping[str, Owed], read: Set[Where], now_s: float
-    ) -> tuple[dict[str, tuple[float, float]], int]:
-        """Returns the silent streams, each with the time since it was heard and the usual time
-        between its records; and how many streams came regularly.
+    ) -> tuple[dict[str, tuple[float, float, float]], int]:
+        """Returns the silent streams, each with the time since it was heard, the usual time between
+        its records, and for how long it is silent; and how many streams came regularly.
         """
-        silent: dict[str, tuple[float, float]] = {}
+        silent: dict[str, tuple[float, float, float]] = {}
         regular = 0
         for name, stream in self._streams.items():
             if (every_s := stream.every_s) is not None and stream.where in read:
                 regular += 1
-                if stream.is_silent(now_s) and name not in owed:
-                    silent[name] = round(now_s - stream.heard_s, 1), round(every_s, 3)
+                if (silent_s := stream.silent_s(now_s)) > 0.0 and name not in owed:
+                    heard_s = now_s - stream.heard_s
+                    silent[name] = round(heard_s, 1), round(every_s, 3), round(silent_s, 1)
         return silent, regular
 
     def _worst(self, owed: Mapping[str, Owed], stopped: Set[str]) -> list[str]:

@@ -41,6 +41,20 @@ def test_a_worker_without_a_processor_only_seems_to_miss_its_services() -> None:
     assert told(busy=busy(loop=1.0), cpu=cpu(ran=0.21)) == ["away"]
 
 
+def test_a_stream_that_fell_silent_is_told_beside_a_worker_that_is_late() -> None:
+    silence = troubled("one silent")["silence"]
+    starved = document() | late(busy=busy(loop=1.0), cpu=cpu(ran=0.2))
+
+    def told(beyond_s: float) -> list[str]:
+        streams = [one | {"beyond_s": beyond_s} for one in silence["streams"]]
+        whole = starved | {"silence": silence | {"streams": streams}, "lag_age_s": 4.0}
+        return [one.kind for one in diagnose(whole)]
+
+    assert told(5.0) == ["starved", "silent"]
+    # Perhaps its records wait in Kafka.
+    assert told(3.0) == ["starved"]
+
+
 BEHIND = "site-1/cam-2"
 
 

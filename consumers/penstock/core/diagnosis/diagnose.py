@@ -107,8 +107,6 @@ def without_consequences(problems: Sequence[Problem]) -> list[Problem]:
         hidden |= {*OF_FLOW, "silent"}
     if kinds & {"away", "unanswered_rows"}:
         hidden.add("breaker")
-    if kinds & {*OF_FLOW} - {"silent", "late", "over_bound"}:
-        hidden.add("silent")
     stopped = {problem.stream for problem in problems if problem.kind == "stopped"}
     return [
         problem
@@ -422,6 +420,12 @@ def _silent(document: Document) -> Iterator[Problem]:
     """Streams that came regularly and say nothing."""
     silence: Mapping[str, Any] | None = document.get("silence")
     if not silence or not silence["streams"]:
+        return
+    # Records may wait in Kafka for a worker that is late, but none that came before Kafka was last
+    # asked where the input ends.
+    flow = next(_flow(document), None)
+    is_behind = flow is not None and flow.kind not in ("late", "over_bound")
+    if is_behind and silence["streams"][0]["beyond_s"] <= document["lag_age_s"]:
         return
     first, count, regular = silence["streams"][0], silence["count"], silence["regular"]
     for_s, every_s = seconds(first["heard_s"]), seconds(first["every_s"])
