@@ -52,7 +52,7 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
         "calls": {"times": dict(TIMES), "elsewhere_ms": 14.0, "held_by": "arrivals"},
         "costly": {
             "stream": "site-1/cam-1", "row_s": 0.0002, "times": 1.2, "share": 0.1,
-            "beyond_s": 0.0, "is_apart": False,
+            "beyond_s": 0.0, "ago_s": 4.0, "is_apart": False,
         },
         "stores": [
             {

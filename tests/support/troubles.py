@@ -113,6 +113,7 @@ TROUBLES: Final[dict[str, Trouble]] = {
                 "times": 55.2,
                 "share": 0.88,
                 "beyond_s": 1.5,
+                "ago_s": 2.0,
                 "is_apart": False,
             }
         },

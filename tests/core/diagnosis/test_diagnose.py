@@ -260,6 +260,8 @@ def test_a_costly_stream_is_named_only_if_others_wait_for_its_rows() -> None:
         {"costly": None},
         {"costly": whole["costly"] | {"times": 3.0}},
         {"costly": whole["costly"] | {"share": 0.05}},
+        # Its last slow call was before all that is late now.
+        {"costly": whole["costly"] | {"ago_s": 11.0}},
         # A call with its rows takes hardly longer than others, and the model has calls to spare.
         {
             "costly": whole["costly"] | {"beyond_s": 0.005},

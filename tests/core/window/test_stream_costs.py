@@ -87,6 +87,18 @@ def test_a_change_of_a_cost_is_followed() -> None:
     assert mixture.error(DEAR) <= 0.3
 
 
+def test_it_is_told_how_long_ago_the_last_slow_call_of_the_dearest_was() -> None:
+    mixture = Mixture(8, 4, 1)
+    mixture.call(200)
+    costly = mixture.costs.costly
+    assert costly is not None
+    assert costly.ago_s <= 1.5
+    mixture.cost_s[DEAR] = ROW_S
+    mixture.call(80)
+    costly = mixture.costs.costly
+    assert costly is None or costly.ago_s >= 5.0
+
+
 def blamed(seed: int) -> list[str | None]:
     """Four cameras twice a second, in two calls by chance. After 30 s every third frame of one
     takes two seconds, and any other 20 ms. Who is named in each second from then on.

@@ -28,6 +28,8 @@ COSTLY_SHARE: Final = 0.2
 # If a call with its rows takes less of the bound beyond what others take, it makes nobody late, as
 # long as the model has calls to spare.
 COSTLY_BOUND: Final = 0.2
+# Objects count as late for so long, so calls before that made none of them late.
+COSTLY_AGO_S: Final = 10.0
 # A full buffer, and a full model, may be what it causes.
 CAUSED: Final = ("model", "buffer")
 
@@ -36,6 +38,8 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     """`full`: what limits the worker."""
     most: Mapping[str, Any] | None = document.get("costly")
     if most is None or most["times"] < COSTLY_TIMES or most["share"] < COSTLY_SHARE:
+        return None
+    if most["ago_s"] > COSTLY_AGO_S:
         return None
     bound_ms = document.get("bound_ms") or BOUND_MS
     if full is None and most["beyond_s"] * 1000 < COSTLY_BOUND * bound_ms:

@@ -10,7 +10,7 @@ takes 4 ms, and some 40 with 5,000 streams. Pure.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import log, log2
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -87,7 +87,8 @@ class StreamCost(NamedTuple):
 class Costly(NamedTuple):
     """The stream whose rows bring the calls the most time beyond what other rows take. `row_s`: its
     time a row. `times`: how many times the others' time a row. Both with their parts of the calls'
-    fixed cost. `beyond_s`: how much longer a call with its rows takes than one without.
+    fixed cost. `beyond_s`: how much longer a call with its rows takes than one without. `ago_s`:
+    since the last of them that took long.
     """
 
     stream: str
@@ -95,6 +96,7 @@ class Costly(NamedTuple):
     times: float
     share: float
     beyond_s: float
+    ago_s: float
 
 
 class DearStream(NamedTuple):
@@ -297,7 +299,11 @@ def _costly(
     others_rows = whole_rows - its_calls @ rows.sum(1)
     others_s = float(usual_s[most] * without[most] / max(float(others_rows), TINY_S))
     its_s = float(calls_s[most] - others_s * (its_calls @ rows.sum(1) - its_rows))
+    if its_s <= 0.0:
+        return None
     name = names[int(np.flatnonzero(column_of == most)[0])]
     row_s = its_s / its_rows
     times, share = row_s / max(others_s, TINY_S), its_s / float(whole_s)
-    return Costly(name, row_s, times, share, float(beyond_s[most] / calls[most]))
+    its_beyond_s = float(beyond_s[most] / calls[most])
+    ago_s = -HALF_S * log2(float(weight[slow_s >= its_beyond_s / 2].max()))
+    return Costly(name, row_s, times, share, its_beyond_s, ago_s)
