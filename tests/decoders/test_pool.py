@@ -344,6 +344,8 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("folder", "PermissionError"),
         ("memory of others", "PermissionError"),
         ("secrets of others", "PermissionError"),
+        ("descriptor", "PermissionError"),
+        ("descriptor from where one was", "Bad file descriptor"),
         ("own limits", r"\(0, 0\)"),
         ("capabilities", r"\(0, 0, 0, 0, 0, 0\)"),
         ("its own signal", "done"),

@@ -30,7 +30,7 @@ from penstock.decoders.decoder_process import _Line
 from penstock.decoders.packing import packed
 from penstock.decoders.protocol import TAIL
 from penstock.decoders.socket_messages import End, Note
-from penstock.decoders.system_calls import MOST_THREADS
+from penstock.decoders.system_calls import HANDING_OVER, MOST_THREADS
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.format import Format, makes
 from penstock.formats.parser_chain import PLAIN_STEP_BYTES, Parser
@@ -154,7 +154,7 @@ def _line() -> _Line:
 class _Busy:
     """The decoder's end of its socket, when the system has no memory for a message."""
 
-    def sendmsg(self, _parts: object) -> int:
+    def fileno(self) -> int:
         raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
 
 
@@ -193,6 +193,10 @@ def _tried(what: str) -> str:
             _called("close_range", 63, 63, 2)  # CLOSE_RANGE_UNSHARE
         elif what == "signal by a request":
             fcntl.ioctl(os.pipe()[0], 0x8901, struct.pack("i", os.getppid()))  # FIOSETOWN
+        elif what == "descriptor":
+            socket.send_fds(_line()._end, [b"x"], [0])
+        elif what == "descriptor from where one was":
+            os.dup2(_line()._end.fileno(), HANDING_OVER)
         elif what == "memory as a file":
             os.memfd_create("rows")
         elif what == "memory that is shared":

@@ -17,11 +17,10 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Final
 
-from penstock.decoders.system_calls import filter_calls, is_known
+from penstock.decoders.system_calls import MOST_FILES, filter_calls, is_known
 
 # A 4K frame with its reference frames takes 300 MB, a picture of 90 megapixels 270 MB.
 MOST_MEMORY_BYTES: Final = 2 << 30
-_MOST_FILES: Final = 64
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 # Landlock (https://docs.kernel.org/userspace-api/landlock.html). Its numbers are the same on all
@@ -65,7 +64,7 @@ def bound(files: int | None) -> int | None:
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, _MOST_FILES),
+        (resource.RLIMIT_NOFILE, MOST_FILES),
         (resource.RLIMIT_SIGPENDING, 0),  # they count for all processes of the user
     ):
         hard = resource.getrlimit(what)[1]

@@ -55,7 +55,13 @@ from penstock.decoders.socket_messages import (
     placed,
     said,
 )
-from penstock.decoders.system_calls import call_told, go_on, may_go_on, prepare
+from penstock.decoders.system_calls import (
+    HANDING_OVER,
+    call_told,
+    go_on,
+    may_go_on,
+    prepare,
+)
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.registry import formats
 from penstock.formats.runs import Notices, RowOptions, Run
@@ -175,7 +181,7 @@ class _Line:
 
     def _send(self, message: Sequence[bytes | memoryview]) -> None:
         try:
-            self._end.sendmsg(message)
+            os.writev(self._end.fileno(), message)
         except _GONE as error:
             raise _HungUp from error
         except OSError as error:
@@ -205,7 +211,7 @@ def serve(end: socket.socket, memory: int) -> None:
         return
     except _Failed as failed:
         with suppress(*_GONE):
-            end.sendmsg(said(FAILED, [str(failed).encode()]))
+            os.writev(end.fileno(), said(FAILED, [str(failed).encode()]))
 
 
 def _decoded(task: Task, line: _Line, notes: _Notes) -> tuple[End, list[Run]]:
@@ -250,6 +256,12 @@ class _Child:
     def close(self) -> None:
         os.close(self.ended)
         os.close(self.told)
+
+
+def _moved(end: socket.socket, number: int) -> socket.socket:
+    with end:
+        os.dup2(end.fileno(), number)
+    return socket.socket(fileno=number)
 
 
 class _Zygote:
@@ -341,6 +353,7 @@ class _Zygote:
             for other in self._children.values():
                 other.close()
             self._end.close()
+            death_line = _moved(death_line, HANDING_OVER)
             notices = bound(self._files)
             if notices is not None:
                 socket.send_fds(death_line, [b"N"], [notices])
