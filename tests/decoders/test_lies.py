@@ -342,6 +342,36 @@ def test_arrow_values_that_take_no_bytes_are_counted(kind: pa.DataType) -> None:
         said(b"".join(in_stream(pa.record_batch({"a": column}))))
 
 
+_LIST_OF_LABELS = pa.ListArray.from_arrays([0, 1 << 20], often(pa.array([""]), 1 << 20))
+_ALL_LABELS = pa.FixedSizeListArray.from_arrays(_LIST_OF_LABELS.values, 1 << 20)
+
+
+@pytest.mark.parametrize("column", [_LIST_OF_LABELS, _ALL_LABELS], ids=["list", "fixed size"])
+def test_others_have_turns_while_many_values_of_a_dictionary_are_weighed(
+    column: pa.Array,
+) -> None:
+    message = memoryview(b"".join(in_stream(pa.record_batch({"a": column}))))
+    *pauses, run = unpacked(message, MOST_ROWS, 48 << 20)
+    assert pauses == [None] * 15
+    assert run is not None
+
+
+def test_values_that_are_weighed_at_once_are_few() -> None:
+    labels = often(pa.array([""]), 7_000_000)
+    union = pa.UnionArray.from_dense(
+        pa.array(np.zeros(1, np.int8)), pa.array(np.zeros(1, np.int32)), [labels]
+    )
+    message = memoryview(b"".join(in_stream(pa.record_batch({"a": union}))))
+    with pytest.raises(ValueError, match="that take no bytes and may repeat"):
+        list(unpacked(message, MOST_ROWS, 8 << 20))
+
+
+def test_of_a_long_text_of_many_levels_no_values_are_made() -> None:
+    text = b"[" * 1_010 + b"1," * (5 << 20) + b"1" + b"]" * 1_010
+    with pytest.raises(ValueError, match="a long text of many levels"):
+        said(b"".join(packed([Run(1, JsonRows.of([text]))])))
+
+
 _RUN = pa.RunEndEncodedArray.from_arrays(pa.array([22_000_000], pa.int32()), ONE)
 _NULLS = pa.FixedSizeListArray.from_arrays(pa.nulls(3_000_000), 3_000_000)
 

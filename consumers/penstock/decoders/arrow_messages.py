@@ -34,6 +34,9 @@ _FIELDS, _SCHEMA_NOTES = 1, 2  # of a Schema
 _NAME, _KIND, _TYPE, _PACKED, _CHILDREN, _FIELD_NOTES = 0, 2, 3, 4, 5, 6  # of a Field
 # The types of which many values may be the same bytes, beside dictionaries: unions, runs, views.
 _REPEATING: Final = frozenset((14, 22, 23, 24, 25, 26))
+# Of these, the worker weighs all values at once: unions, runs, views of lists.
+_SCATTERED: Final = frozenset((14, 22, 25, 26))
+_SCATTERED_BYTES: Final = 8
 # The types with more than numbers: the zone of a timestamp, and the codes of a union, 4 bytes each.
 _TIMESTAMP, _UNION, _OF_TYPE = 10, 14, 1
 _KEY, _VALUE = 0, 1  # of a note
@@ -52,9 +55,9 @@ _MOST_EXTENSION_BYTES: Final = 16 << 10
 MOST_ROW_TIMES: Final = 8
 # Batches of any rows may have so many values that take no bytes.
 _FREE_VALUES: Final = 2 << 20  # tables are decoded in steps of 1 MiB, and a value counts one
-# For the schemas that were looked at lately, the columns of which values may repeat: those of an
-# object are looked at once.
-_sound: Final[dict[str, Numbers]] = {}
+# For the schemas that were looked at lately, the columns of which values may repeat, and how many
+# bytes a value of theirs takes at least: those of an object are looked at once.
+_sound: Final[dict[str, tuple[Numbers, int]]] = {}
 _MOST_SOUND: Final = 64
 
 
@@ -71,12 +74,13 @@ def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Foun
     """Gives None between two steps of long work. Raises `ValueError` for a stream that is
     malformed, packed, or says more than it has. A batch may have `most_row_bytes` values in all its
     columns and levels, beside one for each byte. If values may repeat, the worker weighs each, so
-    the batch and its dictionaries in sum may have only as many as `limits.row_bytes` allows.
+    the batch and its dictionaries in sum may have only as many as `limits.row_bytes` allows, beside
+    one for each byte; or, if they are weighed at once, for each 8 bytes.
     """
     most_values = max(most_row_bytes, _FREE_VALUES)
     most_weighed = max(most_row_bytes // MOST_ROW_TIMES, _FREE_VALUES)
     checked = Found("", np.empty(0, np.int64))
-    at = batches = values = body_bytes = 0
+    at = batches = values = body_bytes = value_bytes = 0
     try:
         while at < len(stream):
             mark, nbytes = _FRAME.unpack_from(stream, at)
@@ -93,12 +97,15 @@ def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Foun
                 schema = schema_key(stream[begin:at])
                 if schema not in _sound:
                     yield from head.check_schema()
-                    _keep(schema, np.array(head.repeating, np.int64))
-                checked = Found(schema, _sound[schema])
+                    least = _SCATTERED_BYTES if head.is_scattered else 1
+                    _keep(schema, (np.array(head.repeating, np.int64), least))
+                repeating, value_bytes = _sound[schema]
+                checked = Found(schema, repeating)
             else:
                 values += head.check_batch(most_values)
                 body_bytes += head.body_bytes
-                if len(checked.repeating) and values > most_weighed + body_bytes:
+                is_weighed = len(checked.repeating) > 0
+                if is_weighed and values > most_weighed + body_bytes // value_bytes:
                     raise ValueError(f"{values} Arrow values that take no bytes and may repeat")
                 batches += 1
                 if not batches % _STEP_BATCHES:
@@ -111,10 +118,10 @@ def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Foun
     return checked
 
 
-def _keep(schema: str, repeating: Numbers) -> None:
+def _keep(schema: str, found: tuple[Numbers, int]) -> None:
     if len(_sound) == _MOST_SOUND:
         del _sound[next(iter(_sound))]
-    _sound[schema] = repeating
+    _sound[schema] = found
 
 
 class _Head:
@@ -123,6 +130,7 @@ class _Head:
         self._message = self._followed(0)
         self._left_bytes = len(view)
         self.repeating: list[int] = []
+        self.is_scattered = False
         self._ids: set[int] = set()
         kind_at = self._field(self._message, _HEADER_TYPE)
         self.kind = view[kind_at] if kind_at else 0
@@ -174,6 +182,7 @@ class _Head:
             if not fields % _STEP_FIELDS:
                 yield
             column += len(levels) == 1
+            self.is_scattered |= self._kind(field) in _SCATTERED
             if self._repeats(field) and column not in self.repeating[-1:]:
                 self.repeating.append(column)
             self._check_field(field)

@@ -83,6 +83,9 @@ _STEP_ROWS: Final = 64 << 10
 # So many bytes of texts of many levels are checked at a time, and at most a text of this size is
 # decoded, which takes 15 ms.
 _MOST_DEEP_BYTES: Final = 64 << 10
+# A longer text of many levels is none that `limits.row_bytes` allows by default. Its check takes
+# 12 times its bytes.
+_MOST_DEEP_TEXT: Final = 8 << 20
 _BLANKS: Final = b" \t\r\n"
 _OBJECT, _COMMA, _LINE_FEED, _RETURN = ord("{"), ord(","), ord("\n"), ord("\r")
 # `Pieces` counts the characters of names and errors, which have at most four bytes.
@@ -295,6 +298,8 @@ def _check_levels(parser: simdjson.Parser, text: bytes) -> None:
     """No values are made of the text, except where a short one has numbers that simdjson does not
     take: to make values of 1,000 levels takes twenty times as long.
     """
+    if len(text) > _MOST_DEEP_TEXT:
+        raise ValueError("a long text of many levels")
     try:
         parser.parse(text)
     except (ValueError, RuntimeError):
@@ -381,6 +386,7 @@ def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:
     """
     from penstock.formats.tables.weight import (  # noqa: PLC0415 (loads pyarrow.compute)
         LISTS,
+        steps_of_dictionary,
         weights_of,
     )
 
@@ -395,14 +401,26 @@ def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:
             if pa.types.is_struct(column.type):
                 levels.append(map(column.field, range(column.type.num_fields)))
                 continue
-            if column.type.id in LISTS and len(column):
+            if len(column) and (column.type.id in LISTS or pa.types.is_map(column.type)):
                 first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
                 levels.append(iter([column.values.slice(first, last - first)]))
+                weight += len(column)
+                continue
+            if pa.types.is_fixed_size_list(column.type):
+                size = column.type.list_size
+                values = column.values.slice(column.offset * size, len(column) * size)
+                levels.append(iter([values]))
                 weight += len(column)
                 continue
             weighed += 1
             if not weighed % _STEP_COLUMNS:
                 yield
+            if pa.types.is_dictionary(column.type):
+                for number, step in enumerate(steps_of_dictionary(column)):
+                    if number:
+                        yield
+                    weight += int(step.sum())
+                continue
             weights = weights_of(column)
             weight += weights * len(column) if isinstance(weights, int) else int(weights.sum())
     except (pa.ArrowException, IndexError, MemoryError, OverflowError) as error:
