@@ -25,6 +25,7 @@ from penstock.core.rows.payload import Form, Matrix
 from penstock.decoders.kernel_figures import state_and_ticks
 from penstock.decoders.packing import packed
 from penstock.decoders.pool import FORK_S, IDLE_BYTES, Pool, Reuse
+from penstock.decoders.pooled_decoder import PooledDecoder
 from penstock.decoders.protocol import (
     NEXT,
     TAIL,
@@ -38,10 +39,12 @@ from penstock.decoders.protocol import (
 )
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.decoders.socket_messages import ENDED, ROWS, Message
+from penstock.decoders.zygote_client import KILLED_S
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.runs import FRAME_BYTES, PIECE_ROWS, RowOptions, Run
 from tests.formats.support import rows_of
+from tests.support.deadly_formats import SCATTERED
 
 DEATHS: list[str] = []
 # Longer than any test: nobody is ended for a pause of the machine.
@@ -274,6 +277,27 @@ async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_take
         assert not DEATHS
 
 
+async def test_answers_that_come_with_the_end_of_the_time_again_and_again_are_not_taken() -> None:
+    async with pool(most=1) as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        may_take(decoders, -1.0)
+        async with decoders.lent("s", lambda: False, lambda: None) as decoder:
+            said = await late(decoder, Task(RowOptions(), claim_of("a.csv"), 400, 0, None))
+            for _ in range(2):
+                said = await late(decoder, b"1,2\n" if said == NEXT else b"")
+            with pytest.raises(Died, match="took too long"):
+                await late(decoder, b"1,2\n" if said == NEXT else b"")
+
+
+async def late(decoder: PooledDecoder, turn: Task | bytes) -> Said:
+    """It answers while the loop stands and its time ends."""
+    answering = asyncio.create_task(decoder.turn(turn))
+    decoder._left_s = -1.0
+    await asyncio.sleep(0)
+    select([decoder._end], [], [])
+    return await answering
+
+
 async def test_time_is_bought_by_bytes_of_the_object_and_some_by_its_rows() -> None:
     async with pool(most=1) as decoders:
         await read(decoders, b"1,2\n", "a.csv")
@@ -416,6 +440,32 @@ async def test_a_decoder_whose_memory_the_kernel_does_not_tell_is_ended() -> Non
                 await asyncio.sleep(0)
             assert await decoders._zygote.ended(decoder._number) == (-signal.SIGKILL, None)  # type: ignore[union-attr]
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_what_the_kernel_holds_for_scattered_memory_of_a_decoder_is_weighed() -> None:
+    async with pool(most=1) as decoders:
+        await read(decoders, b"scattered memory", "a.deadly")
+        ((_, decoder),) = decoders._idle
+        assert decoder.held_bytes > SCATTERED * 2 * 4_096
+
+
+@pytest.mark.usefixtures("planted")
+async def test_threads_of_a_decoder_come_behind_others() -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Poison, match="done"):
+            await read(decoders, b"try thread", "a.deadly")
+        ((_, decoder),) = decoders._idle
+        behind = os.getpriority(os.PRIO_PROCESS, decoder._number)
+    assert behind == min(19, os.nice(0) + 12)
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_decoder_that_closes_its_end_and_goes_on_is_ended_at_once() -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match="SIGKILL"):
+            async with asyncio.timeout(KILLED_S):
+                await read(decoders, b"close end", "a.deadly")
 
 
 @pytest.mark.usefixtures("planted")

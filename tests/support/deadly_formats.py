@@ -107,6 +107,11 @@ def _do(word: str) -> None:
     elif word == "first thread ends":
         threading.Thread(target=_go_on, args=(_line(),)).start()
         ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit
+    elif word == "scattered memory":
+        _scatter()
+    elif word == "close end":
+        os.close(_line()._end.fileno())
+        time.sleep(3600)
     elif word.startswith("give "):
         _line().say(socket_messages.ROWS, packed([GIVEN[word.removeprefix("give ")]]))
     elif word.startswith("call "):
@@ -127,6 +132,7 @@ GIVEN = {
 
 
 LONG_TEXT = "x" * (socket_messages.MOST_CHARS + 1)
+SCATTERED = 10_000
 # What a decoder must not say at the end of an object.
 ENDS = {
     "notes": End([Note(40, "x")] * 21),
@@ -261,6 +267,19 @@ def _cut_inbox() -> None:
     for number in range(64):
         with suppress(OSError):
             os.ftruncate(number, 0)
+
+
+def _scatter() -> None:
+    """Reads pages of zeros that are far apart: the kernel holds two pages for each of them, and
+    none is the process' own.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    for number in range(SCATTERED):
+        place = ctypes.c_void_p((1 << 44) + (number << 30))
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000  # MAP_FIXED_NOREPLACE
+        page = libc.mmap(place, ctypes.c_size_t(4_096), mmap.PROT_READ, flags, -1, ctypes.c_long(0))
+        ctypes.string_at(page, 1)
 
 
 def _process(flags: int) -> None:

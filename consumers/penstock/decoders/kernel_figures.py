@@ -4,8 +4,14 @@ Rule: of a process that has ended it tells nothing, and that is no error.
 """
 
 import os
+import re
 import resource
 import signal
+from typing import Final
+
+_PAGE_TABLES: Final = re.compile(rb"^VmPTE:\s+(\d+) kB$", re.MULTILINE)
+# Those of a user with thousands of groups, too.
+_MOST_BYTES: Final = 64 << 10
 
 
 def anonymous_bytes(process: int) -> int:
@@ -14,6 +20,14 @@ def anonymous_bytes(process: int) -> int:
     """
     pages = _told_of(process, "statm").split()
     return (int(pages[1]) - int(pages[2])) * resource.getpagesize() if pages else 0
+
+
+def page_table_bytes(process: int) -> int:
+    """What the kernel holds to know where the process' memory is: two pages for each, if it is
+    scattered. Not every system tells it.
+    """
+    told = _PAGE_TABLES.search(_told_of(process, "status"))
+    return int(told[1]) << 10 if told else 0
 
 
 def state_and_ticks(process: int) -> tuple[bytes, int]:
@@ -35,7 +49,7 @@ def _told_of(process: int, what: str) -> bytes:
     except OSError:
         return b""
     try:
-        return os.read(file, 4_096)
+        return os.read(file, _MOST_BYTES)
     except ProcessLookupError:
         return b""
     finally:

@@ -35,7 +35,7 @@ _MIB: Final = 1 << 20
 IDLE_BYTES: Final = 512 * _MIB
 # Idle decoders are looked at so often. One that computes meanwhile is ended. An honest one takes a
 # millisecond, to give memory back.
-REVIEW_S: Final = 5.0
+REVIEW_S: Final = 1.0
 MOST_BY_DEFAULT: Final = 4
 
 

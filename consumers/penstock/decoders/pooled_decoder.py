@@ -16,10 +16,9 @@ from typing import Final
 import msgspec
 
 from penstock.core.rows.payload import ROW_COST_BYTES
-from penstock.decoders import late_libraries
+from penstock.decoders import kernel_figures, late_libraries
 from penstock.decoders.arrow_messages import MOST_ROW_TIMES
 from penstock.decoders.decoder_process import RANGE, UNREADY
-from penstock.decoders.kernel_figures import anonymous_bytes, signal_name, state_and_ticks
 from penstock.decoders.packing import MOST_ERROR_CHARS, end_and_rest, unpacked
 from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task, task_said
 from penstock.decoders.socket_messages import (
@@ -88,12 +87,14 @@ _MOST_MADE: Final = 8_192
 _FREE_FRAMES: Final = 4_096
 _MOST_END_BYTES: Final = 4 << 20
 _MIB: Final = 1 << 20
-_MOST_IDLE_TICKS: Final = 20  # 0.2 s
+_MOST_IDLE_TICKS: Final = 5  # 0.05 s
 # What an idle decoder has written over, of the memory that it shares with the zygote: 4 to 11 MB
 # after small Parquet, Avro, JPEG and audio, mostly 4 to 7 (Private_Dirty of its smaps_rollup).
 _WRITTEN_OVER_BYTES: Final = 6 * _MIB
-# To weigh a decoder takes three calls of the system, so it is not done behind each small object.
+# To weigh a decoder takes six calls of the system, so it is not done behind each small object that
+# was read at once: in this time, no more than some 200 MB can be written.
 _SMALL_BYTES: Final = 1 * _MIB
+_AT_ONCE_S: Final = 0.05
 # By ranges, a decoder may read an object so many times over: readers go back, and read ahead what
 # they then do not need. Small objects may be read more often.
 _MOST_READ: Final = 16
@@ -118,7 +119,7 @@ class PooledDecoder:
         self.libraries: frozenset[str] = frozenset()
         self._zygote = zygote
         self._number = number
-        self._shared_bytes = anonymous_bytes(number)
+        self._shared_bytes = kernel_figures.anonymous_bytes(number)
         self._held_bytes: int | None = None
         self._idle_ticks: int | None = None
         self._end = end
@@ -180,18 +181,18 @@ class PooledDecoder:
         return self.weigh() if self._held_bytes is None else self._held_bytes
 
     def weigh(self) -> int:
-        held_bytes = anonymous_bytes(self._number)
+        held_bytes = kernel_figures.anonymous_bytes(self._number)
         if not held_bytes:
             # Of a process whose first thread has ended the kernel tells no memory, though other
             # threads go on and hold it. Python ends its first thread last.
             self._expel("its first thread has ended")
-        more = held_bytes - self._shared_bytes
+        more = held_bytes - self._shared_bytes + kernel_figures.page_table_bytes(self._number)
         self._held_bytes = _WRITTEN_OVER_BYTES + max(0, more)
         return self._held_bytes
 
     def review(self) -> None:
         """Look at an idle decoder: it has nothing to compute."""
-        _, ticks = state_and_ticks(self._number)
+        _, ticks = kernel_figures.state_and_ticks(self._number)
         if self._idle_ticks is None:
             self._idle_ticks = ticks
         elif ticks - self._idle_ticks > _MOST_IDLE_TICKS:
@@ -211,6 +212,7 @@ class PooledDecoder:
         self._idle_ticks = None
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
         self._left_s, self._by_rows_s, self._worked_s = self._least_s, 0.0, 0.0
+        self._left_pauses = _MOST_PAUSES
         if task.whole is not None:
             self._buy(len(task.whole))
 
@@ -256,7 +258,8 @@ class PooledDecoder:
 
     def _finish(self, end: End) -> None:
         self._note(end.notes)
-        if self._given_bytes + self._made_bytes > _SMALL_BYTES:
+        is_small = self._given_bytes + self._made_bytes <= _SMALL_BYTES
+        if not is_small or self._worked_s > _AT_ONCE_S:
             self._held_bytes = None
         self.libraries = late_libraries.known(end.libraries)
         self.is_idle = not self._process.done()  # it may have been killed behind its last word
@@ -388,8 +391,15 @@ class PooledDecoder:
         spent_s = loop.time() - began_s
         self._worked_s += spent_s
         # If an answer is here although the decoder's time is over, the answer came in time and only
-        # our event loop was blocked.
+        # our event loop was blocked. Not again and again: one that answers just behind the end of
+        # its time, while the loop is busy, would live on.
         is_late = spent_s > left_s
+        if is_late and not self._may_wait(self._worked_s):
+            self._left_pauses -= 1
+            if self._left_pauses < 0:
+                self._overran = True
+                self._zygote.kill(self._number)
+                raise await self._ended()
         self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
         self._made_bytes += len(reply.body)
         if self._made_bytes > _FREE_MADE_BYTES and self._made_bytes > self._most_made_bytes():
@@ -407,12 +417,12 @@ class PooledDecoder:
             if not message:
                 raise EOFError
             if self._answer is None or self._answer.done():  # it was not its turn
-                self._zygote.kill(self._number)
                 raise ValueError("a message that was not asked for")
             self._answer.set_result(heard(message, self._outbox))
         except BlockingIOError:
             return
         except (EOFError, OSError, ValueError) as error:
+            self._zygote.kill(self._number)  # it may have closed its end, and go on
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -438,15 +448,12 @@ class PooledDecoder:
         if self._answer is not None and self._answer.done():
             return
         loop = asyncio.get_running_loop()
-        state, ticks = state_and_ticks(self._number)
+        state, ticks = kernel_figures.state_and_ticks(self._number)
         worked_s = self._worked_s + loop.time() - began_s
         self._is_starved = self._is_alone and ticks < worked_s * _STARVED_TICKS
         is_late = loop.time() - self._ending.when() > _LATE_S
-        # In all turns together, too: else one that sleeps until its time is nearly over, again and
-        # again, would live for ever.
-        may_wait = worked_s < (1 + _MOST_PAUSES) * (self._by_bytes_s + self._by_rows_s)
         is_waiting = self._is_starved and state in _WAITS_FOR_MACHINE
-        if pauses and (is_late or (is_waiting and may_wait)):
+        if pauses and (is_late or (is_waiting and self._may_wait(worked_s))):
             self._ending = loop.call_later(
                 paused_s, self._end_overrun, began_s, paused_s, pauses - 1
             )
@@ -454,6 +461,12 @@ class PooledDecoder:
         self._overran = True
         self._zygote.kill(self._number)
         self._fail(EOFError())
+
+    def _may_wait(self, worked_s: float) -> bool:
+        """In all turns together, too: else one that sleeps until its time is nearly over, again and
+        again, would live for ever.
+        """
+        return worked_s < (1 + _MOST_PAUSES) * (self._by_bytes_s + self._by_rows_s)
 
     async def _ended(self) -> Died:
         await asyncio.wait([self._process], timeout=KILLED_S)
@@ -475,7 +488,7 @@ class PooledDecoder:
         # The kernel kills a decoder if the machine runs out of memory, perhaps by what others take.
         is_excused = code == -signal.SIGKILL
         why: ErrorCode = "too_large" if is_excused else "bad_format"
-        how = f"was killed by signal {-code} ({signal_name(-code)})"
+        how = f"was killed by signal {-code} ({kernel_figures.signal_name(-code)})"
         return self._died(how, why, code, is_excused=is_excused)
 
     def _died(self, how: str, why: ErrorCode, code: int = 0, *, is_excused: bool = False) -> Died:
