@@ -25,6 +25,7 @@ class Fault:
     """`status`, None: as it should be. `code`: S3's own word, in an XML body. `headers` replaces
     values, None leaves one out; `doubled` sends a header a second time with this value.
     `cut_tenth`: the body ends there and the connection with it. `silent`: nothing is sent after it.
+    `endless`: more is sent after it, without end.
     """
 
     request: Request = "first"
@@ -34,6 +35,7 @@ class Fault:
     doubled: Mapping[str, str] = field(default_factory=dict)
     cut_tenth: int | None = None
     silent: bool = False
+    endless: bool = False
     slow: bool = False
     ignores_range: bool = False
 
@@ -82,9 +84,12 @@ class FaultyStore:
         """Whether the connection may be used again."""
         asked = re.search(r"\r\nrange: bytes=(\d+)-", head, re.IGNORECASE)
         start = int(asked[1]) if asked else 0
-        match = re.match(r"GET /\w+/(\d+)", head)
+        is_head = head.startswith("HEAD")
+        match = re.match(r"(?:GET|HEAD) /\w+/(\d+)", head)
         fault = self._faults[int(match[1])] if match else Fault(status=404)
-        if (asked is not None) != (fault.request == "rest"):
+        if is_head:
+            fault = Fault()
+        elif (asked is not None) != (fault.request == "rest"):
             fault = Fault() if asked else Fault(cut_tenth=5)
         is_part = asked is not None and not fault.ignores_range
         body = self._data[start:] if is_part else self._data
@@ -102,9 +107,11 @@ class FaultyStore:
         if not fault.silent or sent:
             start_line = f"HTTP/1.1 {status} Said\r\n"
             writer.write((start_line + "\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
-        await _write(writer, sent, slow=fault.slow)
+        await _write(writer, b"" if is_head else sent, slow=fault.slow)
         if fault.silent:
             await asyncio.Event().wait()
+        while fault.endless:
+            await _write(writer, self._data, slow=False)
         return fault.cut_tenth is None and "Content-Length" not in fault.headers
 
 

@@ -162,9 +162,11 @@ TABLE: Final = (
     ),
     _rest("another `ETag`", *_headers("rest", "ETag", '"other"'), outcome="changed"),
     _rest(
-        "`Content-Range` left out, `null` or of other bytes; `Content-Length: null`",
+        "`Content-Range` left out, `null` or of other bytes; `Content-Length: null`; a "
+        "`Content-Encoding` that the object had not",
         *_headers("rest", "Content-Range", None, "null", "bytes 0-3/9437184"),
         *_headers("rest", "Content-Length", "null"),
+        *_headers("rest", "Content-Encoding", "gzip"),
         outcome=AGAIN,
     ),
     _rest(

@@ -12,6 +12,7 @@ from penstock import config
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.adapters.stores.fsspec_client import FsspecObjects
 from penstock.errors import Poison, Transient, Unreachable
 from penstock.ports import Location, Objects
 from tests.adapters.stores.faulty_store import Fault, FaultyStore, Request
@@ -88,6 +89,51 @@ async def test_what_the_worker_does_is_what_the_table_says(name: str, request_fo
         if got != expected
     ]
     assert not wrong, "\n".join(wrong)
+
+
+async def part(name: str, fault: Fault) -> str:
+    async with FaultyStore(SMALL, [fault]) as store:
+        if name == "http":
+            place = Location(store.url.removeprefix("http://"), "bucket/0")
+            objects: Objects = FsspecObjects(config.Store(url=store.url), name, section="stores.x")
+        else:
+            place, objects = Location("bucket", "0"), client(name, store.url, PATIENT_S)
+        try:
+            got = await objects.part(place, 1_000)
+            return READ if got.data == SMALL[1_000:] and got.size == len(SMALL) else "WRONG"
+        except Poison as error:
+            return error.code
+        except Transient as error:
+            return WAITED if isinstance(error, Unreachable) else AGAIN
+        finally:
+            await objects.aclose()
+
+
+@pytest.mark.parametrize("name", ["obstore", "s3fs", "http"])
+async def test_a_part_is_the_bytes_asked_for_or_none(name: str) -> None:
+    """An answer that says one range and has a body of another length was read without end, or
+    taken for no answer, for which objects wait.
+    """
+    assert await part(name, Fault("rest")) == READ
+    for said in ("bytes 1004-4003/4004", "bytes */4", None):
+        assert await part(name, Fault("rest", headers={"Content-Range": said})) == AGAIN, said
+    for length in ("1000000000000", None):
+        endless = Fault("rest", endless=True, headers={"Content-Length": length})
+        assert await part(name, endless) == AGAIN, length
+
+
+async def test_over_http_a_part_is_of_the_version_that_was_opened() -> None:
+    """The library looks at the tag before and after, and mirrors may differ in between."""
+    assert await part("http", Fault("rest", headers={"ETag": '"other"'})) == "changed"
+    assert await part("http", Fault("rest", headers={"ETag": None})) == READ
+    assert await part("http", Fault("rest", headers={"Content-Encoding": "gzip"})) == AGAIN
+    assert await part("http", Fault("rest", ignores_range=True)) == AGAIN
+
+
+async def test_of_a_refusal_without_end_the_status_counts() -> None:
+    for status, code in ((404, "not_found"), (403, "forbidden"), (500, AGAIN)):
+        fault = Fault("rest", status=status, endless=True, headers={"Content-Length": None})
+        assert await part("s3fs", fault) == code
 
 
 async def test_the_same_length_twice_is_one_length_or_refused() -> None:

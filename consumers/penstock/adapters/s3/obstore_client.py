@@ -45,13 +45,16 @@ from penstock.adapters.stores.transfer import (
     CHUNK_BYTES,
     READ_TIMEOUT_S,
     SLOW_CHUNK_BYTES,
+    SLOW_SILENCES,
     WHOLE_BYTES,
     ResumedBody,
+    check_coding,
     check_part,
     check_pin,
     check_rest,
     pin_of,
     quoted,
+    read_part,
     repeated,
     wants_etag,
 )
@@ -68,9 +71,11 @@ _EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 # obstore's words for a redirect to another host, or from https to http.
 _REDIRECTED = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
-# obstore's words for an answer whose head cannot be read, or whose redirects form a circle.
+# obstore's words for an answer whose head cannot be read, whose redirects form a circle, or which
+# is another range than the one that was asked for.
 _IMPLAUSIBLE = re.compile(
-    r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
+    r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header|"
+    r"Requested \d+\.\.\d+, got"
 )
 
 # The patterns and codes from here on are for Google and Azure.
@@ -203,10 +208,13 @@ class _KeptStore:
 
 
 class KeptStores:
-    """`opens`: a function that opens a bucket, which takes some milliseconds."""
+    """`opens`: a function that opens a bucket, which takes some milliseconds. `most_s`: how long an
+    answer's head, or a whole error answer, may take.
+    """
 
-    def __init__(self, opens: Buckets) -> None:
+    def __init__(self, opens: Buckets, most_s: float = SLOW_SILENCES * READ_TIMEOUT_S) -> None:
         self._opens = opens
+        self._most_s = most_s
         self._kept: dict[str, _KeptStore] = {}
 
     def of(self, bucket: str) -> "ObjectStore":
@@ -227,7 +235,11 @@ class KeptStores:
                 if self._kept.get(bucket) is kept:
                     del self._kept[bucket]
                 kept = self._of(bucket)
-        return kept.store, await self._asked(kept, question)
+        try:
+            async with asyncio.timeout(self._most_s):
+                return kept.store, await self._asked(kept, question)
+        except TimeoutError:
+            raise TimeoutError(f"no whole answer in {self._most_s:g} s") from None
 
     def _of(self, bucket: str) -> _KeptStore:
         now_s = asyncio.get_running_loop().time()
@@ -271,7 +283,8 @@ class ByObstore:
         self._meaning = meaning
         self._read_timeout_s = read_timeout_s
         self._renewal = Renewal()
-        self._stores = KeptStores(reach())
+        self._slow_s = SLOW_SILENCES * read_timeout_s
+        self._stores = KeptStores(reach(), self._slow_s)
 
     async def open(self, location: Location) -> ObjectBody:
         if self._is_for_exact(location):
@@ -316,7 +329,7 @@ class ByObstore:
         credentials file may have been renewed. If no new credentials are found, the old ones stay.
         """
         with suppress(Fatal):
-            self._stores = KeptStores(self._reach())
+            self._stores = KeptStores(self._reach(), self._slow_s)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if self._is_for_exact(location):
@@ -351,7 +364,9 @@ class ByObstore:
             options["range"] = {"offset": start} if stop is None else (start, stop)
         try:
             _, result = await self._get(location, options)
-            data = bytes(await result.bytes_async())
+            first, last = result.range
+            chunks = aiter(result.stream(SLOW_CHUNK_BYTES))
+            data = await read_part(location, last - first, chunks, self._slow_s)
         except (BaseError, OSError) as error:
             if start < 0 and is_empty(error):
                 return Part(b"", 0, location.etag, location.version_id)
@@ -403,12 +418,14 @@ class ObstoreBody(ResumedBody):
         self._store = store
         self._meaning = meaning
         self._result: GetResult | None = result
+        self._coding = result.attributes.get("Content-Encoding")
 
     async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
         try:
-            result = self._result or await self._reopen(offset)
-            self._result = None
-            if self.size - offset <= WHOLE_BYTES and not is_slow:
+            first, self._result = self._result, None
+            result = first or await self._reopen(offset)
+            # The body of a part may be longer than its range, so it is not read at once.
+            if first is not None and self.size <= WHOLE_BYTES and not is_slow:
                 yield bytes(await result.bytes_async())
             else:
                 async for chunk in result.stream(SLOW_CHUNK_BYTES if is_slow else CHUNK_BYTES):
@@ -426,6 +443,7 @@ class ObstoreBody(ResumedBody):
         result = await obstore.get_async(self._store, self._location.key, options=options)
         etags = self.etag, result.meta["e_tag"]
         check_rest(self._location, (offset, self.size), result.range, etags)
+        check_coding(self._location, self._coding, result.attributes.get("Content-Encoding"))
         return result
 
     def _drop(self) -> None:

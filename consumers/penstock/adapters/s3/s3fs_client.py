@@ -9,9 +9,11 @@ AWS goes to botocore, which finds the bucket's region; any other is an error, be
 follow it to any host with the session token in the request.
 """
 
+import asyncio
 import re
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import closing
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -51,13 +53,16 @@ from penstock.adapters.stores.transfer import (
     CONNECT_TIMEOUT_S,
     READ_TIMEOUT_S,
     SLOW_CHUNK_BYTES,
+    SLOW_SILENCES,
     WHOLE_BYTES,
     ResumedBody,
+    check_coding,
     check_part,
     check_pin,
     check_rest,
     pin_of,
     quoted,
+    read_part,
     repeated,
     span_of,
     wants_etag,
@@ -78,6 +83,7 @@ CLIENT_ERRORS = (
 # Other digits than these are no number, and more of them are no time that anybody waits.
 _SECONDS = re.compile(r"[0-9]{1,8}")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(?:\d{1,18}|\*)")
+_MOST_REFUSAL_BYTES: Final = 64 << 10
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 
 
@@ -105,6 +111,8 @@ def sent(answer: dict[str, Any]) -> tuple[int, int]:
 
 def _size_of(answer: dict[str, Any]) -> int:
     """The size of the whole object. Raises `ValueError` if the answer does not tell it."""
+    if status_of(answer) == 206 and "ContentRange" not in answer:
+        raise ValueError("206 without Content-Range")
     in_all = (answer.get("ContentRange") or "").rpartition("/")[2]
     return int(in_all or answer.get("ContentLength") or 0)
 
@@ -153,7 +161,25 @@ class _NoRedirects:
         if answer.status in REDIRECTS and not (answer.url.host or "").endswith(_AWS):
             answer.close()
             raise Redirected(answer.status)
-        return answer
+        return answer if answer.status < 300 else _Refusal(answer)
+
+
+class _Refusal:
+    """The part of a refusal that aiobotocore uses. It would read a body without end."""
+
+    def __init__(self, answer: Any) -> None:
+        self.status, self.url, self.raw_headers = answer.status, answer.url, answer.raw_headers
+        self._answer = answer
+
+    async def read(self) -> bytes:
+        """Nothing of a long body, so that only the status counts."""
+        body = bytearray()
+        async for piece in self._answer.content.iter_any():
+            body += piece
+            if len(body) > _MOST_REFUSAL_BYTES:
+                self._answer.close()
+                return b""
+        return bytes(body)
 
 
 class NoRedirectSession(AIOHTTPSession):  # type: ignore[misc]
@@ -179,6 +205,7 @@ class S3fsObjects:
         self._settings = settings
         self._section = section
         self._read_timeout_s = read_timeout_s
+        self._slow_s = SLOW_SILENCES * read_timeout_s
         self._files = _files(settings, section, read_timeout_s)
         self._client: Any = None
         self._retired: list[Any] = []
@@ -206,11 +233,12 @@ class S3fsObjects:
         asked = f"{start}" if start < 0 else f"{start}-{'' if stop is None else stop - 1}"
         try:
             answer = await self._ask(location, _pinned(location) | {"Range": f"bytes={asked}"})
-            async with answer["Body"] as body:
-                # Before it is read: without a range, it may be longer than our memory.
+            with closing(answer["Body"]) as body:
                 size = _size_of(answer)
-                check_rest(location, span_of(start, stop, size), sent(answer), (None, None))
-                data = await body.read()
+                first, last = span_of(start, stop, size)
+                check_rest(location, (first, last), sent(answer), (None, None))
+                chunks = aiter(body.iter_chunks(SLOW_CHUNK_BYTES))
+                data = await read_part(location, last - first, chunks, self._slow_s)
         except CLIENT_ERRORS as error:
             if start < 0 and refused_with(error) == NO_SUCH_RANGE:
                 return Part(b"", 0, location.etag, location.version_id)
@@ -229,9 +257,10 @@ class S3fsObjects:
 
     async def _ask(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
         client = await self.client()
-        answer: dict[str, Any] = await client.get_object(
-            Bucket=location.bucket, Key=location.key, **conditions
-        )
+        async with asyncio.timeout(self._slow_s):
+            answer: dict[str, Any] = await client.get_object(
+                Bucket=location.bucket, Key=location.key, **conditions
+            )
         return answer
 
     async def client(self) -> Any:
@@ -304,6 +333,7 @@ class S3Body(ResumedBody):
         super().__init__(location, answer["ContentLength"], *version, read_timeout_s)
         self._objects = objects
         self._stream: Any = answer["Body"]
+        self._coding = answer.get("ContentEncoding")
 
     async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
         if offset or self._stream is None:
@@ -331,6 +361,7 @@ class S3Body(ResumedBody):
         etags = self.etag, answer.get("ETag")
         try:
             check_rest(self._location, (offset, self.size), sent(answer), etags)
+            check_coding(self._location, self._coding, answer.get("ContentEncoding"))
         except PenstockError:
             answer["Body"].close()
             raise

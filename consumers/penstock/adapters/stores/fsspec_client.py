@@ -9,7 +9,7 @@ that only the reads of this store wait.
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -17,16 +17,21 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import fsspec
+from fsspec.asyn import sync
 
 from penstock import config
 from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, is_odd, name, section_of
-from penstock.adapters.stores.refusals import no_answer
+from penstock.adapters.stores.refusals import NO_SUCH_RANGE, no_answer
 from penstock.adapters.stores.transfer import (
     READ_TIMEOUT_S,
+    SLOW_CHUNK_BYTES,
     SLOW_SILENCES,
     WHOLE_BYTES,
+    check_coding,
     check_part,
+    check_rest,
     quoted,
+    read_part,
     repeated,
     span_within,
 )
@@ -48,6 +53,8 @@ _TAGS: Final = ("ETag", "etag", "e_tag", "generation", "blob_id", "oid", "sha256
 _TIMES: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 # In these schemes a key is a part of a URL, so `?`, `#` and `%` in it must be quoted.
 _BY_ADDRESS: Final = frozenset({"http", "https"})
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,18})-")
+_NOTHING: Final = (404, 410)
 
 
 class FsspecObjects:
@@ -134,16 +141,48 @@ class FsspecObjects:
             raise Transient(f"{name(location)}: {self._scheme} does not say how long it is")
         return info["size"], _etag(info)
 
-    def cat(self, path: str, start: int, stop: int, size: int) -> bytes:
+    def cat(self, location: Location, path: str, span: tuple[int, int], etag: str | None) -> bytes:
         data: bytes
         if self._scheme in _BY_ADDRESS:
-            # From a server that ignores ranges, `cat_file` would read the whole object.
-            with self._files.open(path, size=size, cache_type="none") as file:
-                file.seek(start)
-                data = file.read(stop - start)
+            data = sync(self._files.loop, self._over_http, location, path, span, etag)
         else:
-            data = self._files.cat_file(path, start=start, end=stop)
+            data = self._files.cat_file(path, start=span[0], end=span[1])
         return data
+
+    async def _over_http(
+        self, location: Location, url: str, span: tuple[int, int], etag: str | None
+    ) -> bytes:
+        """The library checks neither which bytes came nor of which version, and reads all of a body
+        that is longer than its range.
+        """
+        start, stop = span
+        options = dict(self._files.kwargs)
+        asked = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        headers = {**options.pop("headers", {}), **asked}
+        session = await self._files.set_session()
+        async with (
+            asyncio.timeout(self._call_s),
+            session.get(self._files.encode_url(url), headers=headers, **options) as answer,
+        ):
+            if answer.status in _NOTHING:
+                raise FileNotFoundError(url)
+            if answer.status == NO_SUCH_RANGE:
+                return b""
+            answer.raise_for_status()
+            said = _CONTENT_RANGE.match(answer.headers.get("Content-Range", ""))
+            is_part = answer.status == 206
+            first = int(said[1]) if said and is_part else -1 if is_part else 0
+            check_rest(location, span, (first, stop), (etag, _etag(answer.headers)))
+            check_coding(location, None, answer.headers.get("Content-Encoding"))
+            chunks = aiter(answer.content.iter_chunked(SLOW_CHUNK_BYTES))
+            if is_part:
+                return await read_part(location, stop - start, chunks, self._call_s)
+            data = bytearray()
+            async for chunk in chunks:
+                data += chunk
+                if len(data) >= stop:
+                    break
+            return bytes(data[:stop])
 
     async def call(self, location: Location, work: Callable[[], T]) -> T:
         try:
@@ -210,7 +249,7 @@ class FsspecBody:
         return data
 
     async def _cat(self, start: int, stop: int) -> bytes:
-        work = partial(self._objects.cat, self._path, start, stop, self.size)
+        work = partial(self._objects.cat, self._location, self._path, (start, stop), self.etag)
         data = await self._objects.call(self._location, work)
         if len(data) != stop - start:
             await self._check()
@@ -228,7 +267,7 @@ class FsspecBody:
         """Does nothing: no file is open between two pieces."""
 
 
-def _etag(info: dict[str, Any]) -> str | None:
+def _etag(info: Mapping[str, Any]) -> str | None:
     """The library's own tag; else a digest of time and size; None if neither can be known."""
     for tag in _TAGS:
         if info.get(tag):

@@ -175,7 +175,24 @@ class WholeBody:
         return
 
 
-async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
+async def read_part(
+    location: Location, nbytes: int, chunks: AsyncIterator[Any], slow_s: float
+) -> bytes:
+    """The chunks of a part that has `nbytes`. What an answer says of its range does not bound its
+    body. Raises `Transient` if there are more, or if one does not come in time.
+    """
+    data = bytearray()
+    try:
+        while (chunk := await _within(slow_s, chunks)) is not None:
+            data += chunk
+            if len(data) > nbytes:
+                raise implausible_answer(location, f"more than the {nbytes} bytes of its range")
+    except TimeoutError:
+        raise Transient(f"{name(location)}: no chunk came in {slow_s:g} s") from None
+    return bytes(data)
+
+
+async def _within(slow_s: float, chunks: AsyncIterator[T]) -> T | None:
     async with asyncio.timeout(slow_s):
         return await anext(chunks, None)
 
@@ -236,6 +253,14 @@ def check_pin(location: Location, etag: str | None) -> None:
         return
     if bare(wanted) != bare(etag):
         raise Poison("changed", f"{name(location)}: it is no longer {wanted}")
+
+
+def check_coding(location: Location, before: str | None, now: str | None) -> None:
+    """Raises `Transient` if the rest is packed (Content-Encoding) and the object was not: some
+    proxies pack what they pass on. Its bytes are others, though the range is right.
+    """
+    if before != now:
+        raise implausible_answer(location, f"a part of it comes as {now}")
 
 
 def check_rest(
