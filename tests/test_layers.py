@@ -271,20 +271,17 @@ def test_every_room_is_on_the_map() -> None:
 
 
 def test_a_class_has_a_name_of_its_own() -> None:
-    """So that a reader who meets a name knows which class it is. Two kinds may share one: the
-    classes that only their own file uses, and begin with `_`; and the sections of the
-    configuration, which are called like their table and are written `config.Section`.
+    """So that a reader who meets a name knows which class it is. Only two ports share theirs with a
+    section of the configuration, which is called like its table: it is written `config.Model`.
     """
+    both = {"Model", "Objects"}
     owners: dict[str, list[str]] = {}
-    sections: set[str] = set()
     for file in files():
         kinds = {node.name for node in nodes(file) if isinstance(node, ast.ClassDef)}
         if name_of(file) in ("config/sections.py", "config/model_sections.py"):
-            sections |= kinds
-            continue
+            kinds -= both
         for name in kinds:
-            if not name.startswith("_"):
-                owners.setdefault(name, []).append(name_of(file))
+            owners.setdefault(name, []).append(name_of(file))
     shared = {name: rooms for name, rooms in owners.items() if len(rooms) > 1}
     assert not shared, "rename all but one of each: the plain name stays where most use it"
     bare = [
@@ -293,7 +290,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
         for node in nodes(file)
         if isinstance(node, ast.ImportFrom) and node.module == "penstock.config"
         for alias in node.names
-        if alias.name in sections & owners.keys() and not name_of(file).startswith("config/")
+        if alias.name in both and not name_of(file).startswith("config/")
     ]
     assert not bare, "write a section of the configuration like this"
 

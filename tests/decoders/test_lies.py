@@ -527,9 +527,9 @@ def test_arrow_buffers_whose_lengths_are_none_are_refused(lengths: tuple[int, in
         said(b"".join(of_columns(bytes(stream), 1)))
 
 
-def schema_of(stream: bytearray) -> tuple[arrow_messages._Head, int]:
+def schema_of(stream: bytearray) -> tuple[arrow_messages._BatchHead, int]:
     """The first head of an Arrow stream, and the table of its schema."""
-    head = arrow_messages._Head(memoryview(bytes(stream[8:])))
+    head = arrow_messages._BatchHead(memoryview(bytes(stream[8:])))
     return head, head._table(head._message, 2)
 
 

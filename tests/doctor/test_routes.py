@@ -1,12 +1,12 @@
 """What doctor says of routes, by the messages that it sees."""
 
-from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route, Routes
+from penstock.core.routing.model_routes import UNMATCHED_AFTER, ModelRoute, Routes
 from penstock.core.routing.stream_keys import StreamNames
 from penstock.tools.doctor.models_and_routes import RouteMatches
 
 
 def seen(count: int, *globs: str) -> RouteMatches:
-    routes = [Route(("other",), stream=glob) for glob in globs]
+    routes = [ModelRoute(("other",), stream=glob) for glob in globs]
     matches = RouteMatches(Routes(("rows", "other"), routes), StreamNames(None))
     for number in range(count):
         value = b'{"bucket": "plat", "key": "site-1/cam-1/%d.csv"}' % number

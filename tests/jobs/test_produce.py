@@ -7,7 +7,7 @@ import pytest
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory import MemoryObjects
-from penstock.core.routing.model_routes import Route, Routes
+from penstock.core.routing.model_routes import ModelRoute, Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.tools.jobs import listing_position
 from penstock.tools.jobs.produce import FEW, Produced, Sending, Wanted, produce
@@ -34,7 +34,7 @@ def objects() -> MemoryObjects:
 async def announce(
     cfg: config.Config, objects: MemoryObjects, *urls: str, stream: str | None = None
 ) -> Produced:
-    routes = Routes(["rows", "ts"], [Route(("ts",), stream="site-3")])
+    routes = Routes(["rows", "ts"], [ModelRoute(("ts",), stream="site-3")])
     wanted = Wanted(urls, stream=stream)
     return await produce(cfg, objects, wanted, routes, on_sent=lambda _: None)
 

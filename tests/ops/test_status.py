@@ -20,7 +20,7 @@ from penstock.adapters.memory import MemoryObjects
 from penstock.core.diagnosis.steady import HOLD_S
 from penstock.core.diagnosis.streams import NEWS_MS
 from penstock.core.progress.line_stop import LineLimits
-from penstock.core.routing.model_routes import Route
+from penstock.core.routing.model_routes import ModelRoute
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import HungUp, Overloaded, Unreachable
@@ -104,7 +104,9 @@ async def test_of_several_models_each_is_told_with_its_calls_and_rows() -> None:
     async def overloaded(payloads: Sequence[Payload]) -> Answers | None:
         raise Overloaded("queue full")
 
-    world = World().with_models(["a", "b"], Route(("a",), stream="a"), Route(("b",), stream="b"))
+    world = World().with_models(
+        ["a", "b"], ModelRoute(("a",), stream="a"), ModelRoute(("b",), stream="b")
+    )
     world.models["b"].script = overloaded
     world.announce("1.csv", csv(3), stream="a")
     world.announce("2.csv", csv(4), stream="s")

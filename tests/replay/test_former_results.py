@@ -16,7 +16,7 @@ from penstock.core.comparing.comparison import Agreement
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats
-from penstock.encodings.base import Rows
+from penstock.encodings.base import AnsweredRows
 from penstock.errors import Fatal
 from penstock.messages.command_json import Difference
 from penstock.ports import Location
@@ -35,7 +35,7 @@ def written(folder: Path, format: str) -> bytes:
     """A result of three rows, the last refused."""
     encoding = result_formats.find(format)()
     why = Rejection("model_rejected", "refused", "predict")
-    encoding.add(Rows(0, [b'{"score":1}', b'{"score":2}', b"null"], None, {2: why}))
+    encoding.add(AnsweredRows(0, [b'{"score":1}', b'{"score":2}', b"null"], None, {2: why}))
     data = encoding.close()
     (folder / "b").mkdir(exist_ok=True)
     (folder / "b" / f"x.{format}").write_bytes(data)
@@ -45,7 +45,7 @@ def written(folder: Path, format: str) -> bytes:
 async def test_a_result_of_many_rows_is_read_in_parts(tmp_path: Path) -> None:
     many = 2 * ROWS + 1
     encoding = result_formats.find("jsonl")()
-    encoding.add(Rows(0, [b"%d" % row for row in range(many)], None, {}))
+    encoding.add(AnsweredRows(0, [b"%d" % row for row in range(many)], None, {}))
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.jsonl").write_bytes(data := encoding.close())
     now = [record(7, row, row) for row in range(many)]
@@ -81,7 +81,7 @@ async def compared(folder: Path, then: Sequence[bytes], now: Sequence[bytes]) ->
 async def test_results_are_fetched_side_by_side() -> None:
     memory = MemoryObjects()
     encoding = result_formats.find("jsonl")()
-    encoding.add(Rows(0, [b"1"], None, {}))
+    encoding.add(AnsweredRows(0, [b"1"], None, {}))
     memory.put("b", "x.jsonl", data := encoding.close())
 
     at_most = 0
@@ -170,7 +170,7 @@ async def test_a_comparison_that_ends_in_its_midst_leaves_no_file_open(*, fails:
     """While results are fetched, or while the rows of the first one are read."""
     memory = MemoryObjects()
     encoding = result_formats.find("jsonl")()
-    encoding.add(Rows(0, [b"1"], None, {}))
+    encoding.add(AnsweredRows(0, [b"1"], None, {}))
     memory.put("b", "x.jsonl", data := encoding.close())
 
     async def may_fail(_: Location) -> None:

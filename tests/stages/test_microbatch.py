@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.core.window.window import Window, WindowLimits
+from penstock.core.window.window import BatchWindow, WindowLimits
 from penstock.stages.microbatch import Microbatch
 from penstock.telemetry.worker import Telemetry
 from penstock.tools.simulation.virtual_time import VirtualClock, virtual_time
@@ -11,7 +11,7 @@ from tests.core.builders import block, ticket
 
 @virtual_time
 async def test_a_free_caller_waits_while_as_many_calls_as_allowed_are_in_flight() -> None:
-    window = Window(WindowLimits(max_rows=2, max_bytes=1 << 20, max_wait_s=0.0))
+    window = BatchWindow(WindowLimits(max_rows=2, max_bytes=1 << 20, max_wait_s=0.0))
     microbatch = Microbatch(window, None, VirtualClock(), Telemetry(), calls=1)
     microbatch.add(block(ticket(), 4))
     async with asyncio.TaskGroup() as tasks:

@@ -13,7 +13,7 @@ import pytest
 from penstock.adapters.memory import MemoryResults, MemoryUpload
 from penstock.core.health.limiter import Limiter
 from penstock.core.records.result_names import NameScope, ResultNames
-from penstock.core.routing.model_routes import Route
+from penstock.core.routing.model_routes import ModelRoute
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.window import WindowLimits
 from penstock.encodings import result_formats
@@ -409,7 +409,7 @@ async def test_of_an_object_that_was_announced_twice_the_later_result_stays() ->
 
 @virtual_time
 async def test_an_object_that_two_models_answer_has_a_result_and_a_record_of_each() -> None:
-    both = Route(("rows", "a/b"), stream="x/*")
+    both = ModelRoute(("rows", "a/b"), stream="x/*")
     world = writing(
         World().with_models(["a/b"], both), template="s3://results/{model}/{bucket}/{key}.jsonl"
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route
+from penstock.core.routing.model_routes import UNMATCHED_AFTER, ModelRoute
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
@@ -16,7 +16,7 @@ from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import VirtualClock, run
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
-A = Route(("a",), stream="a/*")
+A = ModelRoute(("a",), stream="a/*")
 
 
 async def away(_: Sequence[Payload]) -> Answers | None:
@@ -33,7 +33,7 @@ def answered(world: World, stream: str) -> int:
 
 
 def test_each_row_is_answered_by_the_model_of_its_route_and_the_record_says_by_which() -> None:
-    world = World().with_models(["a", "b"], A, Route(("b",), key="*.b.csv"))
+    world = World().with_models(["a", "b"], A, ModelRoute(("b",), key="*.b.csv"))
     world.announce("1.csv", csv(3), stream="a/1")
     world.announce("2.b.csv", csv(2), stream="s")
     world.announce("3.csv", csv(4), stream="s")
@@ -65,7 +65,7 @@ def test_a_reference_names_its_model_whatever_its_route_says() -> None:
 def test_a_route_that_nothing_matches_is_warned_of_once_with_a_stream_as_it_is_called(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    world = World().with_models(["a", "b"], A, Route(("b",), stream="site-1/*"))
+    world = World().with_models(["a", "b"], A, ModelRoute(("b",), stream="site-1/*"))
     for _ in range(UNMATCHED_AFTER + 10):
         world.source.append(orjson.dumps({"stream": "plat/site-1", "inline": [[1, 2]]}))
     world.source.append(orjson.dumps({"stream": "a/1", "inline": [[1, 2]]}))
@@ -225,7 +225,7 @@ def test_a_worker_starts_as_soon_as_one_of_several_models_answers() -> None:
         run(until_one_answered({"a": ill, "b": ill}, VirtualClock(), 60.0))
 
 
-BOTH = Route(("rows", "a"), stream="x/*")
+BOTH = ModelRoute(("rows", "a"), stream="x/*")
 
 
 def test_each_row_is_answered_once_by_each_model_of_its_route() -> None:

@@ -16,7 +16,7 @@ import pytest
 from penstock.adapters.memory import MemoryResults, MemoryUpload
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.core.rows.payload import Matrix, Payload
-from penstock.encodings.base import Rows
+from penstock.encodings.base import AnsweredRows
 from penstock.encodings.result_formats import Lines
 from penstock.errors import PenstockError
 from penstock.ports import Answers, Location, Part, Stored
@@ -392,7 +392,7 @@ class TrapResults(MemoryResults):
 
 
 class TrapLines(Lines):
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: AnsweredRows) -> None:
         if any(b'"sum":26' in answer for answer in rows.answers):
             raise Trap("add")
         super().add(rows)

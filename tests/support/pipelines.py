@@ -15,7 +15,7 @@ from penstock.adapters.memory import MemoryObjects, MemoryResults, MemorySink
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.progress.line_stop import LineLimits
 from penstock.core.records.output_records import Labels, same_partition
-from penstock.core.routing.model_routes import Route, Routes
+from penstock.core.routing.model_routes import ModelRoute, Routes
 from penstock.core.rows.blocks import Ticket
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.protocol import Decoders
@@ -135,7 +135,7 @@ class World:
         self.settings = changed(self.settings, **changes)
         return self
 
-    def with_models(self, names: Sequence[str], *routes: Route, **changes: Any) -> "World":
+    def with_models(self, names: Sequence[str], *routes: ModelRoute, **changes: Any) -> "World":
         """Beside `rows`, each with what the settings say now."""
         self.models = {name: MemoryModel() for name in names}
         settings = changed(self.settings, **changes)

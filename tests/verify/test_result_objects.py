@@ -13,7 +13,7 @@ from penstock.adapters.stores.local_files import FolderObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import result_formats
-from penstock.encodings.base import Rows
+from penstock.encodings.base import AnsweredRows
 from penstock.messages.prediction import Result
 from penstock.tools.verify.findings import VerifyReport
 from penstock.tools.verify.judge import Judge
@@ -68,7 +68,7 @@ class Written:
 def encoded(format: str) -> bytes:
     encoding = result_formats.find(format)()
     why = Rejection("model_rejected", "refused", "predict")
-    encoding.add(Rows(0, [b"1", b"2", b"null", b"4", b"5"], None, {2: why}))
+    encoding.add(AnsweredRows(0, [b"1", b"2", b"null", b"4", b"5"], None, {2: why}))
     return encoding.close()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.routing.model_routes import Route
+from penstock.core.routing.model_routes import ModelRoute
 from penstock.ports import Commit
 from penstock.tools.simulation.virtual_time import run
 from penstock.tools.verify.findings import VerifyReport
@@ -15,7 +15,7 @@ from penstock.tools.verify.scope_and_input_topic import Scope
 from tests.stages.test_result_objects import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
 
-BOTH = Route(("rows", "a"), stream="x/*")
+BOTH = ModelRoute(("rows", "a"), stream="x/*")
 
 
 @pytest.fixture

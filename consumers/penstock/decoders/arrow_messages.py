@@ -89,7 +89,7 @@ def check(stream: memoryview, most_row_bytes: int) -> Generator[None, None, Foun
             if not nbytes:
                 break
             begin, at = at, at + _FRAME.size
-            head = _Head(stream[at : at + nbytes])
+            head = _BatchHead(stream[at : at + nbytes])
             at += nbytes
             if head.kind == _SCHEMA:
                 if checked.schema:  # Arrow does not read on behind the batch
@@ -124,7 +124,7 @@ def _keep(schema: str, found: tuple[Numbers, int]) -> None:
     _sound[schema] = found
 
 
-class _Head:
+class _BatchHead:
     def __init__(self, view: memoryview) -> None:
         self._view = view
         self._message = self._followed(0)

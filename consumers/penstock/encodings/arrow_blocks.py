@@ -28,7 +28,7 @@ from penstock.core.records.failed_rows import (
 from penstock.core.records.output_records import Encoded, Fits, Labels, Records, ends_alone
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
-from penstock.encodings.base import Rows
+from penstock.encodings.base import AnsweredRows
 from penstock.encodings.columns import SCHEMA, batch_of, batch_of_blocks
 from penstock.messages.prediction import Result, decode_head
 
@@ -124,7 +124,7 @@ def _error(value: bytes, why: Rejection) -> Error | None:
     if row.get("error_code") is not None:
         return None
     number, member = row["row"], row.get("member")
-    made = batch_of(Rows(number, [b"null"], member, {0: why}))
+    made = batch_of(AnsweredRows(number, [b"null"], member, {0: why}))
     return Error(block(_without(about[HEAD], "attributes"), made), number, member)
 
 
@@ -245,7 +245,7 @@ class ArrowRecords(Records):
             out.failed.append(Failed(number, 1, member, why))
         else:
             why = Rejection(code, message, "publish")
-        row = batch_of(Rows(number, [b"null"], member, {0: why}))
+        row = batch_of(AnsweredRows(number, [b"null"], member, {0: why}))
         value = b""
         for frame in self._frames(ticket):
             value = block(frame.head(last_rows), row)

@@ -16,7 +16,7 @@ from penstock.core.rows.rejections import Rejection
 STEP_BYTES = 1 << 20
 
 
-class Rows(NamedTuple):
+class AnsweredRows(NamedTuple):
     """Consecutive rows of one member. `answers`: JSON texts. `errors`: for the index of each
     rejected row, the reason; the answer of a rejected row is `null`.
     """
@@ -28,19 +28,19 @@ class Rows(NamedTuple):
     kept: Kept | None = None
 
 
-def rows_of(block: Block) -> Rows:
+def rows_of(block: Block) -> AnsweredRows:
     """The rows of an answered block."""
     if block.answers is not None:
-        return Rows(block.first_row, block.answers, block.member, block.errors, block.kept)
+        return AnsweredRows(block.first_row, block.answers, block.member, block.errors, block.kept)
     errors: dict[int, Rejection] = {}
     for rows, why in block.rejections():
         begin = len(errors)
         errors |= dict.fromkeys(range(begin, begin + rows), why)
     nothing = [b"null"] * block.rows
-    return Rows(block.first_row, nothing, block.member, errors, block.kept)
+    return AnsweredRows(block.first_row, nothing, block.member, errors, block.kept)
 
 
-def columns_of(rows: Rows) -> Sequence[bytes | None]:
+def columns_of(rows: AnsweredRows) -> Sequence[bytes | None]:
     """The JSON object of the kept columns of each row; None for rows without kept columns."""
     if rows.kept is None or rows.kept.columns is None:
         return [None] * len(rows.answers)
@@ -48,7 +48,7 @@ def columns_of(rows: Rows) -> Sequence[bytes | None]:
     return [bytes(kept.cut(row, row + 1).body) for row in range(kept.rows)]
 
 
-def times_of(rows: Rows) -> Sequence[int | None]:
+def times_of(rows: AnsweredRows) -> Sequence[int | None]:
     """Each row's own time in epoch milliseconds; None for a row without a time of its own."""
     if rows.kept is None or rows.kept.times is None:
         return [None] * len(rows.answers)
@@ -70,7 +70,7 @@ class Encoding(Protocol):
         """About how many bytes the next `take` or `close` works on."""
         ...
 
-    def add(self, rows: Rows) -> None: ...
+    def add(self, rows: AnsweredRows) -> None: ...
 
     def take(self) -> bytes: ...
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.core.rows.blocks import Block
-from penstock.encodings.base import Rows, columns_of, rows_of, times_of
+from penstock.encodings.base import AnsweredRows, columns_of, rows_of, times_of
 from penstock.encodings.typed_columns import AS_JSON, layout_of
 from penstock.messages.prediction import encodable, printable
 
@@ -43,7 +43,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-def batch_of(rows: Rows) -> pa.RecordBatch:
+def batch_of(rows: AnsweredRows) -> pa.RecordBatch:
     count = len(rows.answers)
     member = None if rows.member is None else encodable(rows.member)
     texts: list[bytes | None] = list(rows.answers)
@@ -97,7 +97,7 @@ class ParquetRows:
     def is_due(self) -> bool:
         return bool(self._full)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: AnsweredRows) -> None:
         batch = batch_of(rows)
         self.waiting_bytes += batch.nbytes
         ends = np.cumsum(_sizes(batch))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from penstock.encodings.base import STEP_BYTES, Encoding, Rows, columns_of, times_of
+from penstock.encodings.base import STEP_BYTES, AnsweredRows, Encoding, columns_of, times_of
 from penstock.messages.prediction import as_text, failure
 
 HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_message\n"
@@ -48,12 +48,12 @@ class Lines:
     def is_due(self) -> bool:
         return self.waiting_bytes >= STEP_BYTES
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: AnsweredRows) -> None:
         part = b"".join(self.encode(rows))
         self._parts.append(part)
         self.waiting_bytes += len(part)
 
-    def encode(self, rows: Rows) -> list[bytes]:
+    def encode(self, rows: AnsweredRows) -> list[bytes]:
         if self._format is None or self._format[0] != rows.member:
             self._format = (rows.member, _format_of(rows.member))
         line = self._format[1]
@@ -99,7 +99,7 @@ class Gzip:
     def waiting_bytes(self) -> int:
         return self._lines.waiting_bytes + len(self._rest)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: AnsweredRows) -> None:
         self._lines.add(rows)
 
     def take(self) -> bytes:
@@ -122,7 +122,7 @@ class CsvLines(Lines):
         self._parts.append(HEADER)
         self.waiting_bytes = len(HEADER)
 
-    def encode(self, rows: Rows) -> list[bytes]:
+    def encode(self, rows: AnsweredRows) -> list[bytes]:
         member = b"" if rows.member is None else foreign_cell(rows.member)
         if rows.kept is None and not rows.errors:
             line = b"%%d,%b,,%%b,,,\n" % member.replace(b"%", b"%%")

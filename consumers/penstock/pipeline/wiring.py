@@ -24,7 +24,7 @@ from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Block
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.stream_costs import StreamCosts
-from penstock.core.window.window import Window
+from penstock.core.window.window import BatchWindow
 from penstock.decoders.protocol import Decoders
 from penstock.failures.outage import KAFKA, MODEL, STORE, Outage
 from penstock.failures.unexpected_errors import Guards
@@ -49,7 +49,7 @@ from penstock.stages.reject import Reject
 from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples, Sampling
 from penstock.stages.settle import Settle
-from penstock.stages.shadow import Shadow
+from penstock.stages.shadow import ShadowModel
 from penstock.stages.store_reads import HedgedObjects, StoreReads
 from penstock.telemetry.delivery_times import DeliveryTimes
 from penstock.telemetry.per_service import CallsTelemetry
@@ -238,7 +238,7 @@ class Wiring:
         fixed = BatchPlan(window.max_rows, window.max_wait_s)
         pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None
         microbatch = Microbatch(
-            Window(window),
+            BatchWindow(window),
             pace,
             clock,
             self.telemetry,
@@ -347,12 +347,12 @@ class Wiring:
         self.telemetry.of_traces(spans)
         return Tracer(terms, spans, self.adapters.clock, random.getrandbits)
 
-    def _shadow(self, draw: Callable[[], float]) -> Shadow | None:
+    def _shadow(self, draw: Callable[[], float]) -> ShadowModel | None:
         terms, guest, clock = self.settings.shadow, self.adapters.shadow, self.adapters.clock
         if terms is None or guest is None:
             return None
         away = self._outage(f"shadow model {terms.topic.shadow}", clock, None)
-        return Shadow(terms, guest, clock, self.telemetry.of_shadow(), away, draw)
+        return ShadowModel(terms, guest, clock, self.telemetry.of_shadow(), away, draw)
 
     def _results(self, offload: Offload) -> ObjectResults | None:
         terms, results = self.settings.results, self.adapters.results

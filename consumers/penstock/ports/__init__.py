@@ -28,7 +28,7 @@ from penstock.ports.objects import (
     ObjectBody,
     Objects,
     Part,
-    Results,
+    ResultStore,
     Stored,
     Upload,
 )
@@ -74,7 +74,7 @@ __all__ = [
     "Producers",
     "Rebalance",
     "Record",
-    "Results",
+    "ResultStore",
     "Sink",
     "Span",
     "SpanIdentity",

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 from penstock.core.rows.payload import Payload
-from penstock.ports.objects import Objects, Results
+from penstock.ports.objects import Objects, ResultStore
 from penstock.ports.sink import Producers, Sink
 from penstock.ports.source import InputSource, Neighbours
 
@@ -167,7 +167,7 @@ class Adapters:
     sink: Sink
     clock: Clock
     transactions: Transactions | None = None
-    results: Results | None = None
+    results: ResultStore | None = None
     models: Mapping[str, Model] = field(default_factory=dict)
     neighbours: Neighbours | None = None
     shadow: Guest | None = None

@@ -126,7 +126,7 @@ class Upload(Protocol):
         ...
 
 
-class Results(Protocol):
+class ResultStore(Protocol):
     """Where result objects are written. Any number of tasks may use it at the same time, each for
     another name.
     """

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.config.unknown_keys import nearest
 from penstock.core.records.json_pointers import is_pointer
-from penstock.core.routing.model_routes import Route, Routes, place_of
+from penstock.core.routing.model_routes import ModelRoute, Routes, place_of
 from penstock.errors import usage
 
 # Ten times the answers of large embeddings. More than this for each row of a batch could hold up
@@ -28,7 +28,7 @@ def routes_of(cfg: config.Config) -> Routes:
     return Routes(names, [make() for make in each_route(cfg)])
 
 
-def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
+def each_route(cfg: config.Config) -> Iterator[Callable[[], ModelRoute]]:
     """Yields for each route a function that makes the route or raises `Fatal`. So a caller can try
     each route, and find all errors.
     """
@@ -36,7 +36,7 @@ def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
     return (partial(_route, number, route, names) for number, route in enumerate(cfg.routes, 1))
 
 
-def _route(number: int, route: config.Route, names: Sequence[str]) -> Route:
+def _route(number: int, route: config.Route, names: Sequence[str]) -> ModelRoute:
     models = route.models
     if wrong := _wrong_in(models, route.split, names):
         raise usage(f"[[routes]] number {number}: {wrong}")
@@ -45,7 +45,7 @@ def _route(number: int, route: config.Route, names: Sequence[str]) -> Route:
             f"[[routes]] number {number}: two of these models have names that are kept by one "
             "number; rename one, and say what its server calls it by served_as"
         )
-    return Route(models, route.stream, route.bucket, route.key, route.split)
+    return ModelRoute(models, route.stream, route.bucket, route.key, route.split)
 
 
 def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:

@@ -23,7 +23,7 @@ from penstock.core.health.retries import GIVE_UP_S
 from penstock.core.progress.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_records import Labels, by_stream, same_partition
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
-from penstock.core.window.priorities import Priorities, Priority
+from penstock.core.window.priorities import Priorities, StreamPriority
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage
 from penstock.messages.shadow import ModelId
@@ -281,7 +281,8 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
 def _window_limits(cfg: config.Config, *, is_single: bool) -> WindowLimits:
     settings = cfg.window
     priorities = [
-        (priority.stream, Priority(priority.weight, priority.class_)) for priority in cfg.priorities
+        (priority.stream, StreamPriority(priority.weight, priority.class_))
+        for priority in cfg.priorities
     ]
     return WindowLimits(
         max_rows=1 if is_single else settings.max_rows,

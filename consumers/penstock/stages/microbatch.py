@@ -15,7 +15,7 @@ from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.window.pace import ApartCalls, BacklogPace, BatchPlan, Pace
 from penstock.core.window.stream_costs import Prices
-from penstock.core.window.window import Batch, Window
+from penstock.core.window.window import Batch, BatchWindow
 from penstock.lane.budget import ModelShare
 from penstock.ports import Clock
 from penstock.telemetry.metric_types import Used
@@ -50,7 +50,7 @@ class Microbatch:
 
     def __init__(
         self,
-        window: Window,
+        window: BatchWindow,
         pace: Pace | None,
         clock: Clock,
         telemetry: Telemetry,

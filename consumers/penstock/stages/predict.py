@@ -19,7 +19,7 @@ from penstock.core.window.stream_costs import StreamCosts
 from penstock.ports import Answers, Clock
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.samples import Sampling
-from penstock.stages.shadow import Shadow
+from penstock.stages.shadow import ShadowModel
 
 
 class Predict:
@@ -35,7 +35,7 @@ class Predict:
         clock: Clock,
         costs: StreamCosts,
         *,
-        shadow: Shadow | None = None,
+        shadow: ShadowModel | None = None,
         sampling: Sampling | None = None,
     ) -> None:
         self._asker = asker

@@ -26,7 +26,7 @@ from penstock.encodings.base import Encoding, rows_of
 from penstock.errors import Unforeseen, first_cause
 from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.messages.prediction import Result
-from penstock.ports import Location, Results
+from penstock.ports import Location, ResultStore
 from penstock.stages.store_reads import StoreReads
 from penstock.telemetry.worker import Telemetry
 
@@ -57,7 +57,7 @@ class ResultObject:
     """One result object being written."""
 
     def __init__(
-        self, results: Results, terms: ResultTerms, offload: Offload, ticket: Ticket
+        self, results: ResultStore, terms: ResultTerms, offload: Offload, ticket: Ticket
     ) -> None:
         name = terms.names.of(ticket)
         self._url = name.url
@@ -107,7 +107,7 @@ class ObjectResults:
 
     def __init__(
         self,
-        results: Results,
+        results: ResultStore,
         terms: ResultTerms,
         offload: Offload,
         writes: StoreReads,

@@ -72,7 +72,7 @@ class ShadowTerms:
     callers: int
 
 
-class Shadow:
+class ShadowModel:
     """Call `wants` for each batch that the live model answered. If it returned rows, then call
     `offer`. `is_over`: True once an unforeseen exception has ended the comparison.
     """

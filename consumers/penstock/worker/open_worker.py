@@ -38,7 +38,7 @@ from penstock.ports import (
     InputSource,
     Model,
     Objects,
-    Results,
+    ResultStore,
     Sink,
     Spans,
     Transactions,
@@ -54,7 +54,7 @@ from penstock.telemetry.worker import Telemetry
 Until = Callable[[Pipeline], Awaitable[None]]
 
 
-def _open_results(cfg: config.Config) -> Results | None:
+def _open_results(cfg: config.Config) -> ResultStore | None:
     return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
 
 
@@ -67,7 +67,7 @@ class Variant(NamedTuple):
     source: Callable[[InputSource], InputSource] = lambda source: source
     settings: Callable[[Settings], Settings] = lambda settings: settings
     sink: Callable[[Sink], Sink] = lambda sink: sink
-    results: Callable[[config.Config], Results | None] = _open_results
+    results: Callable[[config.Config], ResultStore | None] = _open_results
     until: Until | None = None
 
 
@@ -141,7 +141,7 @@ class _Clients(NamedTuple):
     objects: Objects
     model: Model
     models: Mapping[str, Model]
-    results: Results | None
+    results: ResultStore | None
     guest: Guest | None
     spans: Spans | None
     decoders: Pool

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.access import Access
+from penstock.adapters.model_servers.access import ServerAccess
 from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import (
@@ -219,7 +219,7 @@ async def test_a_refusal_that_quotes_the_former_token_is_not_shown(tmp_path: Pat
     """It was sent before another request's refusal had the file read again."""
     path = tmp_path / "token"
     path.write_text("token-one")
-    access = Access(config.Model(token_file=str(path)))
+    access = ServerAccess(config.Model(token_file=str(path)))
     path.write_text("token-two")
     for _ in range(2):  # the second finds nothing new
         assert await access.renewed()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.errors import Transient
-from penstock.ports import Location, Results
+from penstock.ports import Location, ResultStore
 
 # More than one part of any adapter.
 LONG = 20 << 20
@@ -20,8 +20,8 @@ class Shelf(NamedTuple):
     nothing is; `begun`: what is there of uploads that were not ended.
     """
 
-    results: Results
-    of_another: Results
+    results: ResultStore
+    of_another: ResultStore
     bucket: str
     read: Callable[[str], Awaitable[bytes | None]]
     begun: Callable[[str], Awaitable[int]]

@@ -21,7 +21,7 @@ from penstock.adapters.s3.obstore_client import ByObstore, cloud_translated, tra
 from penstock.adapters.stores.choice import open_objects
 from penstock.adapters.stores.clouds import CloudObjects, cloud_buckets, hosts_of
 from penstock.errors import EXIT_USAGE, Fatal, Poison
-from penstock.ports import Location, Objects, Results
+from penstock.ports import Location, Objects, ResultStore
 from tests.support.secured import Authority
 
 STATUSES = (301, 302, 303, 307, 308)
@@ -144,7 +144,7 @@ async def test_no_read_is_led_to_another_host(kind: str, status: int) -> None:
         assert found.asked == []
 
 
-def results_of(kind: str, url: str) -> Results:
+def results_of(kind: str, url: str) -> ResultStore:
     """Without the patience of a worker, which tries again for two minutes what does not answer."""
     store, scheme = configured(kind, url).stores["led"], kind.partition(" ")[0]
     if scheme == "s3":

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from penstock.core.window.window import Batch, Window
+from penstock.core.window.window import Batch, BatchWindow
 
 
-def take(of: Window, now_s: float) -> Batch:
+def take(of: BatchWindow, now_s: float) -> Batch:
     batch = of.take(now_s)
     assert batch is not None
     return batch

@@ -12,7 +12,7 @@ from penstock.core.progress.releases import PartitionOrder, Release
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.origin import Cursor
 from penstock.core.rows.rejections import Rejection
-from penstock.core.window.window import Batch, Reason, Window, WindowLimits
+from penstock.core.window.window import Batch, BatchWindow, Reason, WindowLimits
 from tests.core.builders import StubLane, answered, block, space, ticket
 from tests.support.partitions import where
 
@@ -175,7 +175,7 @@ class Crowd:
     data=st.data(),
 )
 def test_the_window_agrees_with_a_list_of_rows(limits: WindowLimits, data: st.DataObject) -> None:
-    window, crowd = Window(limits), Crowd(limits)
+    window, crowd = BatchWindow(limits), Crowd(limits)
     lanes = [StubLane(where(number)) for number in range(2)]
     tickets = [ticket(stream, lane=lane) for stream in "abc" for lane in lanes]
     now_s = 0.0
@@ -202,7 +202,7 @@ def test_the_window_agrees_with_a_list_of_rows(limits: WindowLimits, data: st.Da
     assert (window.rows, window.deadline_s(), window.take(now_s + 9.0)) == (0, None, None)
 
 
-def _take(window: Window, crowd: Crowd, now_s: float) -> None:
+def _take(window: BatchWindow, crowd: Crowd, now_s: float) -> None:
     reason = crowd.reason(now_s)
     assert window.rows == len(crowd.rows)
     assert window.reason(now_s) == reason

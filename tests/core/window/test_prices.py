@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.window.priorities import ALL_BACKLOG, Priorities, Priority
+from penstock.core.window.priorities import ALL_BACKLOG, Priorities, StreamPriority
 from penstock.core.window.stream_costs import EVEN, Prices
-from penstock.core.window.window import Batch, Window, WindowLimits
+from penstock.core.window.window import Batch, BatchWindow, WindowLimits
 from tests.core.builders import block, ticket
 from tests.core.window.batches import by_stream, take
 
 
-def window(prices: Prices, *, rows: int = 100, wait_s: float = 0.01) -> Window:
-    made = Window(WindowLimits(rows, 1_000_000, wait_s))
+def window(prices: Prices, *, rows: int = 100, wait_s: float = 0.01) -> BatchWindow:
+    made = BatchWindow(WindowLimits(rows, 1_000_000, wait_s))
     made.reprice(prices)
     return made
 
@@ -127,7 +127,7 @@ def test_new_prices_hold_for_the_rows_that_wait() -> None:
 
 @pytest.mark.parametrize("limits", [{"priorities": Priorities(ALL_BACKLOG)}, {"fair": False}])
 def test_where_all_rows_are_backlog_or_none_are_fair_none_go_apart(limits: dict[str, Any]) -> None:
-    waiting = Window(WindowLimits(100, 1_000_000, 0.01, **limits))
+    waiting = BatchWindow(WindowLimits(100, 1_000_000, 0.01, **limits))
     waiting.reprice(apart(dear=10))
     for name in ("a", "dear"):
         waiting.add(block(ticket(name), 2), 0.0)
@@ -201,8 +201,8 @@ def test_whatever_rows_cost_each_leaves_once_and_each_stream_in_order(
 def test_weights_keep_no_small_stream_out_of_a_batch() -> None:
     live = [f"cam{number}" for number in range(20)]
     huge = [f"huge{number}" for number in range(6)]
-    waiting = Window(
-        WindowLimits(64, 1_000_000, 0.01, priorities=Priorities([("cam*", Priority(4))]))
+    waiting = BatchWindow(
+        WindowLimits(64, 1_000_000, 0.01, priorities=Priorities([("cam*", StreamPriority(4))]))
     )
     for name in huge:
         waiting.add(block(ticket(name), 2_000), 0.0)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from penstock.core.rows.blocks import Block
 from penstock.core.window.pace import BACKLOG_ROWS
-from penstock.core.window.priorities import Priorities, Priority
-from penstock.core.window.window import Window, WindowLimits
+from penstock.core.window.priorities import Priorities, StreamPriority
+from penstock.core.window.window import BatchWindow, WindowLimits
 from tests.core.builders import StubLane, block, ticket
 from tests.core.window.batches import by_stream, take
 from tests.support.partitions import P0, P1, where
@@ -21,8 +21,8 @@ def window(
     wait_s: float = 0.01,
     eager: bool = False,
     fair: bool = True,
-) -> Window:
-    return Window(WindowLimits(rows, nbytes, wait_s, eager, fair))
+) -> BatchWindow:
+    return BatchWindow(WindowLimits(rows, nbytes, wait_s, eager, fair))
 
 
 def test_an_empty_window_has_nothing_to_give() -> None:
@@ -183,7 +183,7 @@ def test_every_row_leaves_once_and_each_stream_in_order(
     assert any_window.deadline_s() is None
 
 
-def huge(rows: int) -> tuple[Window, Block]:
+def huge(rows: int) -> tuple[BatchWindow, Block]:
     """A window in which so many rows from deep inside an object wait since 0.0."""
     of = ticket("huge")
     of.next_row = BACKLOG_ROWS
@@ -262,8 +262,8 @@ def test_the_beginning_of_the_next_object_passes_the_held_backlog_of_its_own_str
     assert waiting.rows_of(following.stream) == 250
 
 
-def prioritised(*entries: tuple[str, Priority], rows: int = 100) -> Window:
-    return Window(WindowLimits(rows, 1_000_000, 0.01, priorities=Priorities(entries)))
+def prioritised(*entries: tuple[str, StreamPriority], rows: int = 100) -> BatchWindow:
+    return BatchWindow(WindowLimits(rows, 1_000_000, 0.01, priorities=Priorities(entries)))
 
 
 def test_only_rows_far_inside_an_object_are_backlog() -> None:
@@ -277,7 +277,9 @@ def test_only_rows_far_inside_an_object_are_backlog() -> None:
 
 
 def test_a_stream_whose_class_is_backlog_yields_with_its_first_row_and_a_live_one_never() -> None:
-    waiting = prioritised(("archive/*", Priority(kind="backlog")), ("cam/*", Priority(kind="live")))
+    waiting = prioritised(
+        ("archive/*", StreamPriority(kind="backlog")), ("cam/*", StreamPriority(kind="live"))
+    )
     waiting.backlog_from_s = math.inf
     of = ticket("cam/1")
     of.next_row = BACKLOG_ROWS
@@ -290,7 +292,9 @@ def test_a_stream_whose_class_is_backlog_yields_with_its_first_row_and_a_live_on
 
 
 def test_a_weight_is_a_streams_share_where_not_all_rows_fit() -> None:
-    waiting = prioritised(("emergency/*", Priority(weight=8)), ("*", Priority()), rows=10)
+    waiting = prioritised(
+        ("emergency/*", StreamPriority(weight=8)), ("*", StreamPriority()), rows=10
+    )
     for name in ("emergency/1", "a", "b"):
         waiting.add(block(ticket(name), 4_000), 0.0)
     rows: Counter[str] = Counter()
@@ -300,7 +304,7 @@ def test_a_weight_is_a_streams_share_where_not_all_rows_fit() -> None:
 
 
 def test_by_its_weight_a_streams_rows_are_in_the_next_batch_however_many_others_wait() -> None:
-    waiting = prioritised(("emergency/*", Priority(weight=8)))
+    waiting = prioritised(("emergency/*", StreamPriority(weight=8)))
     for number in range(20):
         waiting.add(block(ticket(f"s{number}"), 50), 0.0)
     waiting.add(block(ticket("emergency/1"), 20), 0.0)
@@ -308,6 +312,8 @@ def test_by_its_weight_a_streams_rows_are_in_the_next_batch_however_many_others_
 
 
 def test_the_first_entry_that_matches_a_stream_holds() -> None:
-    priorities = Priorities([("a/*", Priority(weight=3)), ("*", Priority(kind="backlog"))])
+    priorities = Priorities(
+        [("a/*", StreamPriority(weight=3)), ("*", StreamPriority(kind="backlog"))]
+    )
     assert [priorities.of(stream).weight for stream in ("a/b", "b", "a/b")] == [3, 1, 3]
-    assert Priorities([]).of("a") == Priority()
+    assert Priorities([]).of("a") == StreamPriority()

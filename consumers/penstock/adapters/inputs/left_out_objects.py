@@ -14,7 +14,7 @@ from penstock.core.routing.stream_keys import StreamNames
 from penstock.core.rows.blocks import StoppedOwner, Ticket
 from penstock.errors import Poison
 from penstock.messages.reference import Reference
-from penstock.ports import Location, Record, Results, Where
+from penstock.ports import Location, Record, ResultStore, Where
 from penstock.process.asyncio_additions import side_by_side
 
 # For how many results the store is asked at a time.
@@ -45,7 +45,7 @@ class ExistingResults:
     """
 
     def __init__(
-        self, results: Results, names: ResultNames, stream_from: str | None, places: StoreChoice
+        self, results: ResultStore, names: ResultNames, stream_from: str | None, places: StoreChoice
     ) -> None:
         self._results = results
         self._names = names

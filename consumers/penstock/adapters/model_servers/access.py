@@ -61,7 +61,7 @@ def read_token(path: Path, api: str = "inference") -> str:
         ) from None
 
 
-class Access:
+class ServerAccess:
     """`base`: `model.url`. `start_of`: the beginning of a request's head, by method and address."""
 
     def __init__(self, settings: config.Model) -> None:

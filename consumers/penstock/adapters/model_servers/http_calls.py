@@ -34,7 +34,7 @@ from penstock.adapters.http.answer_reader import (
 )
 from penstock.adapters.http.certificates import trusting, untrusted
 from penstock.adapters.http.connections import SPREAD, AnswerRoom, Connection, Host
-from penstock.adapters.model_servers.access import Access
+from penstock.adapters.model_servers.access import ServerAccess
 from penstock.adapters.model_servers.refusals import TOO_LARGE, excerpt
 from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
 from penstock.ports import outgoing_traceparent
@@ -358,7 +358,7 @@ class ModelHttp:
         is_denied: Meaning = is_denied,
         is_too_large: Meaning = too_large,
     ) -> None:
-        self.access = Access(settings)
+        self.access = ServerAccess(settings)
         base = self.access.base
         self._timeout_s = settings.timeout_ms / 1000
         self._answer_bytes_per_row = bounds.row_bytes

@@ -44,7 +44,7 @@ _State = tuple[int, int, int]
 
 
 class FolderResults:
-    """Implements the port `Results`. The folders below `root` are the buckets."""
+    """Implements the port `ResultStore`. The folders below `root` are the buckets."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.realpath(root))
@@ -198,8 +198,8 @@ RETRIES: "Final[RetryConfig]" = {
 
 
 class ObstoreResults:
-    """Implements the port `Results`. `reach`: a function that opens a bucket. `leftovers`: removes
-    unfinished uploads; None if the store removes them by itself. `meaning`: a function that
+    """Implements the port `ResultStore`. `reach`: a function that opens a bucket. `leftovers`:
+    removes unfinished uploads; None if the store removes them by itself. `meaning`: a function that
     translates obstore's errors. `name`: the store's name, for error messages.
     """
 
@@ -252,7 +252,7 @@ class ObstoreResults:
             await self.leftovers.aclose()
 
 
-# Both implement the port `Results`, and have `try_write` for `penstock doctor`.
+# Both implement the port `ResultStore`, and have `try_write` for `penstock doctor`.
 StoreResults = ObstoreResults | FolderResults
 
 

@@ -22,7 +22,7 @@ PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ModelRoute:
     """Which objects a route matches, and which models answer them. `stream`, `bucket` and `key` are
     globs (None: anything); each of the `models` answers every row. `split`: for other models, the
     percentage of streams that they answer instead.
@@ -57,7 +57,7 @@ class Routes:
     """
 
     def __init__(
-        self, models: Sequence[str], routes: Sequence[Route], *, overrule: bool = False
+        self, models: Sequence[str], routes: Sequence[ModelRoute], *, overrule: bool = False
     ) -> None:
         self.overrule = overrule
         self.models = tuple(models)
@@ -84,7 +84,7 @@ class Routes:
         return "; ".join([*shares, f"else to {self.default}"])
 
     @property
-    def never_matched(self) -> list[Route]:
+    def never_matched(self) -> list[ModelRoute]:
         """The routes that matched none of the objects. Empty until `UNMATCHED_AFTER` objects were
         asked about.
         """

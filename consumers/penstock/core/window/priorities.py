@@ -20,28 +20,28 @@ Class = Literal["live", "backlog"]
 MOST_KNOWN: Final = 10_000
 
 
-class Priority(NamedTuple):
+class StreamPriority(NamedTuple):
     """`kind`: None: of a huge object, the rows far inside are backlog."""
 
     weight: int = 1
     kind: Class | None = None
 
 
-USUAL: Final = Priority()
-ALL_BACKLOG: Final = (("*", Priority(kind="backlog")),)
+USUAL: Final = StreamPriority()
+ALL_BACKLOG: Final = (("*", StreamPriority(kind="backlog")),)
 
 
 class Priorities:
     """`entries`: globs of streams, and what holds for those that match."""
 
-    def __init__(self, entries: Sequence[tuple[str, Priority]]) -> None:
+    def __init__(self, entries: Sequence[tuple[str, StreamPriority]]) -> None:
         self._entries = [
             (re.compile(fnmatch.translate(glob)), priority) for glob, priority in entries
         ]
-        self._known: dict[str, Priority] = {}
+        self._known: dict[str, StreamPriority] = {}
         self.is_all_backlog = tuple(entries) == ALL_BACKLOG
 
-    def of(self, stream: str) -> Priority:
+    def of(self, stream: str) -> StreamPriority:
         priority = self._known.get(stream)
         if priority is None:
             if len(self._known) >= MOST_KNOWN:

@@ -148,7 +148,7 @@ class _Due(NamedTuple):
     reason: Reason
 
 
-class Window:
+class BatchWindow:
     """`add` blocks. When `reason` returns a reason, a batch is due: `take` it. `limits`,
     `backlog_from_s` and `apart_from_s` may be replaced at any time.
     """

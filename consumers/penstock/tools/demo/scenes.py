@@ -53,7 +53,7 @@ JUDGED_WITHIN_S = 30.0
 LAST = 4
 
 
-class Scenes:
+class DemoScenes:
     """A scenes worker, which runs beside the normal worker. `look` reads the page of the scenes
     worker.
     """
@@ -103,7 +103,7 @@ async def _play(options: JobOptions, interrupts: Interrupts) -> None:
             say(place.cfg.http, console)
             sink = await cleanup.enter_async_context(sending(place))
             partitions = await sink.partitions(place.cfg.kafka.input_topic)
-            scenes = Scenes(place, round(1000 / options.rate_hz), place.folder)
+            scenes = DemoScenes(place, round(1000 / options.rate_hz), place.folder)
             tell(console, f"the page of the scenes: {page_address(scenes.cfg.http)}")
             # If a client asks the embedded broker for a topic, the broker creates it.
             for topic in (*place.cfg.topics, *names(scenes.cfg.scenes)):
@@ -176,7 +176,7 @@ class Cameras:
         self.said += len(cameras)
 
 
-async def _show(scenes: Scenes, console: Console) -> None:
+async def _show(scenes: DemoScenes, console: Console) -> None:
     """Show a table on a terminal; elsewhere print a line every two seconds."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
@@ -213,7 +213,7 @@ def view(look: Mapping[str, Any]) -> RenderableType:
     return Group(table, "green is present, yellow late, red gone")
 
 
-async def _judged(scenes: Scenes, sent: int) -> ScenesReport:
+async def _judged(scenes: DemoScenes, sent: int) -> ScenesReport:
     """Returns the verdict as soon as every prediction is in its place. If this takes longer than
     `JUDGED_WITHIN_S`, the verdict of that moment is returned.
     """

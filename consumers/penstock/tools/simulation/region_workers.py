@@ -106,7 +106,7 @@ def _partitions(region: str) -> list[Where]:
     return [Where(f"{TOPIC}{region}", number) for number in range(PARTITIONS)]
 
 
-class Region:
+class SimulatedRegion:
     """Two lists of members of the region's group. `members`: those of the region's own workers.
     `helpers`: those of the workers of other regions.
     """
@@ -165,7 +165,7 @@ DELAY_S = 0.02
 class RegionsWorld(NamedTuple):
     """What all workers of a simulation share."""
 
-    regions: Mapping[str, Region]
+    regions: Mapping[str, SimulatedRegion]
     sink: MemorySink
     clock: VirtualClock
     random: Random
@@ -178,7 +178,7 @@ class RegionWorker:
     region.
     """
 
-    def __init__(self, name: str, home: Region, world: RegionsWorld) -> None:
+    def __init__(self, name: str, home: SimulatedRegion, world: RegionsWorld) -> None:
         self.name, self.home = name, home
         self._process = Process()
         self._members: list[tuple[Group, Member]] = []

@@ -24,9 +24,9 @@ from penstock.tools.simulation.region_workers import (
     OUTPUT,
     PARTITIONS,
     TOPIC,
-    Region,
     RegionsWorld,
     RegionWorker,
+    SimulatedRegion,
     topics,
 )
 from penstock.tools.simulation.virtual_time import VirtualClock, run
@@ -62,7 +62,8 @@ class _World:
         self.sink = MemorySink(partitions=PARTITIONS)
         topic = topics()
         self.regions = {
-            name: Region(name, topic, Random(f"{seed}/{name}"), self.history) for name in NAMES
+            name: SimulatedRegion(name, topic, Random(f"{seed}/{name}"), self.history)
+            for name in NAMES
         }
         self.tasks = asyncio.TaskGroup()
         self._shared = RegionsWorld(
@@ -100,7 +101,7 @@ class _World:
             for worker in (*self._workers, *self._killed):
                 worker.end()
 
-    def _hire(self, region: Region) -> None:
+    def _hire(self, region: SimulatedRegion) -> None:
         self._hired += 1
         self._workers.append(RegionWorker(f"{region.name}-{self._hired}", region, self._shared))
 
@@ -139,7 +140,7 @@ class _World:
                 await asyncio.sleep(12.0 * self.random.random())
                 self._hire(victim.home)
 
-    async def _cut_off(self, region: Region) -> None:
+    async def _cut_off(self, region: SimulatedRegion) -> None:
         """Cut a region off for a while: always its store and model, and in some cases its workers
         as well.
         """

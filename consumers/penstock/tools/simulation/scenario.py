@@ -8,9 +8,9 @@ from random import Random
 
 from penstock.core.progress.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
-from penstock.core.routing.model_routes import Route, Routes
+from penstock.core.routing.model_routes import ModelRoute, Routes
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.core.window.priorities import Priorities, Priority
+from penstock.core.window.priorities import Priorities, StreamPriority
 from penstock.core.window.window import WindowLimits
 from penstock.formats.runs import RowOptions
 from penstock.pipeline.settings import LaneLimits, ModelTerms, Settings, TimeLimits
@@ -49,7 +49,7 @@ _ROWS = (
     RowOptions(form="bytes", format="text"),
 )
 
-_PRIORITIES = (("s1", Priority(weight=8)), ("s[23]", Priority(kind="backlog")))
+_PRIORITIES = (("s1", StreamPriority(weight=8)), ("s[23]", StreamPriority(kind="backlog")))
 
 
 def drawn_settings(random: Random, scenario: Scenario) -> Settings:
@@ -110,7 +110,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
 # by both.
 FAN_OUT = Routes(
     ["rows", OTHER],
-    [Route(("rows", OTHER), stream="s[12]"), Route(("rows",), split={OTHER: 50.0})],
+    [ModelRoute(("rows", OTHER), stream="s[12]"), ModelRoute(("rows",), split={OTHER: 50.0})],
 )
 
 
@@ -129,6 +129,7 @@ def _with_another_model(settings: Settings, random: Random) -> Settings:
         settings,
         models={OTHER: ModelTerms(main.rows, window, target_p99_s, callers=pick((1, 3)))},
         routes=Routes(
-            [settings.labels.model, OTHER], [Route((settings.labels.model,), split={OTHER: 50.0})]
+            [settings.labels.model, OTHER],
+            [ModelRoute((settings.labels.model,), split={OTHER: 50.0})],
         ),
     )

@@ -14,7 +14,7 @@ from penstock.adapters.http.connections import SILENCE_S, SPREAD
 from penstock.adapters.model_servers.oip.grpc_calls import READING_TRIES, GrpcWire
 from penstock.adapters.model_servers.oip.grpc_protocol import MESSAGES
 from penstock.adapters.model_servers.oip.inputs import fill
-from penstock.adapters.model_servers.oip.outputs import Output
+from penstock.adapters.model_servers.oip.outputs import OutputTensor
 from penstock.adapters.model_servers.oip.signature import Filled, Signature, Tensor
 from penstock.core.rows.payload import Matrix
 from penstock.errors import HungUp, Poison, Rejected
@@ -38,7 +38,7 @@ def after(begin: Answer, end: Answer) -> Answer:
     return lambda stream: begin(stream) + end(stream)
 
 
-async def infer(server: RawGrpcServer) -> tuple[list[Output], Filled]:
+async def infer(server: RawGrpcServer) -> tuple[list[OutputTensor], Filled]:
     wire = GrpcWire(msgspec.convert({"url": server.url, "name": "rows"}, config.Model))
     async with aclosing(wire):
         return await wire.infer(ROW, "1", ())

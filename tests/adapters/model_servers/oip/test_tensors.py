@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import config
 from penstock.adapters.model_servers.oip.inputs import fill
-from penstock.adapters.model_servers.oip.outputs import Output, answers, from_list, from_raw
+from penstock.adapters.model_servers.oip.outputs import OutputTensor, answers, from_list, from_raw
 from penstock.adapters.model_servers.oip.signature import (
     DTYPES,
     Signature,
@@ -186,13 +186,13 @@ def test_a_number_that_is_none_rejects_its_row_alone(nothing: float | None) -> N
 @pytest.mark.parametrize(
     "output",
     [
-        Output("y", (2,), np.ones(2)),
-        Output("y", (3, 2), np.ones(3)),
-        Output("y", (), np.ones(1)),
-        Output("y", (4,), np.ones(4)),
+        OutputTensor("y", (2,), np.ones(2)),
+        OutputTensor("y", (3, 2), np.ones(3)),
+        OutputTensor("y", (), np.ones(1)),
+        OutputTensor("y", (4,), np.ones(4)),
     ],
 )
-def test_anything_but_one_slice_for_each_row_is_a_mismatch(output: Output) -> None:
+def test_anything_but_one_slice_for_each_row_is_a_mismatch(output: OutputTensor) -> None:
     with pytest.raises(Poison) as caught:
         answers([output], 3)
     assert caught.value.code == "model_mismatch"

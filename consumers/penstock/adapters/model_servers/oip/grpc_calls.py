@@ -48,7 +48,7 @@ from penstock.adapters.model_servers.oip.grpc_protocol import (
     refusal,
 )
 from penstock.adapters.model_servers.oip.model import Description
-from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
+from penstock.adapters.model_servers.oip.outputs import OutputTensor, from_list, from_raw, unusable
 from penstock.adapters.model_servers.oip.signature import Filled
 from penstock.adapters.model_servers.refusals import of_server
 from penstock.errors import Fatal, PenstockError, Poison, usage
@@ -221,7 +221,7 @@ class GrpcWire:
 
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
-    ) -> tuple[list[Output], Filled]:
+    ) -> tuple[list[OutputTensor], Filled]:
         fields = self._fields(filled, identity, outputs)
         sent_bytes = sum(map(len, fields["raw_input_contents"]))
         self._limit.check(filled.sent, sent_bytes)
@@ -363,7 +363,7 @@ def _target_of(settings: config.Model) -> tuple[str, bool]:
     return f"{host}:{port}", parts.scheme in _SECURE
 
 
-def _outputs(answer: Any) -> list[Output]:
+def _outputs(answer: Any) -> list[OutputTensor]:
     """Returns the outputs of an answer. Either all outputs have raw contents, or each has typed
     values.
     """

@@ -17,7 +17,7 @@ from penstock import config
 from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.oip.inputs import fill
-from penstock.adapters.model_servers.oip.outputs import Output, answers
+from penstock.adapters.model_servers.oip.outputs import OutputTensor, answers
 from penstock.adapters.model_servers.oip.signature import Filled, Signature, signature
 from penstock.adapters.model_servers.row_answers import spread
 from penstock.core.rows.payload import Payload
@@ -53,7 +53,7 @@ class Wire(Protocol):
 
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
-    ) -> tuple[list[Output], Filled]:
+    ) -> tuple[list[OutputTensor], Filled]:
         """Returns two things: the outputs; and the rows that were really sent, because the wire may
         refuse rows of `filled`.
         """

@@ -45,7 +45,7 @@ _PYTHON: Final[Mapping[str, frozenset[type]]] = {
 }
 
 
-class Output(NamedTuple):
+class OutputTensor(NamedTuple):
     """`values`: an array of numbers, or a list of texts; flat, in row order."""
 
     name: str
@@ -53,19 +53,21 @@ class Output(NamedTuple):
     values: npt.NDArray[Any] | list[bytes]
 
 
-def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Output:
+def from_raw(
+    name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview
+) -> OutputTensor:
     """An output that came as a binary tensor."""
     if datatype == BYTES:
-        return Output(name, tuple(shape), _texts(name, raw))
+        return OutputTensor(name, tuple(shape), _texts(name, raw))
     dtype = _dtype(name, datatype)
     if len(raw) % dtype.itemsize:
         raise unusable(f"output {name} has {len(raw)} bytes, not a whole number of {datatype}")
     if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
         raise unusable(f"output {name} has a byte that is not a {datatype}")
-    return Output(name, tuple(shape), np.frombuffer(raw, dtype))
+    return OutputTensor(name, tuple(shape), np.frombuffer(raw, dtype))
 
 
-def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any]) -> Output:
+def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any]) -> OutputTensor:
     """An output that came as JSON or typed values. `data`: the values, either flat or nested as the
     shape says.
     """
@@ -76,8 +78,8 @@ def from_list(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any
             raise TypeError(f"it holds {', '.join(sorted(kind.__name__ for kind in odd))}")
         if dtype is None:
             texts = [text if isinstance(text, bytes) else text.encode() for text in flat]
-            return Output(name, tuple(shape), texts)
-        return Output(name, tuple(shape), np.asarray(flat, dtype))
+            return OutputTensor(name, tuple(shape), texts)
+        return OutputTensor(name, tuple(shape), np.asarray(flat, dtype))
     except (ValueError, TypeError, OverflowError) as error:
         raise unusable(f"output {name} is no {datatype} {list(shape)}: {error}") from None
 
@@ -94,12 +96,12 @@ def _flat(data: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
     return flat
 
 
-def answers(outputs: Sequence[Output], rows: int, wanted: Sequence[str] = ()) -> Answers:
+def answers(outputs: Sequence[OutputTensor], rows: int, wanted: Sequence[str] = ()) -> Answers:
     """Returns one entry per row. `wanted`: the outputs to use, all of which must be there. If
     `wanted` is empty, all outputs are used.
     """
     complaints: dict[int, str] = {}
-    used: dict[str, Output] = {}
+    used: dict[str, OutputTensor] = {}
     for output in outputs:
         _check(output, rows)
         if output.name == ERROR and isinstance(output.values, list):
@@ -159,7 +161,7 @@ def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
     return texts
 
 
-def _check(output: Output, rows: int) -> None:
+def _check(output: OutputTensor, rows: int) -> None:
     shape = list(output.shape)
     if len(shape) > _MOST_DIMENSIONS:
         raise unusable(f"output {output.name} has {len(shape)} dimensions")
@@ -176,7 +178,7 @@ def _check(output: Output, rows: int) -> None:
         )
 
 
-def _check_together(names: Iterable[bytes], outputs: Iterable[Output], rows: int) -> None:
+def _check_together(names: Iterable[bytes], outputs: Iterable[OutputTensor], rows: int) -> None:
     """Refuses outputs whose JSON would be far larger than their bytes, before any of it is made."""
     if rows * (names_bytes := sum(map(len, names))) > _MOST_NAMES_BYTES:
         raise unusable(f"the names of its outputs have {names_bytes} bytes in each row")
@@ -184,14 +186,14 @@ def _check_together(names: Iterable[bytes], outputs: Iterable[Output], rows: int
         raise unusable(f"its outputs have {lists} lists, more than {_MOST_LISTS}")
 
 
-def _lists(output: Output, rows: int) -> int:
+def _lists(output: OutputTensor, rows: int) -> int:
     """How many lists the output is in JSON; at least one for each row, as rows cost as much."""
     if isinstance(output.values, list) or len(output.values) == rows:
         return rows
     return sum(accumulate(output.shape[:-1], mul))
 
 
-def _complaints(output: Output, rows: int) -> dict[int, str]:
+def _complaints(output: OutputTensor, rows: int) -> dict[int, str]:
     texts = output.values
     if not any(texts):
         return {}
@@ -200,7 +202,7 @@ def _complaints(output: Output, rows: int) -> dict[int, str]:
     return {row: clean(text.decode(errors="replace")) for row, text in enumerate(texts) if text}
 
 
-def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, str]]:
+def _json_rows(output: OutputTensor, rows: int) -> tuple[Sequence[bytes], dict[int, str]]:
     """Returns two things: the JSON of each row; and, for each row that is rejected because its JSON
     would not be valid, the reason.
     """
@@ -224,7 +226,7 @@ def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, st
     return ([opening + part + closing for part in parts] if inner else parts), bad
 
 
-def _empty(output: Output) -> bytes:
+def _empty(output: OutputTensor) -> bytes:
     """A row of an output without a number, whose text need not be short all the same."""
     text = b"[]"
     for count in reversed(list(takewhile(bool, output.shape[1:]))):
@@ -233,7 +235,7 @@ def _empty(output: Output) -> bytes:
 
 
 def _json_texts(
-    output: Output, texts: list[bytes], rows: int
+    output: OutputTensor, texts: list[bytes], rows: int
 ) -> tuple[list[bytes], dict[int, str]]:
     bad: dict[int, str] = {}
     columns, each = [], len(texts) // rows if rows else 0

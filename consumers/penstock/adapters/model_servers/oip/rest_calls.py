@@ -26,7 +26,7 @@ from penstock.adapters.model_servers.http_calls import (
     Request,
 )
 from penstock.adapters.model_servers.oip.model import Description
-from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
+from penstock.adapters.model_servers.oip.outputs import OutputTensor, from_list, from_raw, unusable
 from penstock.adapters.model_servers.oip.signature import Column, Filled, fit_for_json
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
@@ -76,7 +76,7 @@ class RestWire:
 
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
-    ) -> tuple[list[Output], Filled]:
+    ) -> tuple[list[OutputTensor], Filled]:
         if self._is_binary:
             return await self._infer(self.request(filled, identity, outputs), filled), filled
         if self._is_binary is None:
@@ -107,7 +107,7 @@ class RestWire:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def _infer(self, request: Request, filled: Filled) -> list[Output]:
+    async def _infer(self, request: Request, filled: Filled) -> list[OutputTensor]:
         reply = await self._http.post(self.url, request, filled.sent)
         if not reply.is_answer:
             raise refusal(reply, self._shown_url, len(request.body))
@@ -171,7 +171,7 @@ def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
     return Request(orjson.dumps(document), _JSON)
 
 
-def read_outputs(reply: Reply) -> list[Output]:
+def read_outputs(reply: Reply) -> list[OutputTensor]:
     """The outputs of an answer. Raises `Rejected` if the answer is not JSON, and `Poison` if its
     outputs cannot be used.
     """
