@@ -10,7 +10,13 @@ import pytest
 
 from penstock.adapters.http.answer_reader import Answer, AnswerReader, wanting
 from penstock.adapters.http.connections import Connection
-from penstock.adapters.stores.transfer import SLOW_SILENCES, resuming
+from penstock.adapters.s3.s3fs_client import full_chunks
+from penstock.adapters.stores.transfer import (
+    SLOW_CHUNK_BYTES,
+    SLOW_SILENCES,
+    read_part,
+    resuming,
+)
 from penstock.errors import Transient, Unreachable
 from penstock.ports import Location
 from penstock.tools.simulation.virtual_time import virtual_time
@@ -111,3 +117,24 @@ async def test_pieces_that_take_too_long_are_given_up_at_once() -> None:
 async def test_more_than_the_object_has_is_refused() -> None:
     with pytest.raises(Transient, match="more than its 3 bytes"):
         await received(transfer(b"abcdef", whole_s=0.0, piece_s=0.0), 3)
+
+
+class _Drip:
+    """A body of so many bytes that come one a second."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._left = nbytes
+
+    async def read(self, _: int) -> bytes:
+        if not self._left:
+            return b""
+        await asyncio.sleep(1)
+        self._left -= 1
+        return b"x"
+
+
+@virtual_time
+async def test_a_body_of_a_byte_now_and_then_is_slow_by_s3fs_too() -> None:
+    assert await read_part(PLACE, 50, full_chunks(_Drip(50), SLOW_CHUNK_BYTES), 60.0) == b"x" * 50
+    with pytest.raises(Transient, match="no chunk came in 60 s"):
+        await read_part(PLACE, 5_000, full_chunks(_Drip(5_000), SLOW_CHUNK_BYTES), 60.0)

@@ -237,7 +237,7 @@ class S3fsObjects:
                 size = _size_of(answer)
                 first, last = span_of(start, stop, size)
                 check_rest(location, (first, last), sent(answer), (None, None))
-                chunks = aiter(body.iter_chunks(SLOW_CHUNK_BYTES))
+                chunks = full_chunks(body, SLOW_CHUNK_BYTES)
                 data = await read_part(location, last - first, chunks, self._slow_s)
         except CLIENT_ERRORS as error:
             if start < 0 and refused_with(error) == NO_SUCH_RANGE:
@@ -321,6 +321,20 @@ class S3fsObjects:
                 await client.close()
 
 
+async def full_chunks(stream: Any, nbytes: int) -> AsyncGenerator[bytes]:
+    """Chunks of `nbytes`; the last one may be shorter. Those of the stream may have a byte, so that
+    a store that sends a byte now and then would never be slow.
+    """
+    chunk = bytearray()
+    while piece := await stream.read(nbytes - len(chunk)):
+        chunk += piece
+        if len(chunk) == nbytes:
+            yield bytes(chunk)
+            chunk.clear()
+    if chunk:
+        yield bytes(chunk)
+
+
 class S3Body(ResumedBody):
     def __init__(
         self,
@@ -343,7 +357,7 @@ class S3Body(ResumedBody):
                 yield await self._stream.read()
             else:
                 chunk_bytes = SLOW_CHUNK_BYTES if is_slow else CHUNK_BYTES
-                async for chunk in self._stream.iter_chunks(chunk_bytes):
+                async for chunk in full_chunks(self._stream, chunk_bytes):
                     yield chunk
         except CLIENT_ERRORS as error:
             raise translated(error, self._location) from None
