@@ -402,6 +402,7 @@ def test_many_small_values_are_taken_where_rows_must_be_short(kind: pa.DataType)
 
 _TEXTS = {f"text {number}": pa.array(["x"]) for number in range(999)}
 _LABEL = pa.array(["x"]).dictionary_encode()
+_PLAIN = pa.StructArray.from_arrays([*_TEXTS.values()], [*_TEXTS])
 _WIDE = pa.StructArray.from_arrays([*_TEXTS.values(), _LABEL], [*_TEXTS, "label"])
 
 
@@ -416,8 +417,10 @@ _WIDE = pa.StructArray.from_arrays([*_TEXTS.values(), _LABEL], [*_TEXTS, "label"
             2 + 10,
         ),
         (pa.record_batch({"a": pa.ListArray.from_arrays([0, 1], _WIDE)}), 2 + 10),
+        # 64 fields of a struct whose values repeat are weighed at a time.
+        (pa.record_batch({"a": often(_PLAIN, 1)}), 2 + 15),
     ],
-    ids=["texts and a label", "labels", "one struct", "a list of structs"],
+    ids=["texts and a label", "labels", "one struct", "a list of structs", "structs that repeat"],
 )
 def test_columns_of_which_values_may_repeat_are_weighed_in_steps_and_no_others(
     batch: pa.RecordBatch, pauses: int

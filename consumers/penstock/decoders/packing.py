@@ -386,8 +386,8 @@ def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:
     """
     from penstock.formats.tables.weight import (  # noqa: PLC0415 (loads pyarrow.compute)
         LISTS,
-        steps_of_dictionary,
-        weights_of,
+        steps_at,
+        weighing,
     )
 
     weight = weighed = 0
@@ -416,12 +416,13 @@ def _check_weight(columns: Iterator[Any], most_bytes: int) -> Generator[None]:
             if not weighed % _STEP_COLUMNS:
                 yield
             if pa.types.is_dictionary(column.type):
-                for number, step in enumerate(steps_of_dictionary(column)):
+                of_values = yield from weighing(column.dictionary)
+                for number, step in enumerate(steps_at(of_values, column.indices)):
                     if number:
                         yield
                     weight += int(step.sum())
                 continue
-            weights = weights_of(column)
+            weights = yield from weighing(column)
             weight += weights * len(column) if isinstance(weights, int) else int(weights.sum())
     except (pa.ArrowException, IndexError, MemoryError, OverflowError) as error:
         raise ValueError(f"values that cannot be weighed: {error}") from error

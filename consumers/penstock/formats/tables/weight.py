@@ -5,7 +5,7 @@ included, counts at least one byte, and the names in a struct count in each row,
 repeats them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 Numbers = npt.NDArray[np.int64]
 # The sizes of all values, or a single number if all values have the same size.
 Weights = Numbers | int
+Steps = Generator[None, None, Weights]
 
 # Types that differ only in how their values are stored.
 TEXTS: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
@@ -31,6 +32,8 @@ _MOST: Final = 1 << 31
 _VIEW_NUMBERS: Final = 4
 # So many values of a dictionary are weighed at a time: their sizes stay in the processor's cache.
 _STEP_ROWS: Final = 64 << 10
+# So many fields of a struct are weighed in a step.
+_STEP_FIELDS: Final = 64
 
 
 def key_bytes(name: str) -> int:
@@ -40,41 +43,59 @@ def key_bytes(name: str) -> int:
 
 def weights_of(column: Any) -> Weights:
     """The decoded size of each value, in bytes."""
+    steps = weighing(column)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            weights: Weights = end.value
+            return weights
+
+
+def weighing(column: Any) -> Steps:
+    """As `weights_of`, in steps: None is given between some fields of a struct, which may have any
+    number of them.
+    """
     kind, types, rows = column.type, pa.types, len(column)
     if isinstance(column, pa.ExtensionArray):
-        return weights_of(column.storage)
+        return (yield from weighing(column.storage))
     if types.is_dictionary(kind):
-        return _joined(steps_of_dictionary(column))
+        weights = yield from weighing(column.dictionary)
+        return _joined(steps_at(weights, column.indices))
     if types.is_run_end_encoded(kind):
-        return _of_runs(column)
+        return _of_runs(column, (yield from weighing(column.values)))
     if types.is_struct(kind):
-        return _of_fields(column) + sum(key_bytes(field.name) for field in kind)
+        of_fields = yield from _of_fields(column)
+        return of_fields + sum(key_bytes(field.name) for field in kind)
     if types.is_union(kind):
-        return _of_union(column)
+        return (yield from _of_union(column))
     if types.is_fixed_size_list(kind):
         size = kind.list_size
         values = column.values.slice(column.offset * size, rows * size)
-        of_values = weights_of(values)
+        of_values = yield from weighing(values)
         if isinstance(of_values, int):
             return int(min(_MOST, 1 + size * of_values))
         lists: Numbers = 1 + of_values.reshape(rows, size).sum(axis=1)
         return lists.clip(max=_MOST)
     if kind.id in LIST_VIEWS:
         starts, sizes = column.offsets.to_numpy(), column.sizes.to_numpy()
-        return _of_lists(weights_of(column.values), starts.astype(np.int64), sizes.astype(np.int64))
+        of_values = yield from weighing(column.values)
+        return _of_lists(of_values, starts.astype(np.int64), sizes.astype(np.int64))
     if kind.id in LISTS or types.is_map(kind):
         offsets = column.offsets.to_numpy().astype(np.int64)
         values = column.values.slice(offsets[0], offsets[-1] - offsets[0])
-        of_values = _of_fields(values) if types.is_map(kind) else weights_of(values)
+        of_values = yield from _of_fields(values) if types.is_map(kind) else weighing(values)
         return _of_lists(of_values, offsets[:-1] - offsets[0], np.diff(offsets))
     return _of_flat(column)
 
 
-def _of_fields(column: Any) -> Numbers:
+def _of_fields(column: Any) -> Generator[None, None, Numbers]:
     """The sizes of structs without their names."""
     weights = np.ones(len(column), np.int64)
     for index in range(column.type.num_fields):
-        weights += weights_of(column.field(index))
+        if index % _STEP_FIELDS == _STEP_FIELDS - 1:
+            yield
+        weights += yield from weighing(column.field(index))
     return weights
 
 
@@ -106,13 +127,8 @@ def _where_valid(column: Any, lengths: Numbers) -> Numbers:
     return np.where(column.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
 
 
-def steps_of_dictionary(column: Any) -> Iterator[Numbers]:
-    """The sizes of the values of a column of a dictionary, some at a time."""
-    return _steps_at(weights_of(column.dictionary), column.indices)
-
-
-def _steps_at(weights: Weights, places: Any) -> Iterator[Numbers]:
-    """The sizes of the values at these places. If a place is null, the value is null."""
+def steps_at(weights: Weights, places: Any) -> Iterator[Numbers]:
+    """The sizes of the values at these places, some at a time. A null place has a null."""
     known = None if isinstance(weights, int) else np.append(weights, 1)
     for first in range(0, len(places), _STEP_ROWS):
         step = places.slice(first, _STEP_ROWS)
@@ -126,8 +142,7 @@ def _joined(steps: Iterator[Numbers]) -> Numbers:
     return np.concatenate([np.empty(0, np.int64), *steps])
 
 
-def _of_runs(column: Any) -> Weights:
-    weights = weights_of(column.values)
+def _of_runs(column: Any, weights: Weights) -> Weights:
     if isinstance(weights, int):
         return weights
     first, last = column.offset, column.offset + len(column)
@@ -135,10 +150,11 @@ def _of_runs(column: Any) -> Weights:
     return np.repeat(weights, np.diff(ends, prepend=first))
 
 
-def _of_union(column: Any) -> Weights:
+def _of_union(column: Any) -> Steps:
     weights = np.ones(len(column), np.int64)
     for values, places, is_one in by_type(column):
-        weights[is_one] = _joined(_steps_at(weights_of(values), pa.array(places[is_one])))
+        of_values = yield from weighing(values)
+        weights[is_one] = _joined(steps_at(of_values, pa.array(places[is_one])))
     return weights
 
 
