@@ -39,6 +39,7 @@ from penstock.decoders.protocol import (
 )
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.decoders.socket_messages import ENDED, ROWS, Message
+from penstock.decoders.system_calls import HANDING_OVER
 from penstock.decoders.zygote_client import KILLED_S
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.formats.registry import Claim, claim_of
@@ -369,6 +370,7 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("memory of others", "PermissionError"),
         ("secrets of others", "PermissionError"),
         ("descriptor", "PermissionError"),
+        ("take the outbox from under its reader", "PermissionError"),
         ("descriptor from where one was", "Bad file descriptor"),
         ("own limits", r"\(0, 0\)"),
         ("capabilities", r"\(0, 0, 0, 0, 0, 0\)"),
@@ -629,6 +631,14 @@ async def test_idle_decoders_beyond_those_that_may_work_are_kept_as_far_as_memor
         assert all(len(each) == 1 for each in seen.values())
 
 
+async def test_no_file_of_the_zygote_has_the_number_that_a_new_decoder_needs() -> None:
+    """Each decoder takes two of its numbers, so it comes to this one."""
+    async with pool(most=1, idle_bytes=1 << 40) as decoders:
+        assert len(await seen_by(decoders, "".join(map(chr, range(300, 340))))) == 40
+        assert decoders._zygote is not None
+        assert open_file(decoders._zygote._process.pid, HANDING_OVER) == Path("/dev/null")
+
+
 @pytest.mark.parametrize("idle_bytes", [0, 20 << 20, IDLE_BYTES])
 async def test_what_idle_decoders_hold_is_known_as_they_come_and_go(idle_bytes: int) -> None:
     async with pool(most=1, idle_bytes=idle_bytes) as decoders:
@@ -792,6 +802,10 @@ async def test_a_decoder_that_others_kill_has_its_object_tried_once_more() -> No
                 await turn
         assert not died.value.by_object
         assert died.value.poison.code == "too_large"
+
+
+def open_file(process: int, number: int) -> Path:
+    return Path(f"/proc/{process}/fd/{number}").readlink()
 
 
 def open_files(process: int) -> set[int]:

@@ -201,6 +201,8 @@ def _tried(what: str) -> str:
             fcntl.ioctl(os.pipe()[0], 0x8901, struct.pack("i", os.getppid()))  # FIOSETOWN
         elif what == "descriptor":
             socket.send_fds(_line()._end, [b"x"], [0])
+        elif what == "take the outbox from under its reader":
+            _line()._outbox.empty()
         elif what == "descriptor from where one was":
             os.dup2(_line()._end.fileno(), HANDING_OVER)
         elif what == "memory as a file":

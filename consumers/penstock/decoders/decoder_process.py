@@ -405,7 +405,10 @@ class _Zygote:
 
 
 def main() -> None:
-    end = socket.socket(fileno=int(sys.argv[1]))
+    number = int(sys.argv[1])
+    end = socket.socket(fileno=os.dup(number))  # the lowest number that is free
+    os.close(number)
+    os.dup2(0, HANDING_OVER)  # so that no other file gets this number, which decoders need
     # Who started the worker may have it ignored. Then nobody could ask how a decoder has ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     keep_heap_small()

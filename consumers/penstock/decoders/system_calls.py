@@ -40,7 +40,7 @@ fstatfs 138 44, access 21 -, faccessat 269 48, faccessat2 439 439, readlink 89 -
 readlinkat 267 78, getdents 78 -, getdents64 217 61, getcwd 79 17, fadvise64 221 223,
 readahead 187 213,
 
-munmap 11 215, mremap 25 216, mprotect 10 226, madvise 28 233, brk 12 214,
+munmap 11 215, mremap 25 216, mprotect 10 226, brk 12 214,
 mincore 27 232, msync 26 227, membarrier 324 283,
 
 futex 202 98, set_robust_list 273 99, get_robust_list 274 100, set_tid_address 218 96,
@@ -84,7 +84,8 @@ alarm 37 -, setitimer 38 103, getitimer 36 102, timer_create 222 107, timerfd_cr
 # The calls whose arguments are looked at, in the order of `_checks`.
 _CHECKED: Final = """
 open 2 -, openat 257 56, clone 56 220, mmap 9 222, kill 62 129, tgkill 234 131, prctl 157 167,
-fcntl 72 25, ioctl 16 29, prlimit64 302 261, close_range 436 436, sendmsg 46 211
+fcntl 72 25, ioctl 16 29, prlimit64 302 261, close_range 436 436, sendmsg 46 211,
+madvise 28 233
 """
 # From this number on, calls are younger than Linux 5.1, and numbered alike on all machines.
 _NEWER: Final = 424
@@ -117,6 +118,9 @@ _CLONE_FILES, _CLOSE_RANGE_UNSHARE = 0x400, 2
 MOST_FILES: Final = 64
 HANDING_OVER: Final = MOST_FILES
 _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
+# MADV_REMOVE, _COLD, _PAGEOUT and _COLLAPSE: who reads shared memory waits while another does this
+# to it.
+_ADVICES: Final = (9, 20, 21, 25)
 # PR_SET_NAME, PR_GET_NAME and PR_SET_VMA, which gives memory a name
 _PRCTLS: Final = (15, 16, 0x53564D41)
 _FCNTLS: Final = (
@@ -294,6 +298,11 @@ def _checks(thread: int) -> list[list[_Line]]:
         ],
         without(2, _CLOSE_RANGE_UNSHARE),
         with_any(0, HANDING_OVER),
+        [
+            _argument(2),
+            *(line for advice in _ADVICES for line in ((_EQUAL, 0, 1, advice), refused)),
+            allowed,
+        ],
     ]
 
 
