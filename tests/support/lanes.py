@@ -33,6 +33,7 @@ LONG: Final = [
     "tests/corpus/test_objects.py",
     "tests/corpus/test_lives.py",
     "tests/stages/test_bad_objects.py",
+    "tests/writers/test_servers.py",
 ]
 # Services of their own, made once for all tests of the file.
 OWN_SERVICES: Final = [
