@@ -9,7 +9,7 @@ from penstock.core.rows.payload import Form
 from penstock.errors import Poison
 from penstock.formats.runs import RowOptions
 from penstock.formats.text.csv_dialect import CsvOptions
-from penstock.formats.text.numbers_in_bulk import parse_columns, parse_table
+from penstock.formats.text.lines import parse_columns, parse_table
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")

@@ -44,7 +44,7 @@ from penstock.formats.tables.avro_schema import (
 )
 from penstock.formats.tables.batches import STEP_BYTES, chosen
 from penstock.formats.tables.weight import key_bytes
-from penstock.formats.text.numbers_in_bulk import join_floats, to_float32
+from penstock.formats.text.lines import join_floats, to_float32
 from penstock.packages import missing_extra
 
 MAGIC: Final = b"Obj\x01"

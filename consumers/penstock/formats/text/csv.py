@@ -45,20 +45,18 @@ from penstock.formats.text.csv_dialect import (
 from penstock.formats.text.csv_finder import Finder
 from penstock.formats.text.lines import (
     EXACT_ROWS,
+    UNDERSCORE,
     RawRows,
     count_rows,
-    join_blocks,
-    rows_of,
-    split_first,
-)
-from penstock.formats.text.numbers_in_bulk import (
-    UNDERSCORE,
     is_number,
+    join_blocks,
     join_floats,
     parse_columns,
     parse_halving,
     parse_table,
     portions,
+    rows_of,
+    split_first,
 )
 
 # The ways to write a missing value: an empty cell, and the texts that spreadsheets, R and databases

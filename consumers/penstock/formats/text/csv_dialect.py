@@ -23,8 +23,7 @@ from typing import Final, Literal, NamedTuple
 from penstock.errors import Poison
 from penstock.formats.runs import BadRow, RowOptions
 from penstock.formats.text.csv_row_ends import DOUBLED, ESCAPED, EscapedLineEnds, RowEnds
-from penstock.formats.text.lines import LineEnds, RawRows, RowSplitter, split_first
-from penstock.formats.text.numbers_in_bulk import is_number
+from penstock.formats.text.lines import LineEnds, RawRows, RowSplitter, is_number, split_first
 
 Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
 Decimal = Literal[".", ","]

@@ -31,8 +31,15 @@ from penstock.formats.runs import (
     read_rows,
     shown,
 )
-from penstock.formats.text.lines import RawRows, rows_of, split_first
-from penstock.formats.text.numbers_in_bulk import join_floats, parse_halving, parse_table, portions
+from penstock.formats.text.lines import (
+    RawRows,
+    join_floats,
+    parse_halving,
+    parse_table,
+    portions,
+    rows_of,
+    split_first,
+)
 from penstock.formats.text.text_and_bytes import LinesParser
 
 _SPACE = b" \t\r\n"

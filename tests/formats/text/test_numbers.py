@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.formats.text.numbers_in_bulk import parse_table
+from penstock.formats.text.lines import parse_table
 
 
 @pytest.mark.parametrize("cells", range(1, 8))
