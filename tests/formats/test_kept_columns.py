@@ -114,6 +114,18 @@ def test_a_kept_value_of_json_stays_as_it_came(form: Form, value: bytes, kept: b
     assert [at for _, at in kept_of(runs)] == [1_700_000_000_000, None, None]
 
 
+@pytest.mark.parametrize(("levels", "is_kept"), [(254, True), (255, False), (980, False)])
+def test_a_kept_value_of_more_levels_than_readers_take_is_null(levels: int, is_kept: bool) -> None:
+    """Python's own library fails from some 990 on."""
+    value = b"[" * levels + b"1" * 30 + b"]" * levels
+    row = b'{"a": 1, "v": %b, "w": "%b"}' % (value, b"[" * 300)
+    (run,) = runs_of(row, "x.ndjson", RowOptions(keep=("v", "w")))
+    assert run.kept is not None
+    assert run.kept.columns is not None
+    kept = bytes(run.kept.columns.cut(0, 1).body)
+    assert kept == b'{"v":%b,"w":"%b"}' % (value if is_kept else b"null", b"[" * 300)
+
+
 @pytest.mark.parametrize("cell", [b"1\r", b'"\r1 \r "', b'"1\r2"'])
 def test_a_kept_cell_is_part_of_a_line(cell: bytes) -> None:
     """For some readers of JSON lines a carriage return ends a line."""

@@ -21,6 +21,8 @@ _MISSING: Final = (None, "")
 # A record must be one line, so newlines become blanks. This changes no value, because in JSON a
 # newline is never part of a string.
 ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+# orjson writes no more levels, and Python's own library reads at most some 990.
+_MOST_DEPTH: Final = 254
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 Buffer = bytes | msgspec.Raw
@@ -89,8 +91,22 @@ def _dumped(value: object) -> bytes:
         return b"null"
 
 
+def _not_deep(value: bytes) -> bytes:
+    """The value as it stands, or null if it has so many levels that readers of records fail."""
+    if value.count(b"[") + value.count(b"{") <= _MOST_DEPTH:
+        return value
+    try:
+        orjson.dumps(orjson.loads(value))
+    except (TypeError, ValueError):
+        return b"null"
+    return value
+
+
 def _columns(names: Sequence[tuple[bytes, str]], fields: Mapping[str, Buffer]) -> bytes:
     text = b"{%b}" % b",".join([b"%b:%b" % (key, fields.get(name, b"null")) for key, name in names])
+    if text.count(b"[") + text.count(b"{") > _MOST_DEPTH:
+        flat = [(key, _not_deep(bytes(fields.get(name, b"null")))) for key, name in names]
+        text = b"{%b}" % b",".join([b"%b:%b" % pair for pair in flat])
     return text.translate(ON_ONE_LINE) if b"\n" in text or b"\r" in text else text
 
 
