@@ -151,7 +151,7 @@ def model_server(port: str) -> str:
     address = _exports_of_session().get(f"PENSTOCK_STACK_{port.upper()}")
     if address is None:
         name = port.partition("_")[0]
-        why = stack_status()["missing"].get(name, f"scripts/stack up --with {name}")
+        why = _missing_of_session().get(name, f"scripts/stack up --with {name}")
         raise Unavailable(f"{name} is not up: {why}")
     return address
 
@@ -160,6 +160,12 @@ def model_server(port: str) -> str:
 def _exports_of_session() -> dict[str, str]:
     """Asking takes longer than most tests."""
     return stack_exports()
+
+
+@cache
+def _missing_of_session() -> dict[str, str]:
+    missing: dict[str, str] = stack_status()["missing"]
+    return missing
 
 
 @contextmanager
