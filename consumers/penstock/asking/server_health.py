@@ -74,6 +74,8 @@ class ServerHealth:
         # Nothing has failed or was refused since rows were last answered.
         self._is_well = False
         self._rows = RowsUnanswered()
+        # When it was last found that no call is answered. Calls of that time tell nothing of rows.
+        self.silent_at_s = -math.inf
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
@@ -216,6 +218,7 @@ class ServerHealth:
         long.
         """
         self._is_well = False
+        self.silent_at_s = self._clock.now()
         if answers_questions:
             self._outage.fails("no call is answered", silent_s)
         else:

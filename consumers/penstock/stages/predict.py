@@ -74,6 +74,8 @@ class Predict:
         if self._sampling is not None:
             self._sampling.take(blocks, answers)
         now_s, prices = self._clock.now(), self._microbatch.prices
+        if self._calls.health.silent_at_s >= now_s - took_s:
+            return
         # The pace is that of the calls that all other streams share.
         if self._pace is not None and blocks[0].ticket.stream not in prices.apart:
             self._pace.answered(prices.usual_rows(blocks), took_s, now_s)
