@@ -371,6 +371,7 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("secrets of others", "PermissionError"),
         ("descriptor", "PermissionError"),
         ("take the outbox from under its reader", "PermissionError"),
+        ("watch", "PermissionError"),
         ("descriptor from where one was", "Bad file descriptor"),
         ("own limits", r"\(0, 0\)"),
         ("capabilities", r"\(0, 0, 0, 0, 0, 0\)"),
@@ -450,6 +451,15 @@ async def test_what_the_kernel_holds_for_scattered_memory_of_a_decoder_is_weighe
         await read(decoders, b"scattered memory", "a.deadly")
         ((_, decoder),) = decoders._idle
         assert decoder.held_bytes > SCATTERED * 2 * 4_096
+
+
+@pytest.mark.usefixtures("planted")
+async def test_threads_of_an_idle_decoder_are_weighed_as_a_container_may_have_few() -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Poison, match="done"):
+            await read(decoders, b"try stay with threads", "a.deadly")
+        ((_, decoder),) = decoders._idle
+        assert decoder.weigh() > IDLE_BYTES // 5
 
 
 @pytest.mark.usefixtures("planted")
@@ -557,10 +567,10 @@ async def test_of_a_piece_of_many_runs_others_have_turns_meanwhile() -> None:
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("words", ["notes", "text", "about", "message", "trace"])
+@pytest.mark.parametrize("words", ["notes", "text", "about", "texts", "message", "trace"])
 async def test_a_decoder_that_says_too_much_at_the_end_is_ended(words: str) -> None:
     async with pool(most=1) as decoders:
-        with pytest.raises(Died, match=r"says nonsense: .*length <= (20|16384)"):
+        with pytest.raises(Died, match=r"says nonsense: .*(length <= (20|8192)|too long)"):
             await read(decoders, f"end {words}".encode(), "a.deadly")
 
 

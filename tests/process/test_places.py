@@ -10,13 +10,15 @@ from penstock.process.asyncio_additions import Places
 class Users:
     """`order`: the users of the only place, in the order in which they had it."""
 
-    def __init__(self) -> None:
-        self.places = Places(1)
+    def __init__(self, most: int = 1) -> None:
+        self.places = Places(most)
         self.order: list[str] = []
         self.leave = asyncio.Event()
 
-    async def use(self, name: str, *, is_head: bool = False, stays: bool = False) -> None:
-        async with self.places.one(lambda: is_head, lambda: None):
+    async def use(
+        self, name: str, *, is_head: bool = False, stays: bool = False, stream: str = ""
+    ) -> None:
+        async with self.places.one(stream or name, lambda: is_head, lambda: None):
             self.order.append(name)
             if stays:
                 await self.leave.wait()
@@ -50,6 +52,19 @@ async def test_an_object_that_holds_up_all_behind_it_comes_first() -> None:
         users.leave.set()
     assert users.order == ["first", "head", "waits"]
     assert users.places.has_free
+
+
+async def test_a_stream_that_has_places_lets_others_come_first() -> None:
+    users = Users(most=2)
+    async with asyncio.TaskGroup() as tasks:
+        for name in ("1", "2"):
+            tasks.create_task(users.use(name, stream="many", stays=True))
+        for name in ("3", "4", "5"):
+            tasks.create_task(users.use(name, stream="many"))
+        tasks.create_task(users.use("another"))
+        await settled()
+        users.leave.set()
+    assert users.order == ["1", "2", "another", "3", "4", "5"]
 
 
 @pytest.mark.parametrize("moment", ["before the place is free", "after it was handed over"])

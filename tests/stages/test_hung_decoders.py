@@ -64,7 +64,7 @@ class HungDecoders:
         *,
         new: bool = False,
     ) -> AsyncIterator[Decoder]:
-        async with self._places.one(is_head, review):
+        async with self._places.one(stream, is_head, review):
             yield _Hung()
 
     async def aclose(self) -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from select import epoll
 
 import msgspec
 import numpy as np
@@ -138,6 +139,7 @@ ENDS = {
     "notes": End([Note(40, "x")] * 21),
     "text": End([Note(40, LONG_TEXT)]),
     "about": End([Note(40, "x", LONG_TEXT)]),
+    "texts": End([Note(40, LONG_TEXT[1:]), Note(40, "x")]),
     "message": End([], "bad_format", LONG_TEXT, "trace"),
     "trace": End([], "bad_format", "x", LONG_TEXT),
 }
@@ -203,6 +205,8 @@ def _tried(what: str) -> str:
             socket.send_fds(_line()._end, [b"x"], [0])
         elif what == "take the outbox from under its reader":
             _line()._outbox.empty()
+        elif what == "watch":
+            epoll()
         elif what == "descriptor from where one was":
             os.dup2(_line()._end.fileno(), HANDING_OVER)
         elif what == "memory as a file":
@@ -226,6 +230,9 @@ def _tried(what: str) -> str:
             thread.join()
         elif what == "threads":
             return str(_threads(MOST_THREADS - 1))
+        elif what == "stay with threads":
+            for _ in range(MOST_THREADS - 1):
+                threading.Thread(target=signal.pause, daemon=True).start()
         elif what == "more threads":
             return str(_threads(1_000))
         elif what == "compute when idle":

@@ -99,22 +99,27 @@ class _Notes(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._notes: list[Note] = []
+        self._left_chars = MOST_CHARS
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += "\n" + "".join(traceback.format_exception(record.exc_info[1]))
-        self._add(Note(record.levelno, text[:MOST_CHARS]))
+        self._add(record.levelno, text, "")
 
     def once(self, text: str, about: str) -> None:
-        self._add(Note(logging.WARNING, text[:MOST_CHARS], about[:MOST_CHARS]))
+        self._add(logging.WARNING, text, about)
 
-    def _add(self, note: Note) -> None:
-        if len(self._notes) < MOST_NOTES:
-            self._notes.append(note)
+    def _add(self, level: int, text: str, about: str) -> None:
+        if len(self._notes) == MOST_NOTES or not self._left_chars:
+            return
+        about = about[: self._left_chars // 2]
+        note = Note(level, text[: self._left_chars - len(about)], about)
+        self._left_chars -= note.chars
+        self._notes.append(note)
 
     def taken(self) -> list[Note]:
-        notes, self._notes = self._notes, []
+        notes, self._notes, self._left_chars = self._notes, [], MOST_CHARS
         return notes
 
 

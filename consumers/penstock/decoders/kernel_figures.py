@@ -10,6 +10,10 @@ import signal
 from typing import Final
 
 _PAGE_TABLES: Final = re.compile(rb"^VmPTE:\s+(\d+) kB$", re.MULTILINE)
+_THREADS: Final = re.compile(rb"^Threads:\s+(\d+)$", re.MULTILINE)
+# A thread counts so much, since a container may have some 1,000 processes and threads. Without a
+# free one the worker ends.
+_THREAD_BYTES: Final = 8 << 20
 # Those of a user with thousands of groups, too.
 _MOST_BYTES: Final = 64 << 10
 
@@ -22,12 +26,14 @@ def anonymous_bytes(process: int) -> int:
     return (int(pages[1]) - int(pages[2])) * resource.getpagesize() if pages else 0
 
 
-def page_table_bytes(process: int) -> int:
+def bytes_in_kernel(process: int) -> int:
     """What the kernel holds to know where the process' memory is: two pages for each, if it is
-    scattered. Not every system tells it.
+    scattered; and what its threads count, but for the first. Not every system tells it.
     """
-    told = _PAGE_TABLES.search(_told_of(process, "status"))
-    return int(told[1]) << 10 if told else 0
+    status = _told_of(process, "status")
+    tables, threads = _PAGE_TABLES.search(status), _THREADS.search(status)
+    more_threads = max(1, int(threads[1])) - 1 if threads else 0
+    return (int(tables[1]) << 10 if tables else 0) + more_threads * _THREAD_BYTES
 
 
 def state_and_ticks(process: int) -> tuple[bytes, int]:

@@ -97,7 +97,7 @@ class Pool(Places):
         new: bool = False,
     ) -> AsyncIterator[PooledDecoder]:
         of = "" if self._reuse == "any" else stream
-        async with self.one(is_head, review):
+        async with self.one(stream, is_head, review):
             decoder = (None if new else self._known(of)) or await self._fresh()
             try:
                 yield decoder

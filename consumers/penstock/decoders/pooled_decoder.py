@@ -27,6 +27,7 @@ from penstock.decoders.socket_messages import (
     FAILED,
     LAST,
     MORE,
+    MOST_CHARS,
     NEED,
     ROWS,
     SHORT_BYTES,
@@ -186,7 +187,7 @@ class PooledDecoder:
             # Of a process whose first thread has ended the kernel tells no memory, though other
             # threads go on and hold it. Python ends its first thread last.
             self._expel("its first thread has ended")
-        more = held_bytes - self._shared_bytes + kernel_figures.page_table_bytes(self._number)
+        more = held_bytes - self._shared_bytes + kernel_figures.bytes_in_kernel(self._number)
         self._held_bytes = _WRITTEN_OVER_BYTES + max(0, more)
         return self._held_bytes
 
@@ -308,6 +309,8 @@ class PooledDecoder:
         return max(_FREE_MADE_BYTES, _MOST_MADE * size, of_frames)
 
     def _note(self, notes: list[Note]) -> None:
+        if sum(note.chars for note in notes) > MOST_CHARS:
+            raise ValueError("log lines that are too long")
         for note in notes:
             if note.about:
                 self._options.notices.once(note.text, about=note.about)

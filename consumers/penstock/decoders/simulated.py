@@ -69,7 +69,7 @@ class DecodersAtHand(Places):
         *,
         new: bool = False,
     ) -> AsyncIterator[Decoder]:
-        async with self.one(is_head, review):
+        async with self.one(stream, is_head, review):
             decoder = _Threaded()
             try:
                 yield decoder

@@ -35,9 +35,10 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PARTS: Final = 512
 
 
-# An honest object causes a few lines in the log. Decoders send no more than these.
+# An honest object causes a few lines in the log. Decoders send no more than these, and so many
+# characters of all of them.
 MOST_NOTES: Final = 20
-MOST_CHARS: Final = 16 << 10
+MOST_CHARS: Final = 8 << 10
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +49,10 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: int
     text: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)]
     about: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
+
+    @property
+    def chars(self) -> int:
+        return len(self.text) + len(self.about)
 
 
 class End(msgspec.Struct, forbid_unknown_fields=True):

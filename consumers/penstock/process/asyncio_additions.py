@@ -115,14 +115,18 @@ async def taken(turn: asyncio.Future[T], give_back: Callable[[T], object]) -> T:
 
 class Places:
     """At most `most` objects have a place at a time. A place is a decoder, or one of the reads that
-    an object's store allows at a time. The other objects wait in the order in which they came, but
-    an object that holds up everything behind it comes first. Used from one event loop only.
+    an object's store allows at a time. Of the other objects, one that holds up everything behind it
+    comes first, then one whose stream has the fewest places, then the one that came first. So no
+    stream keeps others waiting for more than its objects that have a place. Used from one event
+    loop only.
     """
 
     def __init__(self, most: int = sys.maxsize) -> None:
         self._most = most
         self._taken = 0
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        # How many places each stream has that has some.
+        self._held: dict[str, int] = {}
+        self._waiting: dict[asyncio.Future[None], tuple[str, Callable[[], bool]]] = {}
 
     @property
     def most(self) -> int:
@@ -141,27 +145,29 @@ class Places:
     @property
     def is_wanted(self) -> bool:
         """True if all places are taken and a waiting object holds up everything behind it."""
-        return self._taken >= self.most and any(is_head() for is_head in self._waiting.values())
+        return self._taken >= self.most and any(is_head() for _, is_head in self._waiting.values())
 
     @asynccontextmanager
     async def one(
-        self, is_head: Callable[[], bool], review: Callable[[], object]
+        self, stream: str, is_head: Callable[[], bool], review: Callable[[], object]
     ) -> AsyncIterator[None]:
         """A place, as soon as one is free. `is_head`: does the object that waits for the place hold
         up everything behind it? `review`: a function that is called when the wait begins.
         """
         if self._taken < self.most:
-            self._taken += 1
+            self._take(stream)
         else:
-            await self._turn(is_head, review)
+            await self._turn(stream, is_head, review)
         try:
             yield
         finally:
-            self._hand_over()
+            self._hand_over(stream)
 
-    async def _turn(self, is_head: Callable[[], bool], review: Callable[[], object]) -> None:
+    async def _turn(
+        self, stream: str, is_head: Callable[[], bool], review: Callable[[], object]
+    ) -> None:
         turn = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = is_head
+        self._waiting[turn] = stream, is_head
         review()
         try:
             await turn
@@ -169,21 +175,31 @@ class Places:
             if turn in self._waiting:
                 del self._waiting[turn]
             elif not turn.cancelled():
-                self._hand_over()
+                self._hand_over(stream)
             raise
 
-    def _hand_over(self) -> None:
+    def _take(self, stream: str) -> None:
+        self._taken += 1
+        self._held[stream] = self._held.get(stream, 0) + 1
+
+    def _hand_over(self, former: str) -> None:
         """Give the free places to the next waiting objects. A place counts as taken as soon as it
         is given, so that no new object gets ahead of those that wait.
         """
         self._taken -= 1
+        self._held[former] -= 1
+        if not self._held[former]:
+            del self._held[former]
         while self._waiting and self._taken < self.most:
-            heads = (turn for turn, is_head in self._waiting.items() if is_head())
-            turn = next(heads, next(iter(self._waiting)))
-            del self._waiting[turn]
+            turn = min(self._waiting, key=self._rank)
+            stream, _ = self._waiting.pop(turn)
             if not turn.done():  # otherwise the object was cancelled while it waited
-                self._taken += 1
+                self._take(stream)
                 turn.set_result(None)
+
+    def _rank(self, turn: asyncio.Future[None]) -> tuple[bool, int]:
+        stream, is_head = self._waiting[turn]
+        return not is_head(), self._held.get(stream, 0)
 
 
 class SystemClock:

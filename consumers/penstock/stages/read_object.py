@@ -281,7 +281,8 @@ class Attempt:
         """A seat of the object's store."""
         began_s = self._reader.clock.now()
         must_go_on = partial(self._ticket.owner.may_overdraw, self._ticket)
-        async with self._reads.seats.one(must_go_on, self._reader.budget.review):
+        review = self._reader.budget.review
+        async with self._reads.seats.one(self._ticket.stream, must_go_on, review):
             self._waited_since(began_s)
             yield
 
