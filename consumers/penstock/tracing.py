@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from penstock.core.progress.releases import Release
+from penstock.core.progress.order import Release
 from penstock.core.rows.blocks import Block, Ticket, Trace, Why
 from penstock.messages.traceparent import HEADER, Caller, in_cloud_event, read, written
 from penstock.ports import Attribute, Clock, Record, Span, SpanIdentity, Spans, outgoing_traceparent

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.core.progress.releases import Room
+from penstock.core.progress.order import Room
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import Matrix
 from penstock.ports import Record, Where

@@ -1,5 +1,5 @@
 """Who may wait for whom, and who may publish, are rules that no type holds: a world in which one of
-them is broken is noticed within a few seeds (core/progress/fetch_queue.py, lane/budget.py, and what
+them is broken is noticed within a few seeds (core/progress/order.py, lane/budget.py, and what
 a group promises).
 
 A new rule of this kind gets a line here, with the smallest change that breaks it.
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.progress.fetch_queue import FetchQueueInOrder
+from penstock.core.progress.order import FetchQueueInOrder
 from penstock.core.rows.blocks import Ticket
 from penstock.lane.lane import Lane
 from penstock.pipeline.wiring import Wiring

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from penstock.core.progress.releases import Release
+from penstock.core.progress.order import Release
 from penstock.core.records.failed_rows import (
     Error,
     Failed,

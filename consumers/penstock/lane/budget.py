@@ -7,7 +7,7 @@ fetcher, where order is per stream). A lane that closes gives back at once all t
 
 The worker cannot lock up, because of who may wait for whom: all objects but a lane's first may wait
 for the budget; the budget waits for deliveries, and so for the lanes' first objects; these wait for
-nothing that another object holds. Each has a fetcher (core/progress/fetch_queue.py), this permit,
+nothing that another object holds. Each has a fetcher (core/progress/order.py), this permit,
 and, by the same permit, a seat of its store and a decoder before all others.
 """
 

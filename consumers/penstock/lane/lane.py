@@ -13,15 +13,20 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from penstock.core.progress.fetch_queue import (
+from penstock.core.progress.ledger import Account
+from penstock.core.progress.line_stop import LineStop
+from penstock.core.progress.order import (
     FetchQueue,
     FetchQueueByStream,
     FetchQueueInOrder,
+    Order,
+    PartitionOrder,
+    Release,
+    Room,
+    StreamOrder,
     StreamShare,
+    place,
 )
-from penstock.core.progress.ledger import Account
-from penstock.core.progress.line_stop import LineStop
-from penstock.core.progress.releases import Order, PartitionOrder, Release, Room, StreamOrder, place
 from penstock.core.progress.stall import Snapshot, holder
 from penstock.core.rows.blocks import StoppedOwner, Ticket
 from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost

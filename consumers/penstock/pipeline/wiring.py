@@ -16,9 +16,9 @@ from penstock.asking.model_calls import ModelCalls
 from penstock.core.health.limiter import Limiter
 from penstock.core.health.other_groups import Neighbour
 from penstock.core.health.retries import Hedging
-from penstock.core.progress.fetch_queue import StreamShare
 from penstock.core.progress.ledger import Account
 from penstock.core.progress.line_stop import LineStop, Passing
+from penstock.core.progress.order import StreamShare
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Block

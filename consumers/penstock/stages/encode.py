@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.core.progress.line_stop import LineStop
-from penstock.core.progress.releases import Release, Room
+from penstock.core.progress.order import Release, Room
 from penstock.core.records.failed_rows import OF_ARRAYS, OF_ROWS, Failed
 from penstock.core.records.output_records import (
     FRAME_BYTES,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from penstock.core.progress.releases import Release, Room
+from penstock.core.progress.order import Release, Room
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, first_cause
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Outgoing, Sink

@@ -116,10 +116,7 @@ class ReadObject:
         if this object needs a decoder. Raises `Poison`, `Transient`.
         """
         ticket.row_rules = self._row_rules
-        by_new = False
-        claim, is_streamed = self.expand.claim(ticket)
-        is_for_decoders = not is_streamed or self.expand.needs_decoder(ticket, claim)
-        needs_decoder = is_for_decoders or fetcher.has_left
+        needs_decoder, by_new = fetcher.has_left, False
         # An object comes here in four cases:
         #
         # 1. It is new. Unless its name or its size already says that it needs a decoder, it is
@@ -133,8 +130,9 @@ class ReadObject:
         #    needs a seat and none is free. It lets go of all bytes and its connection, and begins
         #    again when there is room.
         while True:
-            attempt = Attempt(self, ticket, fetcher, claim, is_streamed=is_streamed)
+            attempt = Attempt(self, ticket, fetcher)
             await attempt.next_step()
+            needs_decoder |= attempt.is_for_decoders()
             try:
                 if not needs_decoder:
                     if await attempt.read_here():
@@ -188,15 +186,13 @@ class Attempt:
     stream or by parts; a try that began as a stream may go on by parts.
     """
 
-    def __init__(
-        self, reader: ReadObject, ticket: Ticket, by: Fetcher, claim: Claim, *, is_streamed: bool
-    ) -> None:
+    def __init__(self, reader: ReadObject, ticket: Ticket, by: Fetcher) -> None:
         self._reader = reader
         self._ticket = ticket
         self._fetcher = by
         self._reads = reader.reads[ticket.store]
-        self._claim = claim
-        self._is_streamed = is_streamed
+        self._claim: Claim
+        self._is_streamed = True
         self._has_decoder = False
         self._is_answered = False  # this version was answered before
         self._size = -1  # not known yet
@@ -208,6 +204,12 @@ class Attempt:
         self._tail: tuple[int, bytes] | None = None
         # The read in flight of a body that is not read yet.
         self._in_flight: InFlight | None = None
+
+    def is_for_decoders(self) -> bool:
+        """Decide what the object is, by its name. Returns True if only a decoder can read it."""
+        ticket, expand = self._ticket, self._reader.expand
+        self._claim, self._is_streamed = expand.claim(ticket)
+        return not self._is_streamed or expand.needs_decoder(ticket, self._claim)
 
     async def read_here(self) -> bool:
         """Read the object without a decoder. Returns False if the object needs a decoder."""
@@ -350,8 +352,7 @@ class Attempt:
                 extra=of_ticket(ticket),
             )
             ticket.resume = START
-        # The cursor was checked first, because it may show that the delivered rows were of another
-        # version. Only then is the size checked.
+        # After the cursor, which may show that the delivered rows were of another version.
         most_bytes = reader.terms.object_bytes
         if most_bytes is not None and what.size > most_bytes:
             raise Poison(
@@ -424,9 +425,7 @@ class Attempt:
         return (await self._more(begun, *need)).data
 
     async def _fetched(self) -> bytes:
-        """The next bytes, which are empty only at the end. If a store hands over an empty chunk
-        before the end, that chunk is skipped here.
-        """
+        """The next bytes; empty only at the end. An empty chunk before it is skipped."""
         if self._chunks is None:
             return b""  # inline rows came whole, with their message
         async for chunk in self._chunks:

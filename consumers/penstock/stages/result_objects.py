@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.core.progress.releases import Release
+from penstock.core.progress.order import Release
 from penstock.core.records.output_records import has_result
 from penstock.core.records.result_names import ResultNames
 from penstock.core.rows.blocks import Block, Ticket

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock.core.progress.releases import Release
+from penstock.core.progress.order import Release
 from penstock.core.window.pace import Pace
 from penstock.ports import Clock
 from penstock.telemetry.worker import Telemetry, TimeSpent

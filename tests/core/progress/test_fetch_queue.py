@@ -1,4 +1,4 @@
-from penstock.core.progress.fetch_queue import (
+from penstock.core.progress.order import (
     FetchQueue,
     FetchQueueByStream,
     FetchQueueInOrder,

@@ -1,4 +1,4 @@
-from penstock.core.progress.releases import PartitionOrder, Release
+from penstock.core.progress.order import PartitionOrder, Release
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from tests.core.builders import answered, block, space, ticket

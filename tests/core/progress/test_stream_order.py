@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.progress.releases import Release, StreamOrder
+from penstock.core.progress.order import Release, StreamOrder
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from tests.core.builders import answered, block, space, ticket

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.progress.cursor import PartitionProgress, decode, encode
 from penstock.core.progress.ledger import Ledger
-from penstock.core.progress.releases import PartitionOrder, Release
+from penstock.core.progress.order import PartitionOrder, Release
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.origin import Cursor
 from penstock.core.rows.rejections import Rejection

@@ -25,7 +25,7 @@ from penstock.core.progress.cursor import (
     most_chars_of_one,
 )
 from penstock.core.progress.line_stop import LetterAccount, LineLimits, LineStop, Passing
-from penstock.core.progress.releases import Release
+from penstock.core.progress.order import Release
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.origin import START, Cursor, Ranges, Where
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.core.progress.releases import Release
+from penstock.core.progress.order import Release
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 

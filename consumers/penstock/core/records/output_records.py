@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.core.progress.releases import Release
+from penstock.core.progress.order import Release
 from penstock.core.records.failed_rows import (
     Failed,
     failed_rows,
