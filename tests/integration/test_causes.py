@@ -88,6 +88,11 @@ CAUSES = {
     "one silent": Cause(
         r"^cam-3 has not been heard for", "PenstockStreamsSilent", ("silent", "cam-3")
     ),
+    "neighbour held back": Cause(
+        r"^cam-3 is \d.* behind, and 1 more of \S+/3 wait with it",
+        "PenstockObjectsLate",
+        ("late", "cam-3"),
+    ),
     "stopped line": Cause(
         r"^cam-0 stands still at",
         "PenstockLineStopped",
@@ -118,6 +123,7 @@ class Plant:
         self.store = store
         self.keys = ["good.csv"] * STREAMS
         self.silent: set[int] = set()
+        self.mate = False  # a stream that shares a partition with cam-3
 
     async def load(self) -> None:
         """Each stream announces an object twice a second, with others by chance; every third one
@@ -128,6 +134,8 @@ class Plant:
             keys = self.keys if turn % 3 == 0 else ["good.csv"] * STREAMS
             messages = [(stream, {"key": key}) for stream, key in enumerate(keys)]
             messages = [message for message in messages if message[0] not in self.silent]
+            if self.mate:
+                messages.append((3, {"stream": "mate", "key": "good.csv"}))
             first = [message for message in messages if chance.random() < 0.5]
             for part in (first, [message for message in messages if message not in first]):
                 await self.say(part)
@@ -164,6 +172,12 @@ class Plant:
                 self.silent = set(range(STREAMS))
                 yield
             case "slow camera":
+                with self._slow(lambda path: 4.0 * path.endswith("slow.csv")):
+                    self.keys[3] = "slow.csv"
+                    yield
+            case "neighbour held back":
+                # It goes on later, too, as a stream that falls silent would be told.
+                self.mate = True
                 with self._slow(lambda path: 4.0 * path.endswith("slow.csv")):
                     self.keys[3] = "slow.csv"
                     yield
