@@ -86,11 +86,20 @@ async def test_a_stream_without_answers_skips_objects_before_the_broker_drops_an
     async def write(key: str, _body: bytes) -> None:
         written.append(key)
 
-    place = DemoPlace("", config.Config(), {}, tmp_path, "b", write, lambda _: None)
+    place = DemoPlace("", config.Config(), {}, tmp_path, "b", write, lambda _: None, 1_024)
     progress = DemoProgress([DemoStream(stream_name(index), "") for index in range(2)])
-    producers = DemoStreams(place, MemorySink(partitions=2), progress, 50.0, 2, make)
+    sink = MemorySink(partitions=2)
+    producers = DemoStreams(place, sink, progress, 50.0, 2, make)
     await producers.run(60.0, asyncio.Event())
     for stream in progress.streams:
         assert ROWS_AHEAD <= stream.rows_ahead <= ROWS_AHEAD + ROWS[1]
         assert stream.left_out + stream.sent == 60 * 50
     assert len(written) == sum(stream.sent for stream in progress.streams)
+    # What the broker keeps is few records, as it looks through them all.
+    values = [
+        value
+        for part in sink.topics[config.Config().kafka.input_topic].values()
+        for _, value in part
+    ]
+    assert {len(value) for value in values} == {1_024}
+    assert sorted(json.loads(value)["key"] for value in values) == sorted(written)

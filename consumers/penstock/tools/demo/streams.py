@@ -233,9 +233,10 @@ async def sending(place: DemoPlace) -> AsyncIterator[KafkaSink]:
 
 
 def reference(place: DemoPlace, index: int, made: Made, at_ms: int) -> bytes:
-    return encode_reference(
-        Reference(bucket=place.bucket, key=made.key, stream=stream_name(index), event_time=at_ms)
+    reference = Reference(
+        bucket=place.bucket, key=made.key, stream=stream_name(index), event_time=at_ms
     )
+    return encode_reference(reference).ljust(place.reference_bytes)
 
 
 async def is_set_by(event: asyncio.Event, wall_s: float) -> bool:
