@@ -102,7 +102,8 @@ async def test_a_worker_at_its_limit_of_files_loses_none_by_a_decoder_that_it_ca
         before = open_files(os.getpid())
         with files_left(free), pytest.raises(Transient, match="Too many open files"):
             await read(decoders, b"1,2\n", "a.csv", new=True)
-        assert open_files(os.getpid()) == before
+        # What earlier tests left to the collector may go meanwhile.
+        assert open_files(os.getpid()) <= before
         assert values(await read(decoders, b"3,4\n", "a.csv", new=True)) == [[3, 4]]
 
 
