@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.diagnosis.diagnose import diagnose, with_diagnosis
 from penstock.ops.status import QUIET_S, CauseLog
-from tests.support.status_documents import document
+from tests.support.status_documents import document, stream
 from tests.support.troubles import TROUBLES, troubled
 
 
@@ -42,6 +42,27 @@ def test_the_end_of_a_cause_is_written_and_one_that_comes_and_goes_is_not_writte
     assert ended.startswith("over after 4 s: the model is the limit")
     log.note(ill, QUIET_S)
     assert len(caplog.records) == 3
+
+
+def test_a_cause_is_written_again_when_other_streams_begin_to_wait_with_its_stream(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    late, mate = stream("cam-7", age_s=4.2), stream("cam-8", age_s=3.0)
+    alone, shared = (
+        seen(document() | {"streams": streams, "streams_known": 12})
+        for streams in ([late], [late, mate])
+    )
+    log = CauseLog()
+    for second, whole in enumerate([alone, shared, alone, shared, document() | {"problems": []}]):
+        log.note(whole, 2.0 * second)
+    assert [
+        record.getMessage().partition(";")[0].partition(". ")[0] for record in caplog.records
+    ] == [
+        "cam-7 is 4.2 s behind",
+        "cam-7 is 4.2 s behind, and 1 more of refs/0 wait with it",
+        "over after 8 s: cam-7 is 4.2 s behind, and 1 more of refs/0 wait with it",
+    ]
 
 
 def test_nothing_is_written_of_an_outage_that_is_over_while_its_problem_is_still_told(

@@ -1,8 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
 Rule: it changes nothing and asks no service; a field is null until the first answer. A cause is
-logged when it begins and ends, unless an event of its own tells it better; one that comes and goes
-has one line a minute.
+logged when it begins, when other streams begin to wait with its stream, and when it ends, unless an
+event of its own tells it better; one that comes and goes has one line a minute.
 """
 
 import asyncio
@@ -46,12 +46,18 @@ class _Lasts(NamedTuple):
     since_s: float
     what: str
     is_written: bool
+    has_mates: bool
+
+
+class _Line(NamedTuple):
+    at_s: float
+    has_mates: bool
 
 
 class CauseLog:
     def __init__(self) -> None:
         self._lasting: dict[Cause, _Lasts] = {}
-        self._written_s: dict[Cause, float] = {}
+        self._lines: dict[Cause, _Line] = {}
         # The services of whose outages a line was written; problems outlast outages by a moment.
         self._logged: set[str] = set()
 
@@ -65,23 +71,28 @@ class CauseLog:
             for problem in problems
             if problem["kind"] in WRITTEN and problem["service"] not in self._logged
         }
-        self._written_s = {
-            cause: at_s for cause, at_s in self._written_s.items() if now_s - at_s < QUIET_S
+        self._lines = {
+            cause: line for cause, line in self._lines.items() if now_s - line.at_s < QUIET_S
         }
         for cause in self._lasting.keys() - by_cause.keys():
             before = self._lasting.pop(cause)
             if before.is_written:
                 log.info("over after %.0f s: %s", now_s - before.since_s, before.what)
         for cause, problem in by_cause.items():
-            if cause not in self._lasting:
-                is_written = cause not in self._written_s
-                self._lasting[cause] = _Lasts(now_s, problem["what"], is_written)
-                if is_written:
-                    self._written_s[cause] = now_s
-                    log.warning(
-                        "%s",
-                        sentences(problem["what"], problem["holds"], problem["do"]),
-                    )
+            lasts, has_mates = self._lasting.get(cause), problem["mates"] > 0
+            if lasts is not None and lasts.has_mates >= has_mates:
+                continue
+            line = self._lines.get(cause)
+            is_written = line is None or has_mates > line.has_mates
+            self._lasting[cause] = _Lasts(
+                now_s if lasts is None else lasts.since_s,
+                problem["what"],
+                is_written or (lasts is not None and lasts.is_written),
+                has_mates,
+            )
+            if is_written:
+                self._lines[cause] = _Line(now_s, has_mates)
+                log.warning("%s", sentences(problem["what"], problem["holds"], problem["do"]))
 
 
 # This many streams are shown with a shadow: those whose answers agree least with the shadow's

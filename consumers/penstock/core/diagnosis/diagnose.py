@@ -350,9 +350,12 @@ def _late(document: Document) -> Problem | None:
     drain_s = value_at(document, "flow", "drain_s")
     if drain_s is not None and held is None:
         return None
-    what = f"{named(first['stream'])} {_how_late(first)}{_others(document, first, others)}"
+    mates = sum(place_of(other) == place_of(first) for other in others)
+    what = f"{named(first['stream'])} {_how_late(first)}{_others(document, first, others, mates)}"
     is_bad = (first["age_s"] or 0.0) >= VERY_LATE_S
-    return Problem(BAD if is_bad else WARN, "late", what, do, first["stream"], holds=holds)
+    return Problem(
+        BAD if is_bad else WARN, "late", what, do, first["stream"], holds=holds, mates=mates
+    )
 
 
 def _how_late(stream: Document) -> str:
@@ -362,10 +365,10 @@ def _how_late(stream: Document) -> str:
     return f"is slow, its p99 is {seconds((stream.get('now_p99_ms') or 0.0) / 1000)}"
 
 
-def _others(document: Document, first: Document, others: Sequence[Document]) -> str:
+def _others(document: Document, first: Document, others: Sequence[Document], mates: int) -> str:
     known = document.get("streams_known") or len(others) + 1
-    topic, number = place = place_of(first)
-    if others and all(place_of(other) == place for other in others):
+    topic, number = place_of(first)
+    if others and mates == len(others):
         return f", and {len(others)} more of {topic}/{number} wait with it"
     if others:
         return f", and {len(others)} more of {known} streams are late"

@@ -33,7 +33,8 @@ SHOWN_TEXT: Final = 200
 class Problem(NamedTuple):
     """`what`: the cause in a sentence, with its stream or service. `do`: how to mend it. `kind`:
     the name of the rule that found it. `stream`: the stream to look at. `service`: the service that
-    is away or ill. `holds`: what the cause holds back, in a sentence.
+    is away or ill. `holds`: what the cause holds back, in a sentence. `mates`: how many other
+    streams of its partition wait with the stream.
     """
 
     level: str
@@ -43,6 +44,7 @@ class Problem(NamedTuple):
     stream: str | None = None
     service: str | None = None
     holds: str | None = None
+    mates: int = 0
 
 
 def value_at(document: Document, *path: str) -> Any:
