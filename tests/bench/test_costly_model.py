@@ -30,6 +30,11 @@ def test_a_call_takes_as_long_as_all_its_rows() -> None:
     assert together == pytest.approx(BASE_S + ROWS * 0.002 * 1.5)
 
 
+def test_one_stream_is_fifty_times_as_dear_as_each_other() -> None:
+    costs = Costs("one", 200.0, ROWS, 8)
+    assert [costs.row_s(stream) for stream in range(8)] == [0.2] + 7 * [0.004]
+
+
 def test_equal_streams_take_together_what_sixty_of_a_zipf_law_take() -> None:
     laws = [Costs(law, 2.0, ROWS, 60) for law in ("equal", "zipf")]
     sums = [sum(law.row_s(stream) for stream in range(60)) for law in laws]

@@ -51,6 +51,8 @@ def test_the_worst_stream_must_hold_as_well_as_all_together() -> None:
     assert trial.p99_ms == 10
     assert trial.worst_stream_p99_ms == 90
     assert trial.worst_stream_misses == 5
+    assert sorted(trial.stream_p99s_ms, key=str) == [10] * 9 + [90]
+    assert trial.streams_within == 9
     assert not trial.held
 
 

@@ -160,9 +160,9 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
 )  # fmt: skip
 @at_distance
 @click.option(
-    "--costs", type=click.Choice(["equal", "zipf"]),
-    help="Ask a model whose time for a row depends on the stream: the k-th takes --row-ms / k; or "
-    "equal.",
+    "--costs", type=click.Choice(["equal", "zipf", "one"]),
+    help="Ask a model whose time for a row depends on the stream: equal; or the k-th takes "
+    "--row-ms / k; or one takes --row-ms, each other a fiftieth.",
 )  # fmt: skip
 @click.option(
     "--row-ms", type=click.FloatRange(0, 10_000), default=1, show_default=True,

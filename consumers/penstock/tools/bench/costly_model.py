@@ -3,8 +3,8 @@
 Rule: it works on `CALLS` calls at a time, further ones wait for their turn, and it only sleeps, so
 it takes no CPU from the worker. It knows a row's stream by the row's first number, because the
 bench has made the rows. With `zipf` the k-th stream's row takes `row_ms / k`, so the more streams,
-the cheaper the further ones; with `equal` each takes as long as those of a Zipf law of 60 streams
-on average.
+the cheaper the further ones; with `one` only the first stream is dear; with `equal` each takes as
+long as those of a Zipf law of 60 streams on average.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from penstock.tools.bench.child_processes import child, line, say, serve, stop
 from penstock.tools.bench.distance import LOOK_S, Far
 from penstock.tools.bench.tick_generator import OBJECTS_PER_STREAM
 
-Law = Literal["equal", "zipf"]
+Law = Literal["equal", "zipf", "one"]
 HOST: Final = "127.0.0.1"
 MOST_BYTES: Final = 64 << 20
 ANSWER: Final = b'{"label":0,"score":0.5}'
@@ -32,6 +32,8 @@ CALLS: Final = 2
 BASE_S: Final = 0.002
 # An average of so many streams is what each costs if all cost the same.
 AVERAGED: Final = 60
+# As many times as dear is the one.
+DEARER: Final = 50
 
 
 class Costs(Struct, frozen=True):
@@ -46,6 +48,8 @@ class Costs(Struct, frozen=True):
         """Streams are counted from 0."""
         if self.law == "zipf":
             return self.row_ms / 1000 / (stream + 1)
+        if self.law == "one":
+            return self.row_ms / 1000 / (DEARER if stream else 1)
         mean = sum(1 / (number + 1) for number in range(AVERAGED)) / AVERAGED
         return self.row_ms / 1000 * mean
 

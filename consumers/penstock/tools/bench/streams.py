@@ -237,6 +237,7 @@ def _in_words(trial: Verdict, seconds: float) -> str:
     return (
         f"{trial.streams:3} streams, {seconds:g} s: {verdict}; p50 {ms(trial.p50_ms)}, "
         f"p99 {ms(trial.p99_ms)}, worst stream {ms(trial.worst_stream_p99_ms)}, "
+        f"{trial.streams_within} within the bound, "
         f"{trial.misses} of {trial.ticks} ticks missed{beside}; "
         f"others {trial.others_cores:.2f} cores"
     )

@@ -58,6 +58,9 @@ class Verdict(Struct, kw_only=True):
     max_ms: float | None
     worst_stream_p99_ms: float | None
     worst_stream_misses: int
+    # In the order of the streams' names.
+    stream_p99s_ms: list[float | None]
+    streams_within: int
     held: bool
     proven: bool
     append_to_append_p50_ms: float | None
@@ -102,7 +105,8 @@ def judge(
     pool = [latency for latencies in by_stream.values() for latency in latencies]
     inside = [_since(tick.appended_ms, tick) for tick in ticks]
     misses = [_misses(latencies, bound_ms) for latencies in by_stream.values()]
-    worst_ms = max(percentile(latencies, 0.99) for latencies in by_stream.values())
+    p99s_ms = [percentile(by_stream[stream], 0.99) for stream in sorted(by_stream)]
+    worst_ms = max(p99s_ms)
     return Verdict(
         streams=streams,
         ticks=len(pool),
@@ -114,6 +118,8 @@ def judge(
         max_ms=_finite(max(pool)),
         worst_stream_p99_ms=_finite(worst_ms),
         worst_stream_misses=max(misses),
+        stream_p99s_ms=[_finite(p99_ms) for p99_ms in p99s_ms],
+        streams_within=sum(p99_ms <= bound_ms for p99_ms in p99s_ms),
         held=max(percentile(pool, 0.99), worst_ms) <= bound_ms,
         proven=is_proven(len(pool), sum(misses))
         and all(
