@@ -1,6 +1,7 @@
 """A place goes to the object that has waited for it the longest, even if others ask meanwhile."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -10,8 +11,8 @@ from penstock.process.asyncio_additions import Places
 class Users:
     """`order`: the users of the only place, in the order in which they had it."""
 
-    def __init__(self, most: int = 1) -> None:
-        self.places = Places(most)
+    def __init__(self, most: int = 1, weight: Callable[[str], int] = lambda stream: 1) -> None:
+        self.places = Places(most, weight)
         self.order: list[str] = []
         self.leave = asyncio.Event()
 
@@ -65,6 +66,20 @@ async def test_a_stream_that_has_places_lets_others_come_first() -> None:
         await settled()
         users.leave.set()
     assert users.order == ["1", "2", "another", "3", "4", "5"]
+
+
+async def test_a_stream_of_twice_the_weight_has_twice_the_places() -> None:
+    users = Users(most=3, weight={"heavy": 2, "light": 1}.__getitem__)
+    async with asyncio.TaskGroup() as tasks:
+        for name in ("1", "2", "3"):
+            tasks.create_task(users.use(name, stream="light", stays=True))
+        for name in ("4", "5", "6"):
+            tasks.create_task(users.use(name, stream="light"))
+        for name in ("a", "b", "c"):
+            tasks.create_task(users.use(name, stream="heavy"))
+        await settled()
+        users.leave.set()
+    assert users.order[3:6] == ["a", "b", "4"]
 
 
 @pytest.mark.parametrize("moment", ["before the place is free", "after it was handed over"])

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.core.rows.payload import Payload
+from penstock.core.window.priorities import Priorities, StreamPriority
 from penstock.core.window.window import WindowLimits
-from penstock.ports import Answers
+from penstock.ports import Answers, Location
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
@@ -44,6 +45,27 @@ async def test_never_more_calls_than_allowed_are_in_flight() -> None:
     world.model.script = slow
     await run_to_end(world, 10)
     assert world.model.most_in_flight == 3
+
+
+@virtual_time
+async def test_partitions_take_turns_to_fetch_by_the_weights_of_the_streams_that_are_next() -> None:
+    priorities = Priorities([("urgent", StreamPriority(weight=3))])
+    world = World(partitions=3).with_settings(
+        fetchers=1, window=WindowLimits(64, 1 << 20, 0.01, priorities=priorities)
+    )
+
+    async def takes_10_ms(_: Location) -> None:
+        await asyncio.sleep(0.01)
+
+    world.objects.on_open = takes_10_ms
+    for number in range(12):
+        for partition, stream in enumerate(("urgent", "a", "b")):
+            world.announce(f"{stream}-{number}.csv", csv(1), stream=stream, partition=partition)
+    async with running(world):
+        await until(lambda: all(world.next_offset(number) == 12 for number in range(3)))
+    keys = [location.key.split("-")[0] for location in world.objects.opened]
+    assert [keys[:15].count(stream) for stream in ("urgent", "a", "b")] == [9, 3, 3]
+    assert keys[20:] == 8 * ["a", "b"]
 
 
 @virtual_time

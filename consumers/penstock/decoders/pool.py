@@ -56,7 +56,7 @@ class Pool(Places):
     `died`: a function that is called for each decoder that died over an object, with the name of
     the signal. `reuse`: for which objects a decoder may be used again: those of the same stream,
     none, or any. `idle_bytes`: how much memory the idle ones may hold together, if they are more
-    than `most`.
+    than `most`. `weight`: of a stream, where decoders are too few.
     """
 
     def __init__(
@@ -68,8 +68,9 @@ class Pool(Places):
         reuse: Reuse = "stream",
         least_s: float = LEAST_S,
         idle_bytes: int = IDLE_BYTES,
+        weight: Callable[[str], int] = lambda stream: 1,
     ) -> None:
-        super().__init__(most or default_decoders())
+        super().__init__(most or default_decoders(), weight)
         self._times = (ms_per_mib / 1000, least_s)
         self._died = died
         self._reuse = reuse

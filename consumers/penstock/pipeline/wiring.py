@@ -23,6 +23,7 @@ from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Block
 from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.priorities import weights
 from penstock.core.window.stream_costs import StreamCosts
 from penstock.core.window.window import BatchWindow
 from penstock.decoders.protocol import Decoders
@@ -310,7 +311,7 @@ class Wiring:
             self.settings.objects,
             self.settings.results,
         )
-        return Download(model, reader, self.jitter, self._guards)
+        return Download(model, reader, self.jitter, self._guards, weights(terms.window.priorities))
 
     def _publish(self, offload: Offload) -> Publish:
         settings, sink, clock = self.settings, self.adapters.sink, self.adapters.clock
@@ -364,7 +365,9 @@ class Wiring:
     def _turns(self, store: str) -> StoreReads:
         terms = self.settings.objects
         limiter = Limiter(terms.stores[store], terms.begin_fetches.get(store))
-        return StoreReads(limiter, self.adapters.clock)
+        return StoreReads(
+            limiter, self.adapters.clock, weights(self.settings.main.window.priorities)
+        )
 
     def _help_regions(self) -> HelpRegions | None:
         neighbours, telemetry = self.adapters.neighbours, self.telemetry.region

@@ -116,13 +116,16 @@ async def taken(turn: asyncio.Future[T], give_back: Callable[[T], object]) -> T:
 class Places:
     """At most `most` objects have a place at a time. A place is a decoder, or one of the reads that
     an object's store allows at a time. Of the other objects, one that holds up everything behind it
-    comes first, then one whose stream has the fewest places, then the one that came first. So no
-    stream keeps others waiting for more than its objects that have a place. Used from one event
-    loop only.
+    comes first, then one whose stream has the fewest places for its weight, then the one that came
+    first. So no stream keeps others waiting for more than its objects that have a place. Used from
+    one event loop only.
     """
 
-    def __init__(self, most: int = sys.maxsize) -> None:
+    def __init__(
+        self, most: int = sys.maxsize, weight: Callable[[str], int] = lambda stream: 1
+    ) -> None:
         self._most = most
+        self._weight = weight
         self._taken = 0
         # How many places each stream has that has some.
         self._held: dict[str, int] = {}
@@ -197,9 +200,9 @@ class Places:
                 self._take(stream)
                 turn.set_result(None)
 
-    def _rank(self, turn: asyncio.Future[None]) -> tuple[bool, int]:
+    def _rank(self, turn: asyncio.Future[None]) -> tuple[bool, float]:
         stream, is_head = self._waiting[turn]
-        return not is_head(), self._held.get(stream, 0)
+        return not is_head(), (self._held.get(stream, 0) + 1) / self._weight(stream)
 
 
 class SystemClock:

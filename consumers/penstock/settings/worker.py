@@ -280,18 +280,22 @@ def _model_terms(cfg: config.Config) -> ModelTerms:
 
 def _window_limits(cfg: config.Config, *, is_single: bool) -> WindowLimits:
     settings = cfg.window
-    priorities = [
-        (priority.stream, StreamPriority(priority.weight, priority.class_))
-        for priority in cfg.priorities
-    ]
     return WindowLimits(
         max_rows=1 if is_single else settings.max_rows,
         max_bytes=settings.max_bytes,
         max_wait_s=settings.max_wait_ms / 1000,
         eager=settings.eager,
         fair=settings.fair,
-        priorities=Priorities(priorities) if priorities else None,
+        priorities=priorities_of(cfg),
     )
+
+
+def priorities_of(cfg: config.Config) -> Priorities | None:
+    priorities = [
+        (priority.stream, StreamPriority(priority.weight, priority.class_))
+        for priority in cfg.priorities
+    ]
+    return Priorities(priorities) if priorities else None
 
 
 def _stall_s(cfg: config.Config) -> float:

@@ -1,5 +1,5 @@
-"""Fetches the objects of one model. Lanes take turns, and the objects of a lane are fetched in
-order.
+"""Fetches the objects of one model. Lanes take turns, by the weights of the streams whose objects
+are next, and the objects of a lane are fetched in order.
 
 Rule: one fetcher reads an object from the first try to the last. There are as many fetchers as the
 reads of the store allow now, but always one, so the oldest object of a lane is always fetched in
@@ -9,9 +9,9 @@ a store that is away does not delay the objects of other stores.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
 
 from penstock.core.health.retries import Tries
 from penstock.core.rows.blocks import Ticket
@@ -26,16 +26,59 @@ from penstock.stages.store_reads import Fetcher, StoreReads, Waiters
 # An error's message is cut at 1,000 characters and a key may have 1,024. So a long key is cut, to
 # leave room for the reason.
 SHOWN_KEY_CHARS = 200
+# So many lanes without a ticket are remembered before those whose turn has come are forgotten.
+MOST_AWAY = 256
+
+
+class _Turns:
+    """The lanes that have tickets, each at most once, by the time of their turns (start-time fair
+    queueing): a ticket moves its lane's next turn on by 1, or by a part of it if its stream has a
+    weight. A lane that was away has saved nothing.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._queue: list[tuple[float, int, Lane]] = []
+        self._offered: set[Lane] = set()
+        # The next turns of lanes that had one and have no ticket now.
+        self._away: dict[Lane, float] = {}
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def __contains__(self, lane: Lane) -> bool:
+        return lane in self._offered
+
+    def add(self, lane: Lane) -> None:
+        self._put(lane, max(self._now, self._away.pop(lane, 0.0)))
+
+    def next(self) -> Lane:
+        self._now, _, lane = heappop(self._queue)
+        self._offered.discard(lane)
+        return lane
+
+    def took(self, lane: Lane, weight: int, *, has_more: bool) -> None:
+        """The lane whose turn it was had a ticket taken."""
+        turn = self._now + 1 / weight
+        if has_more:
+            self._put(lane, turn)
+            return
+        if len(self._away) >= MOST_AWAY:
+            self._away = {each: at for each, at in self._away.items() if at > self._now}
+        self._away[lane] = turn
+
+    def _put(self, lane: Lane, turn: float) -> None:
+        self._count += 1
+        self._offered.add(lane)
+        heappush(self._queue, (turn, self._count, lane))
 
 
 class _Pool:
-    """The fetchers of one store, and the queue of lanes that have tickets for that store. Each lane
-    is in the queue at most once.
-    """
+    """The fetchers of one store, and the lanes that have tickets for that store."""
 
     def __init__(self, reads: StoreReads) -> None:
-        self.lanes: deque[Lane] = deque()
-        self.offered: set[Lane] = set()
+        self.lanes = _Turns()
         self.idle: Waiters[None] = Waiters()
         self.fetchers = 0
         self.begin: Callable[[], object] | None = None
@@ -66,7 +109,7 @@ class _Pool:
 
 class Download:
     """`offer` takes lanes that have tickets for `model`. Each fetcher takes one object at a time
-    from them.
+    from them. `weight`: of a stream's objects.
     """
 
     def __init__(
@@ -75,8 +118,10 @@ class Download:
         reader: ReadObject,
         jitter: Callable[[], float],
         guards: Guards,
+        weight: Callable[[str], int],
     ) -> None:
         self._model = model
+        self._weight = weight
         self._reader = reader
         self._jitter = jitter
         self._guard = guards.at("store")
@@ -93,10 +138,9 @@ class Download:
             pool, waiting = self._pools[store], queue.waiting(store)
             # A lane without a ticket must not count as offered, because its next ticket would then
             # wake no fetcher.
-            if not waiting or lane in pool.offered:
+            if not waiting or lane in pool.lanes:
                 continue
-            pool.offered.add(lane)
-            pool.lanes.append(lane)
+            pool.lanes.add(lane)
             for _ in range(waiting):
                 if not pool.call_one():
                     break
@@ -135,14 +179,13 @@ class Download:
     async def _next(self, pool: _Pool, store: str) -> Ticket:
         while True:
             while pool.lanes:
-                lane = pool.lanes.popleft()
-                pool.offered.discard(lane)
+                lane = pool.lanes.next()
                 queue = lane.fetch_queues[self._model]
                 if queue.waiting(store):
                     ticket = queue.take(store)
-                    if queue.waiting(store):
-                        pool.offered.add(lane)
-                        pool.lanes.append(lane)
+                    has_more = queue.waiting(store) > 0
+                    pool.lanes.took(lane, self._weight(ticket.stream), has_more=has_more)
+                    if has_more:
                         # The lane has more tickets, and this object may take long. So another
                         # fetcher is called for the next ticket, because `offer` has called fetchers
                         # only for the tickets that were there, and as far as the limit allowed.

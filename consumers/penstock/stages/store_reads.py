@@ -78,14 +78,16 @@ class StoreReads:
     `seats`: an object of any model holds one while it has a decoder or waits for one.
     """
 
-    def __init__(self, limiter: Limiter, clock: Clock) -> None:
+    def __init__(
+        self, limiter: Limiter, clock: Clock, weight: Callable[[str], int] = lambda stream: 1
+    ) -> None:
         self.limiter = limiter
         self.used = Used(clock.now())
         # The bucket that was read last.
         self.bucket: str | None = None
         self._clock = clock
         self._least = limiter.limit
-        self.seats = _Seats(self)
+        self.seats = _Seats(self, weight)
         self._waiting: Waiters[InFlight] = Waiters()
 
     @property
@@ -144,8 +146,8 @@ class StoreReads:
 class _Seats(Places):
     """As many as a model has fetchers for this store."""
 
-    def __init__(self, reads: StoreReads) -> None:
-        super().__init__()
+    def __init__(self, reads: StoreReads, weight: Callable[[str], int]) -> None:
+        super().__init__(weight=weight)
         self._reads = reads
 
     @property

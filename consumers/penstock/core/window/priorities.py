@@ -1,9 +1,9 @@
 """Which streams go before others, and whose turn is it among those that go apart?
 
-Rule: a weight is a stream's share of batches, and of the model's time, where not all rows fit; it
-changes no order within a stream. `backlog`: all rows of the stream give way to live ones, as rows
-far inside huge objects do. `live`: none of its rows does, not even those. The first entry that
-matches a stream holds. Pure.
+Rule: a weight is a stream's share where not all fit: of batches and of the model's time, of the
+turns of fetchers, of decoders; it changes no order within a partition or stream. `backlog`: all
+rows of the stream give way to live ones, as rows far inside huge objects do. `live`: none of its
+rows does, not even those. The first entry that matches a stream holds. Pure.
 
 Each stream that goes apart, and all others together, has a time from which its next turn counts
 (start-time fair queueing). A turn moves that of a stream on by the time that it takes, and that of
@@ -12,7 +12,7 @@ the others by the same for each of their streams. A stream that was away has sav
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 Class = Literal["live", "backlog"]
@@ -49,6 +49,13 @@ class Priorities:
             matching = (priority for glob, priority in self._entries if glob.match(stream))
             priority = self._known[stream] = next(matching, USUAL)
         return priority
+
+
+def weights(priorities: Priorities | None) -> Callable[[str], int]:
+    """For each stream its weight."""
+    if priorities is None:
+        return lambda stream: 1
+    return lambda stream: priorities.of(stream).weight
 
 
 # A stream, and whether these rows of it are backlog, which may be held back while other rows of the
