@@ -49,7 +49,7 @@ class _Lasts(NamedTuple):
     has_mates: bool
 
 
-class _Line(NamedTuple):
+class _Written(NamedTuple):
     at_s: float
     has_mates: bool
 
@@ -57,7 +57,7 @@ class _Line(NamedTuple):
 class CauseLog:
     def __init__(self) -> None:
         self._lasting: dict[Cause, _Lasts] = {}
-        self._lines: dict[Cause, _Line] = {}
+        self._lines: dict[Cause, _Written] = {}
         # The services of whose outages a line was written; problems outlast outages by a moment.
         self._logged: set[str] = set()
 
@@ -91,7 +91,7 @@ class CauseLog:
                 has_mates,
             )
             if is_written:
-                self._lines[cause] = _Line(now_s, has_mates)
+                self._lines[cause] = _Written(now_s, has_mates)
                 log.warning("%s", sentences(problem["what"], problem["holds"], problem["do"]))
 
 

@@ -6,7 +6,7 @@ another.
 """
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from penstock.core.health.retries import GIVE_UP_S
 from penstock.core.progress.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_records import Labels, by_stream, same_partition
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
-from penstock.core.window.priorities import Priorities, StreamPriority
+from penstock.core.window.priorities import Priorities, StreamPriority, weights
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage
 from penstock.messages.shadow import ModelId
@@ -286,11 +286,16 @@ def _window_limits(cfg: config.Config, *, is_single: bool) -> WindowLimits:
         max_wait_s=settings.max_wait_ms / 1000,
         eager=settings.eager,
         fair=settings.fair,
-        priorities=priorities_of(cfg),
+        priorities=_priorities(cfg),
     )
 
 
-def priorities_of(cfg: config.Config) -> Priorities | None:
+def weights_of(cfg: config.Config) -> Callable[[str], int]:
+    """For each stream its weight."""
+    return weights(_priorities(cfg))
+
+
+def _priorities(cfg: config.Config) -> Priorities | None:
     priorities = [
         (priority.stream, StreamPriority(priority.weight, priority.class_))
         for priority in cfg.priorities

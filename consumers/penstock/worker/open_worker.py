@@ -24,7 +24,6 @@ from penstock.adapters.model_servers.protocols import fitted_to_server, open_mod
 from penstock.adapters.otel import open_spans
 from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects
-from penstock.core.window.priorities import weights
 from penstock.decoders.pool import Pool
 from penstock.errors import PenstockError
 from penstock.failures.outage import ask_store, until_answered, until_one_answered
@@ -48,7 +47,7 @@ from penstock.process.asyncio_additions import SystemClock, stopped_after
 from penstock.process.memory import move_to_large_pages
 from penstock.process.signals import StopSignal
 from penstock.settings.routes import shadow_of
-from penstock.settings.worker import priorities_of, settings_for_worker
+from penstock.settings.worker import settings_for_worker, weights_of
 from penstock.stages.shadow import LAST_S
 from penstock.telemetry.worker import Telemetry
 
@@ -164,7 +163,7 @@ async def _open_clients(
         cfg.limits.decode_ms_per_mib,
         telemetry.decoder_died,
         reuse=cfg.limits.decoder_reuse,
-        weight=weights(priorities_of(cfg)),
+        weight=weights_of(cfg),
     )
     guest, spans = _guest(cfg, clock), open_spans(cfg.traces)
     try:
