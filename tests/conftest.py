@@ -13,6 +13,7 @@ from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 
 from tests.support.lanes import Lanes, rank
+from tests.support.warm_start import start_warm
 
 if TYPE_CHECKING:
     from penstock.config import Config
@@ -25,6 +26,8 @@ settings.load_profile("penstock")
 # Collecting 10,000 tests leaves 440,000 objects. The garbage collector would look through all of
 # them time and again, in each process that runs tests: a quarter of the tests' CPU.
 gc.disable()
+
+start_warm()
 
 # botocore parses its descriptions of S3 anew for each client: 0.15 s, most of a test of a store.
 _parsed = cache(JSONFileLoader().load_file)

@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.decoders import zygote_client
+from penstock.decoders.pool import Pool
+from penstock.decoders.protocol import NEXT, Task
+from penstock.formats.registry import claim_of
+from penstock.formats.runs import RowOptions
 from tests.support.waiting import DEADLINE_S
 from tests.support.warm_start import PENSTOCK, ROOT
 
@@ -23,7 +28,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.decoders.pool import Pool
-from penstock.decoders.protocol import Task
+from penstock.decoders.protocol import NEXT, Task
 from penstock.formats.registry import claim_of
 from penstock.formats.runs import RowOptions
 from tests.support.warm_server import Spare
@@ -85,3 +90,39 @@ def test_its_decoders_are_forked_from_what_was_loaded_too(tmp_path: Path) -> Non
         [sys.executable, "command.py"], cwd=tmp_path, env=environ, capture_output=True, check=False
     )
     assert ended.stdout.splitlines() == [b"[[1.0, 2.0]]", b"1"], ended.stderr.decode()
+
+
+def entries(folder: str) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+async def decoding() -> dict[str, object]:
+    """What the kernel tells of a decoder, and of the process that it was forked from."""
+    pool = Pool(1, 4_000, print)
+    async with pool.lent("s", bool, bool) as decoder:
+        assert pool._zygote is not None
+        zygote, number = pool._zygote._process.pid, decoder._number
+        # When it asks for the object's bytes, it has closed what it had from the zygote.
+        assert await decoder.turn(Task(RowOptions(), claim_of("a.csv"), 4, 0, None)) == NEXT
+        # Of its addresses a decoder may have so many more than were taken at its start.
+        limits = told_by_the_kernel(number, "limits").splitlines()
+        found = {
+            "cold": "decoder_process" in told_by_the_kernel(zygote, "cmdline"),
+            "session": os.getsid(zygote) == zygote,
+            "parent": f"PPid:\t{os.getpid()}\n" in told_by_the_kernel(zygote, "status"),
+            "files": [entries(f"/proc/{each}/fd") for each in (zygote, number)],
+            "threads": len(entries(f"/proc/{number}/task")),
+            "limits": [line for line in limits if not line.startswith("Max address space")],
+            "environ": told_by_the_kernel(number, "environ"),
+        }
+    await pool.aclose()
+    return found
+
+
+async def test_what_decoders_are_forked_from_is_what_a_cold_start_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warm = await decoding()
+    monkeypatch.setattr(zygote_client, "COMMAND", ("/usr/bin/env", *zygote_client.COMMAND))
+    assert await decoding() == warm | {"cold": True}
+    assert not warm["cold"]

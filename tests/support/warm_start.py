@@ -1,26 +1,29 @@
 """`penstock` as a process of its own, at a twentieth of what a start costs: 0.05 s of a core in the
-place of 1 s.
+place of 1 s; so is the process that decoders are forked from.
 
-Rule: for tests that are about what a command does. What is started is a process in every respect, a
+Rule: for tests that are about what a process does. What is started is a process in every respect, a
 child of ours, but its libraries were loaded before. Tests of the start itself and of memory use
 `python -m penstock`. Owner: the process that runs tests.
 """
 
 import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.support.warm_server import GO, MESSAGE_BYTES, Start, starting, told
+from tests.support.forks import GO, MESSAGE_BYTES, Start, starting, told
 
 # Begins a command line. Without us, Python ignores the option that it does not know.
 PENSTOCK: Final = (sys.executable, "-X", "warm", "-m", "penstock")
+# `zygote_client.COMMAND`, whose module loads more than most tests need.
+ZYGOTE: Final = (sys.executable, "-P", "-m", "penstock.decoders.decoder_process")
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Variables that Python and the C library look at while they are loaded begin so.
 EARLY: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_")
@@ -29,45 +32,67 @@ _SET_CHILD_SUBREAPER: Final = 36
 _one_at_a_time = threading.Lock()
 
 
-@cache
-def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Our end of it, and itself; it ends when our end is closed, as we end at the latest."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.warm_server", str(theirs.fileno())],
-        cwd=ROOT, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # else it starts threads
-        stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
-    )  # fmt: skip
-    theirs.close()
-    return ours, server
+class _Server:
+    """It ends when our end of its line is closed, as we end at the latest. `late`: the variables
+    among the early ones that its forks obey, too.
+    """
+
+    def __init__(self, *command: str, environ: Mapping[str, str], late: Sequence[str] = ()) -> None:
+        self._late = late
+        self._early = self._early_of(environ)
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                cwd=ROOT, env={**environ, "OPENBLAS_NUM_THREADS": "1"},  # else it starts threads
+                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
+            )  # fmt: skip
+
+    def _early_of(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        names = [name for name in environ if name.startswith(EARLY) and name not in self._late]
+        return {name: environ[name] for name in names}
+
+    def is_what_starts(self, environ: Mapping[str, str]) -> bool:
+        return self._early_of(environ) == self._early
 
 
-def _take(start: Start, fds: Sequence[int]) -> int | None:
+_servers: dict[Sequence[str], _Server] = {}
+
+
+def _take(words: Sequence[str], start: Start, fds: Sequence[int]) -> int | None:
     """The process's id; None if the server would be another process than a new one."""
-    if not _is_loaded_alike(start.environ):
+    # A new one would ignore what we ignore.
+    if signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL:
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     with _one_at_a_time:
-        line, _ = _server()
-        told(line, start, fds)
-        number = line.recv(MESSAGE_BYTES)
+        server = _servers.get(words) or _servers.setdefault(words, _started(words, start))
+        if not server.is_what_starts(start.environ):
+            return None
+        told(server.line, start, fds)
+        number = server.line.recv(MESSAGE_BYTES)
         if not number:
             return None
         # Its parent ends now, and we are the next who take in such children.
         prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
-            line.send(GO)
-            line.recv(MESSAGE_BYTES)
+            server.line.send(GO)
+            server.line.recv(MESSAGE_BYTES)
         finally:
             prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     return int(number)
 
 
-def _is_loaded_alike(environ: Mapping[str, str]) -> bool:
-    early = {name for name in {*environ, *os.environ} if name.startswith(EARLY)}
-    return all(environ.get(name) == os.environ.get(name) for name in early)
+def _started(words: Sequence[str], start: Start) -> _Server:
+    if words == PENSTOCK:
+        return _Server(sys.executable, "-m", "tests.support.warm_server", environ=os.environ)
+    module = "tests.support.warm_zygote"
+    return _Server(*words[:-1], module, environ=start.environ, late=["PYTHONPATH"])
 
 
-if sys.platform == "linux":  # the only one that gives a process other children than its own
-    starting(PENSTOCK, _take)
+def start_warm() -> None:
+    """From now on, in this process."""
+    if sys.platform == "linux":  # the only one that gives a process other children than its own
+        for words in (PENSTOCK, ZYGOTE):
+            starting(words, partial(_take, words))
