@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.seeds import Seen, look, simulated
 
-SEEDS = 500
+SEEDS = 300
 SLICE = 50
 # Of these, all that a simulation does to its world is to be seen.
 TROUBLED = range(200)

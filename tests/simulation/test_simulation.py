@@ -47,7 +47,7 @@ def test_a_seed_replays_exactly_in_any_process() -> None:
 def test_with_a_shadow_each_history_is_the_one_without_it() -> None:
     """Whatever the shadow does, live work does the same at the same instants."""
     seen: set[str] = set()
-    for seed in range(60):
+    for seed in range(40):
         alone, shaded = simulate(seed), simulate(seed, Scenario(shadow=True))
         assert (shaded.instants, shaded.rows) == (alone.instants, alone.rows), seed
         seen |= shaded.counts.keys()
