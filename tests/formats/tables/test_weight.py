@@ -3,6 +3,7 @@
 import gzip
 import io
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -44,15 +45,17 @@ def list_views(numbers: int, rows: int) -> Any:
     return pa.ListViewArray.from_arrays(pa.array(starts), pa.array(sizes), values)
 
 
-BOMBS = {
-    "dictionary": dictionary(LONG, 100_000),
-    "runs": runs(LONG, 100_000),
-    "views": views(LONG, 10_000),
-    "list views": list_views(10_000, 10_000),
-    "lists of a dictionary": pa.FixedSizeListArray.from_arrays(dictionary(LONG, 100_000), 10),
-    "structs of runs": pa.StructArray.from_arrays([runs(1.5, 100_000_000)], names=["v"]),
-    "nulls": pa.nulls(1_000_000_000),
-    "structs of nothing": pa.StructArray.from_buffers(pa.struct([]), 10**8, [None]),
+BOMBS: dict[str, Callable[[], Any]] = {
+    "dictionary": lambda: dictionary(LONG, 100_000),
+    "runs": lambda: runs(LONG, 100_000),
+    "views": lambda: views(LONG, 10_000),
+    "list views": lambda: list_views(10_000, 10_000),
+    "lists of a dictionary": lambda: pa.FixedSizeListArray.from_arrays(
+        dictionary(LONG, 100_000), 10
+    ),
+    "structs of runs": lambda: pa.StructArray.from_arrays([runs(1.5, 100_000_000)], names=["v"]),
+    "nulls": lambda: pa.nulls(1_000_000_000),
+    "structs of nothing": lambda: pa.StructArray.from_buffers(pa.struct([]), 10**8, [None]),
 }
 
 
@@ -94,7 +97,7 @@ def peak_bytes(data: bytes, key: str) -> tuple[int, int]:
     "name", sorted(set(BOMBS) - {"nulls", "structs of nothing", "structs of runs"})
 )
 def test_a_small_file_of_a_large_table_is_refused_in_little_memory(name: str) -> None:
-    data = arrow(BOMBS[name])
+    data = arrow(BOMBS[name]())
     assert len(data) < MIB
     peak, rows = peak_bytes(data, "x.arrow")
     assert rows
@@ -116,7 +119,7 @@ def refused(options: RowOptions, data: bytes, key: str) -> tuple[int, int]:
 @pytest.mark.parametrize("name", ["nulls", "structs of nothing", "structs of runs"])
 def test_a_batch_that_tells_too_many_rows_gives_none(name: str) -> None:
     for form in ("json", "columns"):
-        assert refused(RowOptions(form=form), arrow(BOMBS[name]), "x.arrow") == (0, 0)
+        assert refused(RowOptions(form=form), arrow(BOMBS[name]()), "x.arrow") == (0, 0)
 
 
 def test_a_parquet_footer_that_tells_too_many_rows_gives_none() -> None:
