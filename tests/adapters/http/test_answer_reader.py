@@ -5,7 +5,14 @@ import tracemalloc
 
 import pytest
 
-from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable, wanting
+from penstock.adapters.http.answer_reader import (
+    Answer,
+    AnswerReader,
+    TooLong,
+    TooManyValues,
+    Unusable,
+    wanting,
+)
 
 FIELDS = wanting("ETag")
 MOST, MOST_COMPLAINT = 100, 8
@@ -179,11 +186,26 @@ def test_an_answer_beyond_the_bound_is_not_read(raw: bytes) -> None:
         read(raw)
 
 
-def test_a_length_beyond_the_bound_may_be_believed() -> None:
-    raw = said(f"Content-Length: {MOST + 1}")
-    assert reader().feed(raw) is None
+def test_a_length_beyond_the_bound_is_believed() -> None:
     with pytest.raises(TooLong):
-        AnswerReader(FIELDS, MOST, MOST_COMPLAINT, believes_length=True).feed(raw)
+        reader().feed(said(f"Content-Length: {MOST + 1}"))
+
+
+@pytest.mark.parametrize("line", ["Content-Length: 99", "Transfer-Encoding: chunked"])
+def test_json_of_too_many_values_is_not_read_to_its_end(line: str) -> None:
+    json = "Content-Type: application/json; charset=utf-8"
+    chunk = b"5\r\n" if "chunked" in line else b""
+    for kind, body, is_read in (
+        (json, b"[1,2,", False),
+        ("Content-Type: image/png", b"[1,2,", True),
+        (json, b"[1,23", True),
+    ):
+        one = AnswerReader(wanting("Content-Type"), MOST, MOST_COMPLAINT, most_values=1)
+        if is_read:
+            assert one.feed(said(line, kind, body=chunk + body)) is None
+        else:
+            with pytest.raises(TooManyValues):
+                one.feed(said(line, kind, body=chunk + body))
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ _USUAL: Final = re.compile(
     rb"(?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+)*+\r\n\r\n"
 )
 _OF_CONNECTION: Final = (b"connection", b"proxy-connection")
+_JSON: Final = b"application/json"
 
 Fields = frozenset[bytes]
 
@@ -47,6 +48,10 @@ class Unusable(Exception):
 
 class TooLong(Exception):
     """The answer is longer than the caller's bound."""
+
+
+class TooManyValues(TooLong):
+    """The JSON of the answer has more values than the caller's bound."""
 
 
 class Answer(NamedTuple):
@@ -70,10 +75,10 @@ def wanting(*names: str) -> Fields:
 
 @dataclass(slots=True, eq=False)
 class AnswerReader:
-    """`most_bytes`: how many bytes the body of a 2xx may have. `most_complaint_bytes`: how many
-    bytes of every other body are read. `believes_length`: True if a 2xx whose Content-Length is
-    above the bound fails before its body is read. `keeps`: after an answer, True if the connection
-    may be used again.
+    """`most_bytes`: how many bytes the body of a 2xx may have; if its Content-Length says more, it
+    fails before its body is read. `most_complaint_bytes`: how many bytes of every other body are
+    read. `most_values`: a 2xx that says to be JSON fails as soon as more commas have come. `keeps`:
+    after an answer, True if the connection may be used again.
 
     llhttp calls the `on_...` methods within `feed`, and `feed` raises the errors of these methods.
     """
@@ -81,13 +86,15 @@ class AnswerReader:
     fields: Fields
     most_bytes: int
     most_complaint_bytes: int
-    believes_length: bool = field(default=False, kw_only=True)
+    most_values: int | None = field(default=None, kw_only=True)
     has_begun: bool = field(default=False, init=False)
     keeps: bool = field(default=False, init=False)
     _status: int = field(default=0, init=False)  # 0 until the head is complete
     _fields: dict[bytes, bytes] = field(default_factory=dict, init=False)
     _body: list[bytes | bytearray] = field(default_factory=list, init=False)
     _left_bytes: int = field(default=0, init=False)  # how much of the body may still be read
+    # so many commas may still come; None: they are not counted
+    _left_commas: int | None = field(default=None, init=False)
     # bytes received of all heads and of the trailer
     _head_bytes: int = field(default=0, init=False)
     # bytes received since the last piece of the body
@@ -180,8 +187,13 @@ class AnswerReader:
             raise Unusable("its Transfer-Encoding is not chunked")
         self._status = status
         self._left_bytes = self.most_bytes if status < REDIRECT else self.most_complaint_bytes
-        if self.believes_length and status < REDIRECT and int(length or 0) > self.most_bytes:
-            raise TooLong
+        if status < REDIRECT:
+            if int(length or 0) > self.most_bytes:
+                raise TooLong
+            kind, most_values = self._fields.get(b"content-type", b""), self.most_values
+            # In fewer bytes there are no more values.
+            if most_values is not None and int(length or self.most_bytes) > most_values:
+                self._left_commas = most_values if kind.startswith(_JSON) else None
         self._ends_with_connection = length is None and coded is None
         # Many servers close the connection after an error answer without announcing this; all
         # servers on uvicorn do so if the model raised. The next request on that connection would be
@@ -194,6 +206,10 @@ class AnswerReader:
         if self._is_cut:
             return
         self._left_bytes -= len(piece)
+        if self._left_commas is not None:
+            self._left_commas -= piece.count(b",")
+            if self._left_commas < 0:
+                raise TooManyValues
         if self._left_bytes >= 0:
             self._keep(piece)
         elif self._status < REDIRECT:

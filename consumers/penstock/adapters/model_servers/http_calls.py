@@ -29,13 +29,20 @@ from penstock.adapters.http.answer_reader import (
     Answer,
     AnswerReader,
     TooLong,
+    TooManyValues,
     Unusable,
     wanting,
 )
 from penstock.adapters.http.certificates import trusting, untrusted
 from penstock.adapters.http.connections import SPREAD, AnswerRoom, Connection, Host
 from penstock.adapters.model_servers.access import ServerAccess
-from penstock.adapters.model_servers.refusals import TOO_LARGE, excerpt
+from penstock.adapters.model_servers.refusals import (
+    MOST_VALUES,
+    TOO_LARGE,
+    excerpt,
+    too_many_bytes,
+    too_many_values,
+)
 from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
 from penstock.ports import outgoing_traceparent
 
@@ -235,7 +242,7 @@ class Exchange:
 
 
 def _reader(most_bytes: int) -> AnswerReader:
-    return AnswerReader(_FIELDS, most_bytes, MOST_COMPLAINT_BYTES)
+    return AnswerReader(_FIELDS, most_bytes, MOST_COMPLAINT_BYTES, most_values=MOST_VALUES)
 
 
 def rest_of_head(method: str, request: Request) -> bytes:
@@ -439,13 +446,10 @@ class ModelHttp:
                 "which the requests do not allow; switch that off at the server, or at the proxy "
                 "before it"
             )
+        if isinstance(error, TooManyValues):
+            return too_many_values()
         if isinstance(error, TooLong):
-            return Poison(
-                "result_too_large",
-                f"the model's answer has more than {most_bytes} bytes "
-                "(limits.answer_bytes_per_row, at most 64 MiB in all); answer less for each row, "
-                "raise the limit, or lower window.max_rows",
-            )
+            return too_many_bytes(most_bytes)
         if isinstance(error, TimeoutError):
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
             lost = NoAnswer(self._said(url, reason))

@@ -48,6 +48,10 @@ _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?", re.ASCII)
 MOST_DIGITS: Final = 8
 # How many characters of a server's own words an error shows: as many as a person wants to read.
 EXCERPT_CHARS: Final = 300
+# How many values the JSON of an answer may have, by its commas. Reading a value takes up to 100
+# bytes of memory, so an answer of empty objects would take forty times its size. 512 vectors of
+# 8,192 numbers are half as many. A key may take 200 bytes with its entry, and counts as four.
+MOST_VALUES: Final = 8 << 20
 # What nobody wants to read of a page in HTML, of which so many bytes are looked at.
 _MARKUP: Final = re.compile(
     rb"(<style\b.*?(?:</style>|\Z)|<[^<>]*>|\s)+", re.DOTALL | re.IGNORECASE
@@ -159,6 +163,21 @@ def of_server(error: PenstockError) -> PenstockError:
     blames the server instead, because no row was sent.
     """
     return Transient(str(error)) if isinstance(error, Poison) else error
+
+
+def too_many_bytes(most_bytes: int) -> Poison:
+    return Poison(
+        "result_too_large",
+        f"the model's answer has more than {most_bytes} bytes (limits.answer_bytes_per_row, at "
+        "most 64 MiB in all); answer less for each row, raise the limit, or lower window.max_rows",
+    )
+
+
+def too_many_values() -> Poison:
+    return Poison(
+        "result_too_large",
+        f"the model's answer has more than {MOST_VALUES} values; answer less for each row",
+    )
 
 
 def excerpt(raw: bytes) -> str:

@@ -14,7 +14,13 @@ from msgspec import Raw
 from orjson import Fragment
 
 from penstock.adapters.model_servers.http_calls import Reply, Request
-from penstock.adapters.model_servers.refusals import EXCERPT_CHARS, clean, excerpt
+from penstock.adapters.model_servers.refusals import (
+    EXCERPT_CHARS,
+    MOST_VALUES,
+    clean,
+    excerpt,
+    too_many_values,
+)
 from penstock.core.records.json_pointers import resolve
 from penstock.errors import Poison, Rejected
 from penstock.ports import Answers
@@ -24,10 +30,6 @@ MOST_DEPTH: Final = 254
 _MOST_LENIENT: Final = 1 << 17
 _PREDICTIONS: Final = "/predictions"
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
-# How many values the JSON of an answer may have, by its commas. Reading a value takes up to 100
-# bytes of memory, so an answer of empty objects would take forty times its size. 512 vectors of
-# 8,192 numbers are half as many. A key may take 200 bytes with its entry, and counts as four.
-MOST_VALUES: Final = 8 << 20
 # Decodes one level of nesting; the values stay JSON text.
 _LEVEL: Final = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
@@ -265,10 +267,7 @@ def read_answer(
     """
     try:
         if len(reply.body) > MOST_VALUES and _most_values(reply.body) > MOST_VALUES:
-            message = (
-                f"the model's answer has more than {MOST_VALUES} values; answer less for each row"
-            )
-            raise Poison("result_too_large", message)
+            raise too_many_values()
         return read(reply.body, rows)
     except Poison as error:
         error.sent = request.shown(rows)

@@ -417,7 +417,7 @@ class _Site:
 
 
 def _reader() -> AnswerReader:
-    return AnswerReader(_FIELDS, WHOLE_BYTES, 0, believes_length=True)
+    return AnswerReader(_FIELDS, WHOLE_BYTES, 0)
 
 
 def _whole(answer: Answer) -> WholeBody | None:
