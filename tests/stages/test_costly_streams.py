@@ -2,10 +2,14 @@
 up.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
+from penstock.core.rows.payload import Matrix, Payload
+from penstock.errors import Poison
+from penstock.ports import Answers
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.shared_model import SharedModel
 
@@ -86,3 +90,23 @@ async def test_with_order_for_each_stream_it_holds_only_those_of_its_stream() ->
     model = slow_and_mate(by_stream=True)
     await model.run(25.0, HZ)
     assert model.quantile_s(0.99, ["mate", *ELSEWHERE], since_s=20.0) <= 0.05
+
+
+@virtual_time
+async def test_a_stream_whose_answers_are_too_long_takes_others_with_it_once() -> None:
+    model = SharedModel(dict.fromkeys((DEAR, *OTHERS), 0.004))
+    answer, shared = model.world.model.script, 0
+    assert answer is not None
+
+    async def script(payloads: Sequence[Payload]) -> Answers | None:
+        nonlocal shared
+        streams = {number for one in payloads for number in cast("Matrix", one).values[:, 0]}
+        if 0.0 in streams:
+            shared += len(streams) > 1
+            raise Poison("result_too_large", "an answer of 62 MiB")
+        return await answer(payloads)
+
+    model.world.model.script = script
+    await model.run(SECONDS, HZ, rows=3)
+    assert shared <= 3  # the halves of the first call
+    assert min(model.answered.values()) >= (HZ * SECONDS - 1) * 3

@@ -54,6 +54,10 @@ class Observer(Protocol):
         """Called before the blocks get these answers and let go of their rows."""
         ...
 
+    def refused(self, blocks: Sequence[Block], error: Poison) -> None:
+        """The model did not answer these blocks, and works."""
+        ...
+
     def answered(self, blocks: Sequence[Block], answers: Answers) -> None:
         """Called when no lane waits for these answers any more."""
         ...
@@ -202,6 +206,8 @@ class Asker:
         try:
             answers = await self._calls.send(call, blocks)
         except (Transient, Poison) as error:
+            if isinstance(error, Poison):
+                self._observer.refused(blocks, error)
             return _Failure(error, self._clock.now() - began_s, was_gone)
         if search is not None:
             search.settle(ANSWERED)

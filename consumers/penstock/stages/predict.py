@@ -16,6 +16,7 @@ from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.stream_costs import StreamCosts
+from penstock.errors import Poison
 from penstock.ports import Answers, Clock
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.samples import Sampling
@@ -82,6 +83,15 @@ class Predict:
         self._costs.answered(blocks, took_s, now_s)
         if self._costs.may_differ:
             self._costs.fit(now_s)
+        self._reprice()
+
+    def refused(self, blocks: Sequence[Block], error: Poison) -> None:
+        streams = {block.ticket.stream for block in blocks}
+        if error.code == "result_too_large" and len(streams) == 1:
+            self._costs.exceeded(streams.pop(), self._clock.now())
+            self._reprice()
+
+    def _reprice(self) -> None:
         if self._costs.prices is not self._prices:
             self._prices = self._costs.prices
             self._microbatch.reprice(self._prices)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.rows.blocks import Block
 from penstock.core.window.cost_fit import FITTED
-from penstock.core.window.stream_costs import MOST_STREAMS, StreamCosts
+from penstock.core.window.stream_costs import EXCEEDING_ROWS, MOST_STREAMS, StreamCosts
 from tests.core.builders import block as block_of
 from tests.core.builders import ticket
 
@@ -324,3 +324,15 @@ def test_a_slow_call_among_more_streams_than_are_known_is_an_ordinary_call() -> 
         if call % 20 == 0:
             costs.fit(0.05 * (call + 1))
     assert len(costs.spent_s) <= MOST_STREAMS
+
+
+def test_a_stream_whose_answers_are_beyond_all_bounds_goes_apart_for_a_minute() -> None:
+    costs = StreamCosts()
+    costs.exceeded("long", 0.0)
+    assert costs.prices.apart == {"long"}
+    assert costs.prices.most_apart is not None
+    assert costs.prices.most_apart // costs.prices.of("long") == EXCEEDING_ROWS
+    for second in range(62):
+        costs.answered([block("short", 1)], 0.005, float(second))
+        costs.fit(float(second))
+        assert ("long" in costs.prices.apart) is (second < 60)

@@ -8,7 +8,10 @@ number of rows does not tell how long calls take, at most once a second.
 If a call takes a second, there are few to fit. But each proves of each of its streams that its rows
 take at most `took`. So after a slow call those of its streams go apart, one row each, of which no
 fast call has proven that they are cheap; most come back after that one row. If calls are so slow
-that all streams are in the next one together, half of them goes apart for some calls. Pure.
+that all streams are in the next one together, half of them goes apart for some calls.
+
+A call whose answer is beyond all bounds (`exceeded`) tells no time, but the rows of other streams
+in it must be asked again: its stream goes apart for a minute. Pure.
 """
 
 from collections import OrderedDict, deque
@@ -59,6 +62,9 @@ COMPARED: Final = 60
 # many calls, and if that finds nothing, not again for some time.
 TOGETHER: Final = 0.1
 HALF_CALLS: Final = 4
+# So many rows of a stream whose answers were beyond all bounds are in a call: the fewer, the less
+# of such an answer is read before it is refused.
+EXCEEDING_ROWS: Final = 8
 HALF_REST_S: Final = 30.0
 MOST_HALF_REST_S: Final = 960.0
 
@@ -118,6 +124,8 @@ class StreamCosts:
         # them that differ from most streams, with their prices.
         self._unproven: set[str] = set()
         self._suspects: dict[str, int] = {}
+        # Until when the streams go apart whose answers were beyond all bounds.
+        self._exceeding: dict[str, float] = {}
         # How many calls are left until the half of the streams that is apart comes back.
         self._half_calls = 0
         self._half_from_s = 0.0
@@ -162,7 +170,16 @@ class StreamCosts:
         if self._half_calls:
             self._half_calls -= 1
             if not self._half_calls:
-                self.prices = EVEN
+                self._publish()
+
+    def exceeded(self, stream: str, now_s: float) -> None:
+        """The answer to a call with rows of this stream alone was beyond all bounds."""
+        is_new = stream not in self._exceeding
+        if is_new and len(self._exceeding) == MOST_STREAMS:
+            del self._exceeding[next(iter(self._exceeding))]
+        self._exceeding[stream] = now_s + MEMORY_S
+        if is_new:
+            self._publish()
 
     def _suspect(self) -> None:
         """Compare the streams of slow calls with the others."""
@@ -186,12 +203,16 @@ class StreamCosts:
             self._publish()
 
     def _publish(self) -> None:
-        dear, suspects = self._dear, self._suspects
+        dear, suspects, most = self._dear, self._suspects, self._dear.most_apart
+        if self._exceeding:
+            most = most or EXCEEDING_ROWS
+            price = max(1, most // EXCEEDING_ROWS)
+            suspects = {**dict.fromkeys(self._exceeding, price), **suspects}
         if not suspects:
             self.prices = dear
             return
         rows, apart = {**suspects, **dear.rows}, dear.apart | suspects.keys()
-        self.prices = Prices(rows, apart, dear.most_apart)
+        self.prices = Prices(rows, apart, most)
 
     @property
     def may_differ(self) -> bool:
@@ -228,6 +249,9 @@ class StreamCosts:
         if now_s - self._fitted_s < FIT_S:
             return
         self._fitted_s = now_s
+        if any(end_s <= now_s for end_s in self._exceeding.values()):
+            self._exceeding = {name: end for name, end in self._exceeding.items() if end > now_s}
+            self._publish()
         while self._calls and self._calls[0].at_s < now_s - MEMORY_S:
             self._calls.popleft()
             self._is_new = True
@@ -236,8 +260,9 @@ class StreamCosts:
         self._is_new = False
         if not self._calls:
             self.lately, self.costly, self.busy = {}, None, 0.0
-            self.prices = self._dear = EVEN
+            self._dear = EVEN
             self._suspects, self._unproven, self._half_calls = {}, set(), 0
+            self._publish()
             return
         self._fit(now_s)
 
