@@ -119,7 +119,7 @@ class Status:
         self._telemetry = telemetry
         self._services = services
         self._group = group
-        self._host = socket.gethostname()
+        self._host, self._version = socket.gethostname(), version(DISTRIBUTION)
         self._began_s = self._now_s()
         self.flow = Flow(pipeline, telemetry, services, cpu)
         self._problems = SteadyProblems()
@@ -158,7 +158,7 @@ class Status:
             "now_ms": pipeline.wiring.adapters.clock.wall_ms(),
             "uptime_s": round(self._now_s() - self._began_s, 1),
             "settled_s": round(figures.settled_s, 1),
-            "version": version(DISTRIBUTION),
+            "version": self._version,
             "host": self._host,
             "pid": os.getpid(),
             "group": self._group,
@@ -170,7 +170,7 @@ class Status:
                 for where, lane in sorted(pipeline.wiring.lanes.items())
             ],
             "clock_ahead_s": self._services.clock_ahead_s,
-            "backlog_s": round(pipeline.backlog.age_s, 1),
+            "backlog_s": round(figures.backlog.age_s, 1),
             "lag_age_s": round(self._services.lag_age_s, 1),
             "window": pipeline.waiting._asdict(),
             "budget": {

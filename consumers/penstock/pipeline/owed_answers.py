@@ -36,11 +36,17 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
     objects, sizes = 0, list[int]()
     oldest_ms = oldest_stopped_ms = now_ms
     for lane in lanes:
-        # For each stream: the number of its owed objects, and the timestamp of the oldest one.
-        owed: dict[str, tuple[int, int]] = {}
+        # For each stream: the number of its owed objects, and the timestamp of the oldest one. A
+        # message may name 35,000, so no step of the loop makes anything.
+        owed: dict[str, list[int]] = {}
         for ticket in lane.unanswered():
-            count, oldest = owed.get(ticket.stream, (0, now_ms))
-            owed[ticket.stream] = count + 1, min(oldest, ticket.record.timestamp_ms)
+            record_ms, of_stream = ticket.record.timestamp_ms, owed.get(ticket.stream)
+            if of_stream is None:
+                owed[ticket.stream] = [1, record_ms]
+            else:
+                of_stream[0] += 1
+                if record_ms < of_stream[1]:
+                    of_stream[1] = record_ms
             if ticket.reference is not None and ticket.reference.size is not None:
                 sizes.append(ticket.reference.size)
         objects += sum(count for count, _ in owed.values())
@@ -50,7 +56,7 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
         # The age of a stopped stream counts from the record that it stopped at.
         for stop in lane.stops:
             count, oldest = owed.get(stop.stream, (0, now_ms))
-            owed[stop.stream] = count, min(oldest, stop.record_ms)
+            owed[stop.stream] = [count, min(oldest, stop.record_ms)]
             oldest_stopped_ms = min(oldest_stopped_ms, stop.record_ms)
         # A stream may be in several partitions.
         for stream, (count, oldest) in owed.items():
