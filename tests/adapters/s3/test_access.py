@@ -203,6 +203,7 @@ async def test_what_the_client_behind_finds_expired_is_looked_for_again(nobody: 
 
     behind.on_open = locked_out
     async with S3Stub({}) as stub:
+        stub.next.extend([Refusal(400, "ExpiredToken")] * 2)
         objects = DirectObjects(behind, config.Objects(endpoint_url=stub.url))
         with pytest.raises(LockedOut):
             await objects.open(Location("bucket", "k"))

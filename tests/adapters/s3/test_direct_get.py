@@ -87,13 +87,30 @@ async def test_a_pinned_version_is_asked_for() -> None:
     assert "If-Match" not in stub.seen[0].headers
 
 
-@pytest.mark.parametrize("trouble", [Refusal(503, "SlowDown"), Refusal(404, "NoSuchKey"), Cut()])
+@pytest.mark.parametrize(
+    "trouble", [Refusal(503, "SlowDown"), Refusal(404, "NoSuchVersion"), Cut()]
+)
 async def test_any_other_answer_is_left_to_the_client_behind(trouble: Refusal | Cut) -> None:
     async with S3Stub({KEY.key: b"x" * 1000}) as stub, direct(stub) as (objects, behind):
         stub.next.append(trouble)
         assert await read(objects, KEY) == b"from behind"
         assert behind.opened == [KEY]
         assert await read(objects, KEY) == b"x" * 1000
+
+
+@pytest.mark.parametrize("code", ["NoSuchKey", "NoSuchBucket"])
+async def test_what_is_not_there_is_asked_for_once_and_over_the_same_connections(
+    code: str,
+) -> None:
+    async with S3Stub({}) as stub, direct(stub) as (objects, behind):
+        stub.next.extend([Refusal(404, code)] * 2 * SPREAD)
+        for _ in range(2 * SPREAD):
+            with pytest.raises(Poison) as caught:
+                await objects.open(KEY)
+            assert caught.value.code == "not_found"
+        assert [len(site._host._idle) for site in objects._sites.values()] == [SPREAD]
+    assert behind.opened == []
+    assert len(stub.seen) == 2 * SPREAD
 
 
 async def test_a_large_object_is_left_to_the_client_behind() -> None:

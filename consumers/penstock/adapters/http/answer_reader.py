@@ -77,8 +77,9 @@ def wanting(*names: str) -> Fields:
 class AnswerReader:
     """`most_bytes`: how many bytes the body of a 2xx may have; if its Content-Length says more, it
     fails before its body is read. `most_complaint_bytes`: how many bytes of every other body are
-    read. `most_values`: a 2xx that says to be JSON fails as soon as more commas have come. `keeps`:
-    after an answer, True if the connection may be used again.
+    read. `most_values`: a 2xx that says to be JSON fails as soon as more commas have come.
+    `trusts_refusals`: False for a server that may close a connection behind an error answer
+    without announcing it. `keeps`: after an answer, True if the connection may be used again.
 
     llhttp calls the `on_...` methods within `feed`, and `feed` raises the errors of these methods.
     """
@@ -87,6 +88,7 @@ class AnswerReader:
     most_bytes: int
     most_complaint_bytes: int
     most_values: int | None = field(default=None, kw_only=True)
+    trusts_refusals: bool = field(default=False, kw_only=True)
     has_begun: bool = field(default=False, init=False)
     keeps: bool = field(default=False, init=False)
     _status: int = field(default=0, init=False)  # 0 until the head is complete
@@ -198,7 +200,8 @@ class AnswerReader:
         # Many servers close the connection after an error answer without announcing this; all
         # servers on uvicorn do so if the model raised. The next request on that connection would be
         # lost.
-        if status < 400 and status != SWITCHING and parser is not None:
+        is_kept = status < 400 or self.trusts_refusals
+        if is_kept and status != SWITCHING and parser is not None:
             self.keeps = parser.should_keep_alive()
 
     def on_body(self, piece: bytes) -> None:

@@ -1,10 +1,11 @@
 """Reads each small object by one signed GET of our own, and leaves all else to the client behind.
 The signature is AWS's Version 4 ("Authenticating Requests", Amazon S3 API reference).
 
-Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any other answer or error,
-and for any odd key, the client behind asks again and decides what the answer means: one client
-handles all errors, retries, streams and listings. The reason is CPU: for 4 KiB 0.06 ms against 0.3
-by obstore.
+Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used, and a 404 that says that there is
+no such key or bucket. After any other answer or error, and for any odd key, the client behind asks
+again and decides what the answer means: one client handles all errors, retries, streams and
+listings. The reason is CPU: for 4 KiB 0.06 ms against 0.3 by obstore. A message may name 35,000
+objects that are not there.
 
 Configured credentials come first, else AWS's own chain, asked in a thread, because it may send a
 request to a token service; its answer is used for `GOOD_FOR_S`. What many signatures share is
@@ -14,6 +15,7 @@ computed once: the signing key a day, the signed header lines a second.
 import asyncio
 import hashlib
 import hmac
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -38,7 +40,7 @@ from penstock.adapters.http.certificates import trusting
 from penstock.adapters.http.connections import Connection, Host
 from penstock.adapters.s3.buckets import DEFAULT_REGION, address_of, check_credentials
 from penstock.adapters.stores.names import check_bucket, is_bucket, is_for_botocore, is_odd
-from penstock.adapters.stores.refusals import RENEW_S, no_credentials
+from penstock.adapters.stores.refusals import RENEW_S, no_credentials, refusal
 from penstock.adapters.stores.transfer import (
     CONNECT_TIMEOUT_S,
     READ_TIMEOUT_S,
@@ -67,6 +69,10 @@ PAUSE_S: Final = 1.0
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 # The statuses with which stores refuse credentials (AWS says ExpiredToken with 400).
 _DENIED: Final = (400, 401, 403)
+NOT_FOUND: Final = 404
+_MISSING: Final = re.compile(rb"<Code>(NoSuchKey|NoSuchBucket)</Code>")
+# More than a store says about a missing object.
+_COMPLAINT_BYTES: Final = 4 << 10
 _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
 
 
@@ -97,6 +103,8 @@ class DirectObjects:
         if asked is not None and (whole := _whole(asked.answer)) is not None:
             check_pin(location, whole.etag)
             return whole
+        if asked is not None and (code := _missing(asked.answer)) is not None:
+            raise refusal(location, NOT_FOUND, code)
         try:
             body = await self._behind.open(location)
         except LockedOut:
@@ -417,7 +425,7 @@ class _Site:
 
 
 def _reader() -> AnswerReader:
-    return AnswerReader(_FIELDS, WHOLE_BYTES, 0)
+    return AnswerReader(_FIELDS, WHOLE_BYTES, _COMPLAINT_BYTES, trusts_refusals=True)
 
 
 def _whole(answer: Answer) -> WholeBody | None:
@@ -430,3 +438,9 @@ def _whole(answer: Answer) -> WholeBody | None:
     return WholeBody(
         answer.body, pin_of(etag.decode("latin-1")), pin_of(version_id.decode("latin-1"))
     )
+
+
+def _missing(answer: Answer) -> str | None:
+    """The store's word for what is not there. None: it did not say so."""
+    said = _MISSING.search(answer.body) if answer.status == NOT_FOUND else None
+    return None if said is None else said[1].decode()
