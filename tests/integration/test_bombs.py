@@ -3,7 +3,8 @@ it, how much memory the worker takes, and that each bomb is answered.
 
 Run with BOMB_SECONDS: for how long the streams run without a bomb, and again while one is sent.
 Some 25 seconds a bomb with 6. `--log-cli-level=INFO` shows the figures: times are written,
-not judged, as they are worth something on a quiet machine alone.
+not judged, as they are worth something on a quiet machine alone. What the worker's processor had to
+do is worth something on any.
 """
 
 import asyncio
@@ -42,6 +43,12 @@ def peak_bytes(pid: int) -> int:
     """Of the worker itself, since its start."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+def cpu_s(pid: int) -> float:
+    """Of the worker itself, since its start."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 async def thrown(broker: Broker, bomb: Bomb, bucket: str, topic: str) -> None:
@@ -83,24 +90,28 @@ async def test_live_streams_beside_a_bomb(
         await worker.ready(partitions=PARTITIONS + 1)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(streams.run(WARM_S + 2 * SECONDS))
-            await asyncio.sleep(WARM_S + SECONDS)
-            calm_bytes = peak_bytes(worker.pid)
+            await asyncio.sleep(WARM_S)
+            warm_cpu_s = cpu_s(worker.pid)
+            await asyncio.sleep(SECONDS)
+            calm_bytes, calm_cpu_s = peak_bytes(worker.pid), cpu_s(worker.pid)
             await thrown(broker, bomb, bucket, topics.input)
         await streams.answered(REST_S)
         # What is committed is answered.
         sent = (await broker.ends(topics.input))[PARTITIONS]
         await broker.until_committed(topics.input, topics.input, {PARTITIONS: sent}, REST_S)
         answers = (await broker.ends(topics.output))[PARTITIONS]
-        most_bytes = peak_bytes(worker.pid)
+        most_bytes, whole_cpu_s = peak_bytes(worker.pid), cpu_s(worker.pid)
         await worker.kill()
     verdict, half_s = streams.verdict(), WARM_S + SECONDS
     calm = [verdict.percentile(share, WARM_S, half_s) for share in (0.5, 0.99)]
     beside = [verdict.percentile(share, half_s) for share in (0.5, 0.99)]
     log.info(
-        "%s: p50/p99 %.0f/%.0f ms without, %.0f/%.0f beside (%.2f times at p99); worker's peak "
-        "%d MB without, %d MB beside; its partition has %d answers of %d messages; %s",
+        "%s: p50/p99 %.0f/%.0f ms without, %.0f/%.0f beside (%.2f times at p99); worker's CPU "
+        "%.1f s without, %.1f s beside, its peak %d MB without, %d MB beside; its partition has "
+        "%d answers of %d messages; %s",
         bomb.name, *calm, *beside, beside[1] / calm[1],
-        calm_bytes >> 20, most_bytes >> 20, answers, sent, verdict,
+        calm_cpu_s - warm_cpu_s, whole_cpu_s - calm_cpu_s, calm_bytes >> 20, most_bytes >> 20,
+        answers, sent, verdict,
     )  # fmt: skip
     assert (verdict.lost, verdict.doubled, verdict.disordered) == (0, 0, 0)
     assert answers
