@@ -84,6 +84,16 @@ def test_scenes_are_made_beside_the_workers_and_seen_by_prometheus() -> None:
     assert seen == {"worker", "backfill", "scenes"}
 
 
+def test_prometheus_sends_the_token_that_metrics_ask_for() -> None:
+    monitors = [one for one in rendered("fleet") if one["kind"] == "PodMonitor"]
+    for monitor in monitors:
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["authorization"]["credentials"] == {
+            "name": "penstock-credentials",
+            "key": "PENSTOCK_HTTP__TOKEN",
+        }
+
+
 def test_pods_are_placed_and_pulled_as_the_values_say() -> None:
     for pod in pods("fleet").values():
         assert pod["imagePullSecrets"] == [{"name": "registry"}]
