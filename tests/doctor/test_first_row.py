@@ -11,8 +11,10 @@ import pytest
 from penstock import config
 from penstock.config.model_sections import NamedModel
 from penstock.errors import Fatal
+from penstock.tools.doctor.examine import examine
 from penstock.tools.doctor.models_and_routes import try_first_row
 from tests.support.json_server import json_server
+from tests.support.worker import own_port
 
 BODY = b"1,2\n3,4\n"
 
@@ -79,6 +81,19 @@ async def test_the_routes_choose_the_model(tmp_path: Path) -> None:
         )
         words = await try_first_row(cfg, "s3://b/a.csv")
     assert words.startswith("special was sent")
+
+
+async def test_a_local_file_is_tried_without_a_store(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(BODY)
+    async with json_server("/", lambda rows: [sum(row) for row in rows]) as server:
+        cfg = config.Config(
+            kafka=config.Kafka(bootstrap_servers=f"127.0.0.1:{own_port()}", timeout_ms=500),
+            model=config.Model(url=server.url, protocol="http", request="json"),
+        )
+        found = {one.what: one.said async for one in examine(cfg, (str(file),), fix=False)}
+    assert found[str(file)] == "readable, 8 bytes"
+    assert found[f"first row of {file}"].endswith("[[1,2]]; it answered 3")
 
 
 @pytest.mark.parametrize(("name", "body"), [("a.csv", b""), ("a.parquet", b"no table")])

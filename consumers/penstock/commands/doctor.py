@@ -15,8 +15,9 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 @common
 def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
     """Check the configuration, the machine, the topics, the store and the model, and say how to
-    correct what is wrong. With URL..., also check that these objects can be read. The exit code is
-    1 if anything is wrong. A line "mind" is about something that works, but may cost something.
+    correct what is wrong. With URL..., also check that these objects (or local files) can be read,
+    and ask the model for their first rows. The exit code is 1 if anything is wrong. A line "mind"
+    is about something that works, but may cost something.
     """
     from penstock.tools.doctor.examine import examine
 

@@ -27,6 +27,7 @@ from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import BrokerWords, broker_words
 from penstock.adapters.model_servers.protocols import each_endpoint, open_model
 from penstock.adapters.stores.choice import open_objects
+from penstock.adapters.stores.local_files import local_path
 from penstock.core.diagnosis.problem import BAD, sentences
 from penstock.core.progress.cursor import MAX_CHARS
 from penstock.decoders.bounds import missing
@@ -136,7 +137,8 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
     answered: list[str] = []
     for url in readable:
         tried = await run_check(f"first row of {url}", partial(try_first_row, cfg, url))
-        answered += [url] if tried.is_well else []
+        # A local file is not as far away as the store.
+        answered += [url] if tried.is_well and local_path(url) is None else []
         yield tried
     if answered and are_there:
         yield await run_check("distance", partial(look_at_distance, cfg, answered[0]))
@@ -153,7 +155,8 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
     if store.is_well:
         for finding in await run_checks("buckets", partial(look_at_allowed, cfg)):
             yield finding
-    for url in urls if store.is_well else ():
+    # Local files need no store.
+    for url in (url for url in urls if store.is_well or local_path(url) is not None):
         yield await run_check(url, partial(look_at_object, cfg, url))
     for name in cfg.stores:
         look = partial(look_at_named, name, cfg.stores[name])

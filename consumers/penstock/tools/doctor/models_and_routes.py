@@ -22,7 +22,6 @@ from penstock.adapters.model_servers.protocols import (
     signature_of,
 )
 from penstock.adapters.model_servers.refusals import excerpt
-from penstock.adapters.stores.choice import open_objects
 from penstock.asking.model_calls import ask_model, canary_of
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.stream_keys import StreamNames, streams_of
@@ -36,7 +35,7 @@ from penstock.ports import Location
 from penstock.settings.inputs import row_options, stream_from
 from penstock.settings.routes import routes_of
 from penstock.tools.doctor.finding import Finding, hurried
-from penstock.tools.doctor.stores import place_of
+from penstock.tools.doctor.stores import open_any, place_of
 
 # At most this much of an object is read. It is enough for the first row of a table that is read
 # from its beginning, and for a whole picture.
@@ -105,7 +104,7 @@ def model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config
 
 
 async def first_row(cfg: config.Config, location: Location) -> Payload:
-    async with aclosing(open_objects(cfg, lazily=True)) as objects:
+    async with aclosing(open_any(cfg)) as objects:
         part = await objects.part(location, 0, HEAD_BYTES)
     return await asyncio.to_thread(_read, cfg, location.key, part.data, part.size)
 

@@ -8,6 +8,7 @@ import asyncio
 import secrets
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from penstock import config
 from penstock.adapters.http.server_time import server_time
 from penstock.adapters.result_stores.results import leftovers_of, open_results
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
+from penstock.adapters.stores.local_files import LOCAL, LocalObjects, local_path
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.refusals import NoBucket
 from penstock.core.diagnosis.diagnose import CLOCK_S
@@ -86,13 +88,24 @@ async def look_at_named(name: str, store: config.Store) -> str:
 
 async def look_at_object(cfg: config.Config, url: str) -> str:
     location = place_of(cfg, url)
-    async with aclosing(open_objects(cfg, lazily=True)) as objects:
+    async with aclosing(open_any(cfg)) as objects:
         part = await objects.part(location, 0, 1)
     return f"readable, {part.size:,} bytes"
 
 
+def open_any(cfg: config.Config) -> LocalObjects:
+    """Reads objects of the configured stores, and local files, which `penstock predict` may read
+    without a store.
+    """
+    return LocalObjects(partial(open_objects, cfg, lazily=True))
+
+
 def place_of(cfg: config.Config, url: str) -> Location:
-    """The location of the object with this URL. Raises `Fatal` if the text is no URL."""
+    """The location of the object with this URL, or of a local file. Raises `Fatal` if the text is
+    neither.
+    """
+    if (path := local_path(url)) is not None:
+        return Location(LOCAL, str(Path(path).absolute()))
     try:
         named, bucket, key = split_url(url)
     except SchemaError as error:
