@@ -161,6 +161,14 @@ async def test_everything_can_be_said_without_a_preset() -> None:
         await model.aclose()
 
 
+async def test_pictures_are_texts_in_a_body_of_ones_own() -> None:
+    async with json_server("/", lambda body: [len(text) for text in body["images"]]) as server:
+        model = connect(server, path="/", request="b64", template='{"images":[{rows}]}')
+        answers = await model.predict([BytesRows.of([b"\xff\xd8"]), BytesRows.of([b"abc", b""])])
+        assert answers.values == [b"4", b"4", b"0"]
+        await model.aclose()
+
+
 async def test_something_at_the_pointer_of_a_rows_error_rejects_that_row() -> None:
     answer = [{"y": 1, "fault": {"text": ""}}, {"y": 2, "fault": {"text": "cold"}}, {"y": 3}]
     async with json_server("/", lambda _: answer) as server:

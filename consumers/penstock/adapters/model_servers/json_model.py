@@ -4,7 +4,7 @@ Rule: one POST a batch; one element a row at a configured place. A preset only f
 the settings leave open. What a refusal means is told by its status (`refusals`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from yarl import URL
@@ -28,7 +28,7 @@ from penstock.adapters.model_servers.refusals import (
     of_server,
     too_large,
 )
-from penstock.adapters.model_servers.request_forms import Body
+from penstock.adapters.model_servers.request_forms import Body, base64_texts
 from penstock.adapters.model_servers.row_answers import read_answer
 from penstock.core.rows.payload import JsonRows, Payload
 from penstock.errors import PenstockError, Poison, usage
@@ -167,12 +167,13 @@ def envelope(settings: config.Model) -> Envelope:
     form = request_forms.find(name)
     encode = form.encode
     if template is not None:
-        if ROWS not in template or form.takes != "json":
+        elements = base64_texts if form.name == "b64" else _json_elements
+        if ROWS not in template or (elements is _json_elements and form.takes != "json"):
             raise usage(
                 f"model.template = {template!r}: write JSON with {ROWS} where the rows go, as in "
-                '{"data": [{rows}]}, and leave model.request at json'
+                '{"data": [{rows}]}, and leave model.request at json, or set it to b64 for pictures'
             )
-        encode = _by_template(template)
+        encode = _by_template(template, elements)
     filled = _filled(path, settings)
     return Envelope(
         filled, _filled(health, settings) if health else None, answers, encode, form.single
@@ -185,12 +186,17 @@ def _filled(path: str, settings: config.Model) -> str:
     return path.replace("{version}", settings.version or "")
 
 
-def _by_template(template: str) -> Callable[[Sequence[Payload]], Body]:
+def _json_elements(payloads: Sequence[Payload]) -> Iterator[bytes | memoryview]:
+    return (payload.body for payload in cast("Sequence[JsonRows]", payloads))
+
+
+def _by_template(
+    template: str, elements: Callable[[Sequence[Payload]], Iterator[bytes | memoryview]]
+) -> Callable[[Sequence[Payload]], Body]:
     begin, _, end = template.partition(ROWS)
     head, tail = begin.encode(), end.encode()
 
     def encode(payloads: Sequence[Payload]) -> Body:
-        elements = b",".join([payload.body for payload in cast("Sequence[JsonRows]", payloads)])
-        return Body(head + elements + tail, _JSON)
+        return Body(head + b",".join(elements(payloads)) + tail, _JSON)
 
     return encode

@@ -7,7 +7,7 @@ entry point `penstock.requests`.
 
 import re
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, cast
@@ -146,13 +146,16 @@ def _bytes(payloads: Sequence[Payload]) -> Body:
     return Body(b"".join(bodies), headers)
 
 
+def base64_texts(payloads: Sequence[Payload]) -> Iterator[bytes]:
+    """Opaque rows as JSON texts."""
+    for payload in cast("Sequence[BytesRows]", payloads):
+        for number in range(payload.rows):
+            yield b'"%b"' % b2a_base64(payload.row(number), newline=False)
+
+
 def _b64(payloads: Sequence[Payload]) -> Body:
     """The elements of TF Serving, of KServe's first version and of Vertex AI."""
-    rows = [
-        b'{"b64":"%b"}' % b2a_base64(payload.row(number), newline=False)
-        for payload in cast("Sequence[BytesRows]", payloads)
-        for number in range(payload.rows)
-    ]
+    rows = [b'{"b64":%b}' % text for text in base64_texts(payloads)]
     return Body(b'{"instances":[%b]}' % b",".join(rows), _JSON)
 
 
