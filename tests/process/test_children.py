@@ -18,6 +18,7 @@ from penstock.tools.bench import child_processes
         ("a warning\npenstock: no model\nset model.url\n", "no model\nset model.url"),
         ("Traceback\npenstock.errors.Fatal: no broker\n", "no broker"),
         ("Traceback\nOSError: no room\n", "OSError: no room"),
+        ('{"level": "info", "message": "joins the group"}\n', "joins the group"),
     ],
 )
 def test_a_childs_last_words_are_its_message_to_people(

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Set
 from contextlib import AbstractAsyncContextManager
 
 from penstock.asking.model_calls import ModelCalls
+from penstock.core.diagnosis.clocks import ahead_s
 from penstock.errors import NoAnswer, Transient, Unreachable, words_of
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Location, Model, Objects, Where
@@ -233,12 +234,14 @@ class ServiceAnswers:
     async def _ask_for_time_forever(self) -> None:
         ask = self._pipeline.wiring.adapters.store_time
         while ask is not None:
-            began_ms = self._clock.wall_ms()
+            asked_s = self._clock.wall_ms() / 1000
             theirs = await ask()
-            # The answer tells whole seconds, and was made somewhere between question and answer.
-            ours_s = (began_ms + self._clock.wall_ms()) / 2000
-            ahead_s = None if theirs is None else ours_s - theirs.timestamp() - 0.5
-            self.clock_ahead_s = None if ahead_s is None else round(ahead_s, 1)
+            answered_s = self._clock.wall_ms() / 1000
+            self.clock_ahead_s = (
+                None
+                if theirs is None
+                else round(ahead_s(asked_s, answered_s, theirs.timestamp()), 1)
+            )
             await asyncio.sleep(CLOCK_EVERY_S)
 
     async def _watch_store_forever(self, store: str) -> None:

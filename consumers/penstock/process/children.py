@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from penstock.errors import Fatal
 
 # How long a start may take: several times the 5 s that two interpreters may need to import at once
@@ -152,4 +154,11 @@ def last_words(log: Path) -> str:
     messages = [number for number, line in enumerate(lines) if line.startswith("penstock: ")]
     if messages:
         return os.linesep.join(lines[messages[-1] :]).removeprefix("penstock: ")
-    return lines[-1].removeprefix("penstock.errors.Fatal: ")
+    try:
+        return msgspec.json.decode(lines[-1], type=_LogLine).message
+    except msgspec.DecodeError:
+        return lines[-1].removeprefix("penstock.errors.Fatal: ")
+
+
+class _LogLine(msgspec.Struct):
+    message: str

@@ -115,7 +115,8 @@ async def until(worker: str, log: Path, is_ready: Callable[[], Awaitable[bool]])
                 await asyncio.sleep(READY_POLL_S)
     except TimeoutError:
         raise Fatal(
-            f"{worker} is not ready after {READY_S:.0f} s: {last_words(log)}",
+            f"{worker} is not ready after {READY_S:.0f} s; on a busy machine, try again. Its last "
+            f"words: {last_words(log)}",
             exit_code=EXIT_UNREACHABLE,
         ) from None
 

@@ -6,6 +6,7 @@ Rule: nothing is written but one small object beside the results, which is remov
 
 import asyncio
 import secrets
+import time
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
@@ -19,6 +20,7 @@ from penstock.adapters.stores.choice import open_objects, open_store, places_of_
 from penstock.adapters.stores.local_files import LOCAL, LocalObjects, local_path
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.refusals import NoBucket
+from penstock.core.diagnosis.clocks import ahead_s
 from penstock.core.diagnosis.diagnose import CLOCK_S
 from penstock.core.records.result_names import Template, parsed
 from penstock.core.routing.store_choice import StoreChoice
@@ -42,8 +44,13 @@ async def look_at_clock(url: str, now: datetime) -> list[Finding]:
     """Compare our clock with the store's. If the two clocks are 15 minutes apart, the store refuses
     all signed requests.
     """
+    begun_s = time.monotonic()
     theirs = await server_time(url)
-    apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
+    if theirs is None:
+        return []
+    asked_s = now.timestamp()
+    answered_s = asked_s + time.monotonic() - begun_s
+    apart_s = abs(ahead_s(asked_s, answered_s, theirs.timestamp()))
     if apart_s < CLOCK_S:
         return []
     message = (
