@@ -194,15 +194,20 @@ class Places:
         if not self._held[former]:
             del self._held[former]
         while self._waiting and self._taken < self.most:
-            turn = min(self._waiting, key=self._rank)
-            stream, _ = self._waiting.pop(turn)
+            stream, _ = self._waiting.pop(turn := self._next())
             if not turn.done():  # otherwise the object was cancelled while it waited
                 self._take(stream)
                 turn.set_result(None)
 
-    def _rank(self, turn: asyncio.Future[None]) -> tuple[bool, float]:
-        stream, is_head = self._waiting[turn]
-        return not is_head(), (self._held.get(stream, 0) + 1) / self._weight(stream)
+    def _next(self) -> asyncio.Future[None]:
+        heads = {turn: of for turn, of in self._waiting.items() if of[1]()}
+        firsts: dict[str, asyncio.Future[None]] = {}
+        for turn, (stream, _) in (heads or self._waiting).items():
+            firsts.setdefault(stream, turn)
+        return firsts[min(firsts, key=self._share)]
+
+    def _share(self, stream: str) -> float:
+        return (self._held.get(stream, 0) + 1) / self._weight(stream)
 
 
 class SystemClock:

@@ -216,8 +216,9 @@ class StreamCosts:
 
     @property
     def may_differ(self) -> bool:
-        """True if a fit may find that rows do not cost the same."""
-        return self._off > UNEVEN or self._is_slow or self.prices is not EVEN
+        """True if a fit may find that rows of some streams cost more than those of others."""
+        is_uneven = self._off > UNEVEN or self._is_slow or self.prices is not EVEN
+        return is_uneven and len(self._known) > 1
 
     @property
     def _is_slow(self) -> bool:
