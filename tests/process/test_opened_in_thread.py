@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from penstock.process.asyncio_additions import opened_in_thread
+from penstock.process.asyncio_additions import OPENED_BY_ONE, OpenedInThreads, opened_in_thread
 
 
 class Door:
@@ -67,3 +67,34 @@ async def test_an_error_of_the_work_is_raised() -> None:
 
     with pytest.raises(FileNotFoundError, match="gone"):
         await opened_in_thread(fails, Door().close)
+
+
+async def test_what_is_asked_for_in_one_turn_is_opened_by_few_threads() -> None:
+    def number() -> int:
+        threads.append(threading.get_ident())
+        return len(threads)
+
+    threads: list[int] = []
+    opening = OpenedInThreads[int](print)
+    numbers = await asyncio.gather(*[opening.opened(number) for _ in range(OPENED_BY_ONE)])
+    assert numbers == list(range(1, OPENED_BY_ONE + 1))
+    assert len(set(threads)) == 1
+
+
+async def test_of_several_each_has_its_own_error_and_what_nobody_wants_is_closed() -> None:
+    def fails() -> str:
+        raise FileNotFoundError("gone")
+
+    door = Door()
+    opening = OpenedInThreads[str](door.close)
+    works = (door.open, fails, door.open, door.open)
+    asked = [asyncio.create_task(opening.opened(work)) for work in works]
+    await asyncio.sleep(0)
+    await cancelled(asked[0])
+    await asyncio.sleep(0)
+    await cancelled(asked[2])
+    door.is_let.set()
+    with pytest.raises(FileNotFoundError, match="gone"):
+        await asked[1]
+    assert await asked[3] == "opened"
+    assert door.calls == [*["open"] * 3, *["close what was opened"] * 2]

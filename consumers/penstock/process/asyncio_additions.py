@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.errors import PenstockError, first_cause
 
@@ -64,6 +66,10 @@ async def first_of(*works: Coroutine[Any, Any, object]) -> None:
         raise first_cause(group) from group
 
 
+# A thread opens so many at a time: a slow one keeps few others waiting.
+OPENED_BY_ONE: Final = 8
+
+
 async def in_thread(work: Callable[[], T]) -> T:
     """Like `asyncio.to_thread`, but does not keep a large result alive. The futures between the
     thread and the event loop refer to each other until the garbage collector runs. If they held the
@@ -99,6 +105,60 @@ async def opened_in_thread(work: Callable[[], T], close: Callable[[T], object]) 
             close(opened)
         raise
     return box.pop()
+
+
+class OpenedInThreads(Generic[T]):
+    """Opens many things that must be closed. What is asked for in one turn of the event loop is
+    opened by few threads, because to call a thread takes longer than to open a file. A thread goes
+    on when its caller is cancelled: then `close` is called with what it opens.
+    """
+
+    def __init__(self, close: Callable[[T], object]) -> None:
+        self._close = close
+        self._asked: list[tuple[Callable[[], T], asyncio.Future[T]]] = []
+
+    async def opened(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        if not self._asked:
+            loop.call_soon(self._begin)
+        opening: asyncio.Future[T] = loop.create_future()
+        self._asked.append((work, opening))
+        return await taken(opening, self._close)
+
+    def _begin(self) -> None:
+        loop, asked = asyncio.get_running_loop(), self._asked
+        self._asked = []
+        for start in range(0, len(asked), OPENED_BY_ONE):
+            works, openings = zip(*asked[start : start + OPENED_BY_ONE], strict=True)
+            results: list[T | Exception] = []
+            thread = loop.run_in_executor(None, _do_all, works, results)
+            thread.add_done_callback(partial(self._tell, openings, results))
+
+    def _tell(
+        self,
+        openings: Iterable[asyncio.Future[T]],
+        results: list[T | Exception],
+        _: asyncio.Future[None],
+    ) -> None:
+        for opening, result in zip_longest(openings, results):
+            if opening.done():  # the caller was cancelled
+                if result is not None and not isinstance(result, Exception):
+                    self._close(result)
+            elif isinstance(result, Exception):
+                opening.set_exception(result)
+            elif result is None:  # the thread was never begun, because the loop ends
+                opening.cancel()
+            else:
+                opening.set_result(result)
+        results.clear()
+
+
+def _do_all(works: Iterable[Callable[[], T]], results: list[T | Exception]) -> None:
+    for work in works:
+        try:
+            results.append(work())
+        except Exception as error:
+            results.append(error)
 
 
 async def taken(turn: asyncio.Future[T], give_back: Callable[[T], object]) -> T:

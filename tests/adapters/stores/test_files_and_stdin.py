@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 async def test_a_path_names_a_file_and_a_glob_all_that_match(
     folder: Path, path: str, names: list[str]
 ) -> None:
-    assert await local_files(f"{folder}/{path}") == [f"{folder}/{name}" for name in names]
+    assert await anext(local_files([f"{folder}/{path}"])) == [f"{folder}/{name}" for name in names]
 
 
 async def test_a_link_on_the_way_up_is_followed(
@@ -45,14 +45,14 @@ async def test_a_link_on_the_way_up_is_followed(
     (elsewhere / "d").mkdir()
     (elsewhere / "a.csv").write_bytes(b"")
     (folder / "link").symlink_to(elsewhere / "d")
-    assert await local_files(f"{folder}/link/../a.csv") == [f"{folder}/link/../a.csv"]
+    assert await anext(local_files([f"{folder}/link/../a.csv"])) == [f"{folder}/link/../a.csv"]
 
 
 async def test_a_folder_and_a_pipe_are_refused_with_what_to_write_instead(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     for name, instead in (("below", "below/\\*"), ("pipe", "- < ")):
         with pytest.raises(Fatal, match=instead):
-            await local_files(f"{folder}/{name}")
+            await anext(local_files([f"{folder}/{name}"]))
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + "*", "closed/a.csv"])
@@ -66,7 +66,7 @@ async def test_a_path_that_cannot_be_looked_at_is_to_be_corrected(
 
         monkeypatch.setattr(Path, "is_dir", closed)
     with pytest.raises(Fatal, match="correct the path") as caught:
-        await local_files(f"{folder}/{name}")
+        await anext(local_files([f"{folder}/{name}"]))
     assert caught.value.exit_code == EXIT_USAGE
 
 

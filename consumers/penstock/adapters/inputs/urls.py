@@ -39,10 +39,11 @@ async def references(
     in the order of their keys. Raises `Fatal` if a glob matches nothing, or if its bucket cannot be
     listed.
     """
-    for url in urls:
-        if (path := local_path(url)) is not None:
-            found_files = await local_files(path)
-            files = [file for file in found_files if _names(path, file)]
+    paths = list(map(local_path, urls))
+    found = local_files([path for path in paths if path is not None])
+    for url, path in zip(urls, paths, strict=True):
+        if path is not None:
+            files = [file for file in await anext(found) if _names(path, file)]
             for file in files:
                 stream = file.rpartition("/")[0] or file
                 # Rows in memory are in the form that we gave them, whatever the settings say.

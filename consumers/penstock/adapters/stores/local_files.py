@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from glob import glob, has_magic
@@ -32,7 +32,7 @@ from penstock.adapters.stores.transfer import (
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, ObjectBody, Objects, Part
-from penstock.process.asyncio_additions import in_thread, opened_in_thread
+from penstock.process.asyncio_additions import OpenedInThreads, in_thread
 
 _NO_SUCH_FILE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
@@ -48,11 +48,13 @@ class FolderObjects:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(os.path.realpath(folder))
+        self._bodies = OpenedInThreads(FolderBody.close)
 
     async def open(self, location: Location) -> "FolderBody":
         _check_file(location)
         try:
-            body = await opened(location, partial(_open_inside, self._folder, location))
+            open_ = partial(_open_inside, self._folder, location)
+            body = await self._bodies.opened(lambda: _body(location, open_()))
         except OSError as error:
             raise translated(error, location) from None
         return await pinned(body, location)
@@ -125,10 +127,6 @@ class FolderBody:
 
     def close(self) -> None:
         self._file.close()
-
-
-async def opened(location: Location, open_: Callable[[], BinaryIO]) -> FolderBody:
-    return await opened_in_thread(lambda: _body(location, open_()), FolderBody.close)
 
 
 def _body(location: Location, file: BinaryIO) -> FolderBody:
@@ -227,6 +225,7 @@ def translated(error: OSError, location: Location) -> PenstockError:
 LOCAL: Final = "file://"
 STDIN: Final = "-"
 MEMORY: Final = "memory:"
+_LOOKED_AT_ONCE: Final = 100
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -237,21 +236,46 @@ def local_path(url: str) -> str | None:
     return None if "://" in url else url
 
 
-async def local_files(path: str) -> list[str]:
-    """The absolute path of one file, or the sorted absolute paths of all files that match a glob.
-    `**` also matches slashes. Raises `Fatal` if the path is a folder or a pipe, or if we may not
-    look at it.
+async def local_files(paths: Sequence[str]) -> AsyncIterator[list[str]]:
+    """For each path, the absolute path of one file, or the sorted absolute paths of all files that
+    match a glob. `**` also matches slashes. Raises `Fatal` if a path is a folder or a pipe, or if
+    we may not look at it.
     """
+    left = iter(paths)
+    while found := await asyncio.to_thread(_look, left):
+        for files in found:
+            if isinstance(files, PenstockError):
+                raise files
+            yield files
+
+
+def _look(paths: Iterator[str]) -> list[list[str] | PenstockError]:
+    """The files of the next paths. A thread looks at many, because to call it takes longer than to
+    look at one.
+    """
+    found: list[list[str] | PenstockError] = []
+    names = 0
+    while names < _LOOKED_AT_ONCE and (path := next(paths, None)) is not None:
+        files = _files(path)
+        found.append(files)
+        names += 1 if isinstance(files, PenstockError) else max(1, len(files))
+    return found
+
+
+def _files(path: str) -> list[str] | PenstockError:
     if path == STDIN or path.startswith(MEMORY):
         return [path]
     try:
-        return await asyncio.to_thread(_files, path)
+        return _found(path)
+    except PenstockError as error:
+        return error
     except OSError as error:
-        message = f"{path}: {error.strerror}; correct the path, or let this user read its folders"
-        raise usage(message) from None
+        return usage(
+            f"{path}: {error.strerror}; correct the path, or let this user read its folders"
+        )
 
 
-def _files(path: str) -> list[str]:
+def _found(path: str) -> list[str]:
     if not has_magic(path) or Path(path).exists():  # a file may be called `[1].csv`
         _refuse_non_file(path)
         return [_absolute(Path(path))]
@@ -287,6 +311,7 @@ class LocalObjects:
     def __init__(self, open_store: Callable[[], Objects], memory: Mapping[str, str] = {}) -> None:
         self._open_store = open_store
         self._memory = memory
+        self._bodies = OpenedInThreads(FolderBody.close)
         self._opened: Objects | None = None
         self._stdin: _Stdin | None = None
 
@@ -306,7 +331,8 @@ class LocalObjects:
             path = self._memory.get(location.key, location.key)
             if path == STDIN:
                 path = await self._copied()
-            body = await opened(location, partial(open_regular, path, location))
+            open_ = partial(open_regular, path, location)
+            body = await self._bodies.opened(lambda: _body(location, open_()))
         except (FileNotFoundError, ValueError):  # no file's name has a NUL
             message = (
                 f"there is no file {location.key}; correct the path (an object is s3://bucket/key)"
