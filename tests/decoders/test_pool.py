@@ -35,7 +35,7 @@ from penstock.decoders.protocol import (
     Said,
     Task,
     tail_of,
-    task_said,
+    tasks_said,
 )
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.decoders.socket_messages import ENDED, ROWS, Message
@@ -126,7 +126,7 @@ async def test_rows_are_those_of_this_process(form: Form) -> None:
 
 async def test_a_small_object_at_hand_takes_one_turn_with_its_decoder() -> None:
     data = b"1,2\n3,4\n"
-    async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
+    async with pool(most=1) as decoders, decoders.lent_alone("s", bool, bool) as decoder:
         task = Task(RowOptions(), claim_of("a.csv"), len(data), 0, None, whole=data)
         rows = await decoder.turn(task)
         assert isinstance(rows, list)
@@ -140,7 +140,9 @@ def test_a_decoder_is_not_told_what_was_said_of_other_objects() -> None:
     options = RowOptions()
     options.notices.once("the columns of another stream")
     options.fitting["of another stream"] = True
-    assert b"another" not in task_said(Task(options, claim_of("a.csv"), 1, 0, None), None)
+    assert b"another" not in b"".join(
+        tasks_said([Task(options, claim_of("a.csv"), 1, 0, None)], None)
+    )
 
 
 async def test_a_decoder_reads_each_object_by_its_own_options() -> None:
@@ -208,7 +210,7 @@ async def test_an_object_that_lets_its_decoder_compute_for_too_long_is_too_large
     monkeypatch.setattr(loop, "time", lambda: now_s)
     async with pool(most=1) as decoders:
         may_take(decoders, 0.5)
-        async with decoders.lent("s", bool, bool) as decoder:
+        async with decoders.lent_alone("s", bool, bool) as decoder:
             reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
             while state_and_ticks(decoder._number)[1] < os.sysconf("SC_CLK_TCK"):  # noqa: ASYNC110
                 await asyncio.sleep(0)
@@ -229,7 +231,7 @@ async def test_a_decoder_may_wait_for_the_machine_in_all_turns_for_four_times_it
     monkeypatch.setattr(loop, "time", lambda: now_s)
     async with pool(most=1) as decoders:
         may_take(decoders, 10.0)
-        async with decoders.lent("s", bool, bool) as decoder:
+        async with decoders.lent_alone("s", bool, bool) as decoder:
             reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
             while not decoder._given_bytes or state_and_ticks(decoder._number)[0] != b"R":  # noqa: ASYNC110
                 await asyncio.sleep(0)
@@ -264,7 +266,7 @@ async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_take
     async with pool(most=1) as decoders:
         await read(decoders, b"1,2\n", "a.csv")
         may_take(decoders, -1.0)  # over, whatever is granted for its bytes
-        async with decoders.lent("s", lambda: False, lambda: None) as decoder:
+        async with decoders.lent_alone("s", lambda: False, lambda: None) as decoder:
             task = Task(RowOptions(), claim_of("a.csv"), 4, 0, None)
             answering = asyncio.create_task(decoder.turn(task))
             await asyncio.sleep(0)  # it is asked
@@ -282,7 +284,7 @@ async def test_answers_that_come_with_the_end_of_the_time_again_and_again_are_no
     async with pool(most=1) as decoders:
         await read(decoders, b"1,2\n", "a.csv")
         may_take(decoders, -1.0)
-        async with decoders.lent("s", lambda: False, lambda: None) as decoder:
+        async with decoders.lent_alone("s", lambda: False, lambda: None) as decoder:
             said = await late(decoder, Task(RowOptions(), claim_of("a.csv"), 400, 0, None))
             for _ in range(2):
                 said = await late(decoder, b"1,2\n" if said == NEXT else b"")
@@ -507,7 +509,7 @@ async def test_an_object_may_become_as_many_large_rows_as_a_film_has_frames_and_
     options = RowOptions(row_bytes=LARGE_ROW_BYTES)
     async with pool(most=1) as decoders:
         task = Task(options, Claim("a.deadly", "deadly", "any"), size, 0, None)
-        async with decoders.lent("a", lambda: False, lambda: None) as decoder:
+        async with decoders.lent_alone("a", lambda: False, lambda: None) as decoder:
             assert await decoder.turn(task) == NEXT
             decoder._made_bytes = frames * LARGE_ROW_BYTES
             assert await decoder.turn(b"give rows") == NEXT
@@ -576,7 +578,7 @@ async def test_a_decoder_that_says_too_much_at_the_end_is_ended(words: str) -> N
 
 async def test_an_end_with_what_no_end_has_is_nonsense_however_deep_it_is() -> None:
     deep = b"\x82\xa5notes\x90\xa4more" + b"\x91" * 9_000 + b"\xc0"
-    async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
+    async with pool(most=1) as decoders, decoders.lent_alone("s", bool, bool) as decoder:
         with pytest.raises(ValueError, match="unknown field"):
             await decoder._understood(Message(ENDED, deep))
 
@@ -624,7 +626,7 @@ async def seen_by(decoders: Pool, streams: str) -> dict[int, set[str]]:
     """For each decoder the streams whose objects it has read."""
     seen: dict[int, set[str]] = {}
     for stream in streams:
-        async with decoders.lent(stream, lambda: False, lambda: None) as decoder:
+        async with decoders.lent_alone(stream, lambda: False, lambda: None) as decoder:
             await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
             seen.setdefault(decoder._number, set()).add(stream)
     return seen
@@ -708,7 +710,7 @@ async def test_what_a_decoder_has_loaded_late_the_next_has_from_the_start() -> N
     fastavro.writer(out, AVRO, [{"a": 1.0}])
     async with pool(most=1, reuse="object") as decoders:
         for _ in range(3):  # of those, the second was made before the first had ended
-            async with decoders.lent("s", lambda: False, lambda: None) as decoder:
+            async with decoders.lent_alone("s", lambda: False, lambda: None) as decoder:
                 assert values(await lent_read(decoder, out.getvalue(), "a.avro", RowOptions()))
         assert decoder.libraries == frozenset()
         assert decoders._libraries >= {"fastavro"}
@@ -771,7 +773,7 @@ async def test_all_decoders_end_with_the_zygote_and_no_object_is_to_blame(is_new
         await read(decoders, b"1,2\n", "a.csv")
         zygote = decoders._zygote
         assert zygote is not None
-        async with decoders.lent("s", lambda: False, lambda: None, new=is_new) as decoder:
+        async with decoders.lent_alone("s", lambda: False, lambda: None, new=is_new) as decoder:
             turn = await asked(decoder)
             os.kill(zygote._process.pid, signal.SIGKILL)
             with pytest.raises(Transient, match="that starts decoders was ended"):
@@ -804,7 +806,7 @@ async def test_a_zygote_that_does_nothing_is_ended_and_another_takes_its_place(
 async def test_a_decoder_that_others_kill_has_its_object_tried_once_more() -> None:
     """As the kernel does if the machine runs out of memory."""
     async with pool() as decoders:
-        async with decoders.lent("s", lambda: False, lambda: None) as decoder:
+        async with decoders.lent_alone("s", lambda: False, lambda: None) as decoder:
             turn = await asked(decoder)
             os.kill(decoder._number, signal.SIGKILL)
             with pytest.raises(Died, match=r"killed by signal 9 \(SIGKILL\)") as died:
@@ -851,7 +853,7 @@ async def test_a_decoder_that_was_paused_with_the_worker_gets_its_time_three_tim
     ahead_s = 0.0
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
-    async with pool() as decoders, decoders.lent("s", lambda: False, lambda: None) as decoder:
+    async with pool() as decoders, decoders.lent_alone("s", lambda: False, lambda: None) as decoder:
         turn = await asked(decoder)
         for _ in range(pauses):
             ahead_s += 2 * LONG_S
@@ -875,7 +877,7 @@ async def test_a_decoder_that_waits_for_the_processor_gets_its_time_three_times_
     now_s = time.monotonic()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda: now_s)
-    async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
+    async with pool(most=1) as decoders, decoders.lent_alone("s", bool, bool) as decoder:
         decoder._least_s = 1_000
         reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
         while state_and_ticks(decoder._number)[1] < 2:  # noqa: ASYNC110 (until it computes)
@@ -922,14 +924,14 @@ async def test_who_waits_for_a_decoder_gets_one_in_turn_and_heads_before_others(
     order: list[str] = []
 
     async def one(decoders: Pool, name: str, *, is_head: bool) -> None:
-        async with decoders.lent("s", lambda: is_head, lambda: None) as decoder:
+        async with decoders.lent_alone("s", lambda: is_head, lambda: None) as decoder:
             order.append(name)
             await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
 
     async with (
         pool(most=1) as decoders,
         asyncio.TaskGroup() as tasks,
-        decoders.lent("s", lambda: False, lambda: None),
+        decoders.lent_alone("s", lambda: False, lambda: None),
     ):
         for name in ("a", "b"):
             tasks.create_task(one(decoders, name, is_head=False))

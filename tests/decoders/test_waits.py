@@ -120,7 +120,7 @@ async def test_an_object_has_its_decoder_though_none_can_be_made_ahead() -> None
 async def test_a_decoder_that_was_stopped_is_ended_and_its_first_object_is_not_to_blame() -> None:
     async with pool(most=1) as decoders:
         may_take(decoders, 0.5)
-        async with decoders.lent("s", bool, bool) as decoder:
+        async with decoders.lent_alone("s", bool, bool) as decoder:
             os.kill(decoder._number, signal.SIGSTOP)
             with pytest.raises(Died, match="less than half of its time") as died:
                 await decoder.turn(Task(RowOptions(), Claim("a.csv", "csv", "any"), 4, 0, None))
@@ -137,7 +137,7 @@ async def test_decoders_of_a_worker_whose_starter_ignored_the_end_of_children() 
         async with pool(most=1) as decoders:
             await read(decoders, b"1,2\n", "a.csv")
             signal.signal(signal.SIGCHLD, before)
-            async with decoders.lent("s", bool, bool) as decoder:
+            async with decoders.lent_alone("s", bool, bool) as decoder:
                 os.kill(decoder._number, signal.SIGSEGV)
                 with pytest.raises(Died, match="SIGSEGV"):
                     await decoder.turn(Task(RowOptions(), Claim("a.csv", "csv", "any"), 4, 0, None))

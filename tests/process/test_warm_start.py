@@ -99,7 +99,7 @@ def entries(folder: str) -> list[str]:
 async def decoding() -> dict[str, object]:
     """What the kernel tells of a decoder, and of the process that it was forked from."""
     pool = Pool(1, 4_000, print)
-    async with pool.lent("s", bool, bool) as decoder:
+    async with pool.lent_alone("s", bool, bool) as decoder:
         assert pool._zygote is not None
         zygote, number = pool._zygote._process.pid, decoder._number
         # When it asks for the object's bytes, it has closed what it had from the zygote.

@@ -63,6 +63,7 @@ class HungDecoders:
         review: Callable[[], object],
         *,
         new: bool = False,
+        task: Task | None = None,
     ) -> AsyncIterator[Decoder]:
         async with self._places.one(stream, is_head, review):
             yield _Hung()

@@ -44,8 +44,9 @@ class DecodersBehind:
         review: Callable[[], object],
         *,
         new: bool = False,
+        task: Task | None = None,
     ) -> AsyncIterator[Decoder]:
-        lent = self._pool.lent(stream, lambda: False, lambda: None, new=new)
+        lent = self._pool.lent(stream, lambda: False, lambda: None, new=new, task=task)
         decoder = _Behind(self._wait(lent.__aenter__()), self._wait)
         try:
             yield decoder

@@ -32,8 +32,8 @@ from penstock.decoders.bounds import (
     end_with_parent,
     readable_files,
 )
-from penstock.decoders.packing import packed, with_end
-from penstock.decoders.protocol import Task, decode, task_heard
+from penstock.decoders.packing import Buffer, joined, packed, with_end
+from penstock.decoders.protocol import Task, decode, tasks_heard
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
@@ -44,6 +44,7 @@ from penstock.decoders.socket_messages import (
     MOST_NOTES,
     NEED,
     ROWS,
+    SEVERAL,
     SHORT_BYTES,
     TAKEN,
     TASK,
@@ -203,15 +204,23 @@ def serve(end: socket.socket, memory: int) -> None:
         while True:
             if line.is_quiet(_BUSY_MS):
                 give_back()
-            task = task_heard(line.hear(TASK), options)
-            options = task.options
-            done, last = _decoded(task, line, notes)
-            done.libraries = sorted(late_libraries.loaded() - had)
-            ending = msgspec.msgpack.encode(done)
+            tasks = tasks_heard(line.hear(TASK), options)
+            options = tasks[-1].options
+
+            def ending(done: End) -> bytes:
+                done.libraries = sorted(late_libraries.loaded() - had)
+                return msgspec.msgpack.encode(done)
+
+            if len(tasks) > 1:
+                line.tell(SEVERAL, joined([_decoded_whole(task, notes, ending) for task in tasks]))
+                continue
+            done, last = _decoded(
+                tasks[0], line.ask, lambda runs: line.say(ROWS, packed(runs)), notes
+            )
             if last:
-                line.tell(LAST, with_end(ending, last))
+                line.tell(LAST, with_end(ending(done), last))
             else:
-                line.tell(ENDED, [ending])
+                line.tell(ENDED, [ending(done)])
     except _HungUp:
         return
     except _Failed as failed:
@@ -219,11 +228,34 @@ def serve(end: socket.socket, memory: int) -> None:
             os.writev(end.fileno(), said(FAILED, [str(failed).encode()]))
 
 
-def _decoded(task: Task, line: _Line, notes: _Notes) -> tuple[End, list[Run]]:
-    """The end of the object, and the rows that are not said yet."""
+class _Alone(BaseException):
+    """An object of several takes more than one turn."""
+
+
+def _decoded_whole(task: Task, notes: _Notes, ending: Callable[[End], bytes]) -> list[Buffer]:
+    """What is said of one of several objects; nothing if it must be read alone."""
+
+    def refuse(_: object) -> NoReturn:
+        raise _Alone
+
+    try:
+        done, last = _decoded(task, refuse, refuse, notes)
+    except _Alone:
+        notes.taken()
+        return []
+    return with_end(ending(done), last)
+
+
+def _decoded(
+    task: Task,
+    ask: Callable[[Need], bytes],
+    give: Callable[[list[Run]], object],
+    notes: _Notes,
+) -> tuple[End, list[Run]]:
+    """The end of the object, and the rows that are not given yet."""
     object.__setattr__(task.options, "notices", _ToWorker(notes))
     try:
-        last = decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))
+        last = decode(task, ask, give)
     except Poison as poison:
         if any(words in str(poison.__cause__) for words in _NO_THREAD):
             raise _Failed(str(poison.__cause__)) from poison

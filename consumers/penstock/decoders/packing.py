@@ -8,7 +8,7 @@ written into records is on one line, as their readers expect. The arrays of the 
 the message, not copies.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -168,6 +168,33 @@ def end_and_rest(message: memoryview, most_end_bytes: int) -> tuple[memoryview, 
         raise ValueError(f"an end of {nbytes} bytes")
     at = _LENGTH_BYTES + nbytes
     return message[_LENGTH_BYTES:at], message[at + -at % _ALIGNED_BYTES :]
+
+
+def joined(messages: Iterable[Sequence[Buffer]]) -> list[Buffer]:
+    """The parts of one message that holds several. In it, too, each begins at a multiple of
+    `_ALIGNED_BYTES`.
+    """
+    messages = list(messages)
+    lengths = [sum(map(len, parts)) for parts in messages]
+    message: list[Buffer] = [np.array(lengths, "<u4").tobytes()]
+    at = _LENGTH_BYTES * len(lengths)
+    for parts, nbytes in zip(messages, lengths, strict=True):
+        message += (_SPACE[: -at % _ALIGNED_BYTES], *parts)
+        at = nbytes
+    return message
+
+
+def parted(message: memoryview, number: int) -> list[memoryview]:
+    """The messages that were joined. Raises `ValueError` if they are not this number."""
+    at = _LENGTH_BYTES * number
+    parts: list[memoryview] = []
+    for nbytes in np.frombuffer(message[:at], "<u4").tolist():
+        begin = at + -at % _ALIGNED_BYTES
+        at = begin + nbytes
+        parts.append(message[begin:at])
+    if at != len(message) or len(parts) != number:
+        raise ValueError(f"no {number} messages in {len(message)} bytes")
+    return parts
 
 
 def unpacked(message: memoryview, most_rows: int, most_row_bytes: int) -> Iterator[Run | None]:

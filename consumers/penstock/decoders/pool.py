@@ -11,13 +11,14 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Final, Literal
 
 from penstock.decoders.bounds import missing
 from penstock.decoders.kernel_figures import signal_name
 from penstock.decoders.pooled_decoder import PooledDecoder
-from penstock.decoders.protocol import Died
+from penstock.decoders.protocol import Decoder, Died, Task
+from penstock.decoders.small_objects import SmallObjects
 from penstock.decoders.zygote_client import Fork, Zygote
 from penstock.errors import Transient
 from penstock.process.asyncio_additions import Places
@@ -37,6 +38,8 @@ IDLE_BYTES: Final = 512 * _MIB
 # millisecond, to give memory back.
 REVIEW_S: Final = 1.0
 MOST_BY_DEFAULT: Final = 4
+# Streams share the decoders for so long after another one needed a decoder.
+SHARED_S: Final = 5.0
 
 
 def default_decoders() -> int:
@@ -84,12 +87,28 @@ class Pool(Places):
         # If decoders are used up, the next one is made while others work.
         self._wears_out = reuse == "object"
         self._spare: Fork | None = None
+        self._small = SmallObjects(self.lent_alone, self._is_shared)
+        self._last_stream: str | None = None
+        self._shared_until_s = 0.0
         self._libraries: frozenset[str] = frozenset()
         for what in missing():
             log.warning("this system does not keep decoders from %s", what)
 
+    def lent(
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
+        task: Task | None = None,
+    ) -> AbstractAsyncContextManager[Decoder]:
+        if task is None or task.whole is None or new:
+            return self.lent_alone(stream, is_head, review, new=new)
+        return self._small.lent(stream, is_head, review, task)
+
     @asynccontextmanager
-    async def lent(
+    async def lent_alone(
         self,
         stream: str,
         is_head: Callable[[], bool],
@@ -99,6 +118,10 @@ class Pool(Places):
     ) -> AsyncIterator[PooledDecoder]:
         of = "" if self._reuse == "any" else stream
         async with self.one(stream, is_head, review):
+            if stream != self._last_stream:
+                now_s = asyncio.get_running_loop().time()
+                self._shared_until_s = 0.0 if self._last_stream is None else now_s + SHARED_S
+                self._last_stream = stream
             decoder = (None if new else self._known(of)) or await self._fresh()
             try:
                 yield decoder
@@ -115,6 +138,9 @@ class Pool(Places):
                         self._review()
                 else:
                     decoder.close()
+
+    def _is_shared(self) -> bool:
+        return asyncio.get_running_loop().time() < self._shared_until_s
 
     async def aclose(self) -> None:
         for _, decoder in self._idle:

@@ -11,16 +11,26 @@ import logging
 import os
 import signal
 import struct
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from penstock.core.rows.payload import ROW_COST_BYTES
 from penstock.decoders import kernel_figures, late_libraries
-from penstock.decoders.arrow_messages import MOST_ROW_TIMES
 from penstock.decoders.decoder_process import RANGE, UNREADY
-from penstock.decoders.packing import MOST_ERROR_CHARS, end_and_rest, unpacked
-from penstock.decoders.protocol import NEXT, SIZE_BYTES, TAIL, Died, Said, Task, task_said
+from penstock.decoders.packing import MOST_ERROR_CHARS, parted
+from penstock.decoders.protocol import (
+    NEXT,
+    SIZE_BYTES,
+    TAIL,
+    Answer,
+    Died,
+    Said,
+    Task,
+    tasks_said,
+)
 from penstock.decoders.socket_messages import (
     DATA,
     ENDED,
@@ -30,6 +40,7 @@ from penstock.decoders.socket_messages import (
     MOST_CHARS,
     NEED,
     ROWS,
+    SEVERAL,
     SHORT_BYTES,
     TAKEN,
     TASK,
@@ -42,18 +53,16 @@ from penstock.decoders.socket_messages import (
     said,
 )
 from penstock.decoders.system_calls import how_ended
+from penstock.decoders.told_rows import (
+    LEAST_ROW_BYTES,
+    MOST_END_BYTES,
+    ToldRows,
+    most_row_bytes,
+)
 from penstock.decoders.zygote_client import KILLED_S, Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.plugins_checked import FORMS
-from penstock.formats.runs import (
-    LEAST_FRAME_WEIGHT,
-    PIECE_ROWS,
-    RowOptions,
-    Run,
-    most_rows,
-    shown,
-)
-from penstock.formats.source import MOST_NEED_BYTES, Need, Wanted
+from penstock.formats.runs import LEAST_FRAME_WEIGHT, PIECE_BYTES, RowOptions, Run, shown
+from penstock.formats.source import MOST_NEED_BYTES, Need
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +86,6 @@ _LEAST_TURN_S: Final = 0.001
 # so many times as long as by its bytes: some ten minutes for a small film of 4,096 frames.
 _BYTES_OF_ROWS: Final = 16
 _MOST_BY_ROWS: Final = 64
-_LEAST_ROW_BYTES: Final = 64 << 10
 # The largest message, beside one row of the largest size. Most have 2 MiB and a run. It is in no
 # budget until it is whole.
 _MOST_BYTES: Final = 64 << 20
@@ -86,7 +94,8 @@ _MOST_BYTES: Final = 64 << 20
 _FREE_MADE_BYTES: Final = 8 << 30
 _MOST_MADE: Final = 8_192
 _FREE_FRAMES: Final = 4_096
-_MOST_END_BYTES: Final = 4 << 20
+# Objects that take one turn together take about this long: others wait for the decoder meanwhile.
+_MOMENT_S: Final = 0.05
 _MIB: Final = 1 << 20
 _MOST_IDLE_TICKS: Final = 5  # 0.05 s
 # What an idle decoder has written over, of the memory that it shares with the zygote: 4 to 11 MB
@@ -117,6 +126,7 @@ class PooledDecoder:
         number, end, memory = fork.number.result(), fork.end, fork.memory
         end.setblocking(False)
         self.is_idle = self.is_new = self._is_alone = True
+        self.most_together = 1
         self.libraries: frozenset[str] = frozenset()
         self._zygote = zygote
         self._number = number
@@ -128,8 +138,6 @@ class PooledDecoder:
         self._s_per_byte, self._least_s = s_per_mib / _MIB, least_s
         self._left_s = self._by_rows_s = self._worked_s = 0.0
         self._overran = self._is_starved = False
-        self._options, self._size, self._rows = RowOptions(), -1, 0
-        self._wants: Wanted = lambda start, stop: False
         # How many bytes of the object it was given, and has asked for by ranges; and how many bytes
         # it has said.
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
@@ -152,19 +160,46 @@ class PooledDecoder:
             if self._last is not None:
                 end, self._last = self._last, None
                 self._finish(end)
+                self._learn()
                 return None
             if isinstance(what, Task):
-                words = task_said(what, self._options_sent)
+                words = tasks_said([what], self._options_sent)
                 self._begin(what)
                 message = await self._say(TASK, words)
             else:
                 if self._is_asked_size:
-                    self._size = int.from_bytes(what[:SIZE_BYTES], "little")
-                    self._tail_at = self._size - (len(what) - SIZE_BYTES)
-                message = await self._say(DATA, what)
+                    self._told.size = int.from_bytes(what[:SIZE_BYTES], "little")
+                    self._tail_at = self._told.size - (len(what) - SIZE_BYTES)
+                message = await self._say(DATA, [what])
             return await self._understood(message)
         except (ValueError, struct.error, msgspec.DecodeError) as error:
             raise self._died(f"says nonsense: {error}", "bad_format") from error
+
+    async def together(self, tasks: Sequence[Task]) -> list[Answer]:
+        """Decode objects that their tasks bring, in one turn."""
+        try:
+            words = tasks_said(tasks, self._options_sent)
+            nbytes = sum(len(task.whole or b"") for task in tasks)
+            # They share the time of one object, and none of them alone can be the cause of a death.
+            self._begin(replace(tasks[-1], size=nbytes, whole=None))
+            self._is_alone, self._objects = False, len(tasks)
+            self._buy(nbytes)
+            letter, body = await self._say(TASK, words)
+            if letter != SEVERAL:
+                raise ValueError(f"{letter!r} in place of several answers")
+            parts = zip(tasks, parted(memoryview(body), len(tasks)), strict=True)
+            told = [await ToldRows(task).with_end(part) if part else None for task, part in parts]
+        except (ValueError, struct.error, msgspec.DecodeError) as error:
+            raise self._died(f"says nonsense: {error}", "bad_format") from error
+        self._learn(alone=None in told)
+        return [None if each is None else self._answer_of(*each) for each in told]
+
+    def _answer_of(self, end: End, runs: list[Run]) -> Answer:
+        try:
+            self._finish(end)
+        except Poison as poison:
+            return poison
+        return runs
 
     def close(self) -> None:
         """End the decoder's process at once."""
@@ -207,9 +242,10 @@ class PooledDecoder:
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
+        self._objects = 1
         self._options_sent = task.options
-        self._options, self._size, self._rows = task.options, task.size, 0
-        self._wants, self._tail_at = task.wants_any, -1
+        self._told = ToldRows(task)
+        self._tail_at = -1
         self._idle_ticks = None
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
         self._left_s, self._by_rows_s, self._worked_s = self._least_s, 0.0, 0.0
@@ -227,39 +263,24 @@ class PooledDecoder:
                 self._check_part(need)
             return need
         if letter == ROWS:
-            return await self._runs(memoryview(body))
+            return await self._told.runs(memoryview(body))
         if letter == LAST:
-            turn_end, rest = end_and_rest(memoryview(body), _MOST_END_BYTES)
-            end = msgspec.msgpack.decode(turn_end, type=End)
-            if end.code is not None:
-                raise ValueError("an error with rows")
-            runs = await self._runs(rest)
-            self._last = end
+            self._last, runs = await self._told.with_end(memoryview(body))
             return runs
-        if letter == FAILED:
-            how = f"failed: {shown(bytes(body))!r}"
-            raise self._died(how, "unavailable", is_excused=True)
-        if letter != ENDED or len(body) > _MOST_END_BYTES:
+        if letter != ENDED or len(body) > MOST_END_BYTES:
             raise ValueError(f"{letter!r} of {len(body)} bytes")
         self._finish(msgspec.msgpack.decode(body, type=End))
         return None
 
-    async def _runs(self, message: memoryview) -> list[Run]:
-        runs: list[Run] = []
-        most_rows, most_row_bytes = self._most_rows() - self._rows, self._most_row_bytes()
-        for run in unpacked(message, most_rows, most_row_bytes):
-            if run is None:
-                await asyncio.sleep(0)
-            else:
-                self._check_run(run)
-                runs.append(run)
-                if not len(runs) % PIECE_ROWS:
-                    await asyncio.sleep(0)
-        return runs
+    def _learn(self, *, alone: bool = False) -> None:
+        """How many such objects are to take the next turn together."""
+        in_a_moment = int(_MOMENT_S * self._objects / max(self._worked_s, _LEAST_TURN_S))
+        in_a_piece = PIECE_BYTES * self._objects // max(self._made_bytes, 1)
+        self.most_together = 1 if alone else max(1, min(in_a_moment, in_a_piece))
 
     def _finish(self, end: End) -> None:
         self._note(end.notes)
-        is_small = self._given_bytes + self._made_bytes <= _SMALL_BYTES
+        is_small = self._given_bytes + self._made_bytes <= _SMALL_BYTES * self._objects
         if not is_small or self._worked_s > _AT_ONCE_S:
             self._held_bytes = None
         self.libraries = late_libraries.known(end.libraries)
@@ -274,38 +295,14 @@ class PooledDecoder:
         nbytes = need.stop - need.start
         self._asked_bytes += max(nbytes, _LEAST_READ_BYTES)
         is_part = 0 <= need.start < need.stop <= self._tail_at and nbytes <= MOST_NEED_BYTES
-        if not is_part or self._asked_bytes > max(_FREE_BYTES, self._size * _MOST_READ):
-            raise ValueError(f"it asks for bytes {need.start} to {need.stop} of {self._size}")
-
-    def _check_run(self, run: Run) -> None:
-        first = self._rows
-        self._rows += run.rows
-        if run.payload is not None:
-            if self._options.form not in FORMS[type(run.payload)]:
-                raise ValueError(f"rows of the form {type(run.payload).__name__}")
-            kept, options = run.kept, self._options
-            has_more = kept is not None and (
-                (kept.columns is not None and not options.keep)
-                or (kept.times is not None and options.time is None)
-            )
-            if has_more:
-                raise ValueError("rows with more than was asked for")
-        elif run.error is None and self._wants(first, self._rows):
-            raise ValueError("it leaves out rows that are wanted")
-
-    def _most_rows(self) -> int:
-        most = self._options.rows
-        return most if self._size < 0 else min(most, most_rows(self._size, self._options))
-
-    def _most_row_bytes(self) -> int:
-        """What a row has beside its values, its kept columns too, is counted with it."""
-        return _LEAST_ROW_BYTES + MOST_ROW_TIMES * self._options.row_bytes
+        if not is_part or self._asked_bytes > max(_FREE_BYTES, self._told.size * _MOST_READ):
+            raise ValueError(f"it asks for bytes {need.start} to {need.stop} of {self._told.size}")
 
     def _most_made_bytes(self) -> int:
-        size = max(self._size, self._given_bytes)
-        weight = size * max(self._options.expansion_ratio, ROW_COST_BYTES)
+        size, options = max(self._told.size, self._given_bytes), self._told.options
+        weight = size * max(options.expansion_ratio, ROW_COST_BYTES)
         frames = max(_FREE_FRAMES, weight // LEAST_FRAME_WEIGHT)
-        of_frames = frames * (_LEAST_ROW_BYTES + self._options.row_bytes)
+        of_frames = frames * (LEAST_ROW_BYTES + options.row_bytes)
         return max(_FREE_MADE_BYTES, _MOST_MADE * size, of_frames)
 
     def _note(self, notes: list[Note]) -> None:
@@ -313,14 +310,15 @@ class PooledDecoder:
             raise ValueError("log lines that are too long")
         for note in notes:
             if note.about:
-                self._options.notices.once(note.text, about=note.about)
+                self._told.options.notices.once(note.text, about=note.about)
             else:
                 log.log(min(note.level, logging.ERROR), "%s", note.text)
 
     def _buy(self, nbytes: int) -> None:
         """Time for bytes of the object that it is given for the first time."""
         before = self._given_bytes
-        self._given_bytes += nbytes if self._size < 0 else min(nbytes, self._size - before)
+        size = self._told.size
+        self._given_bytes += nbytes if size < 0 else min(nbytes, size - before)
         self._left_s += (self._given_bytes - before) * self._s_per_byte
 
     def _buy_by_rows(self, nbytes: int) -> None:
@@ -342,24 +340,27 @@ class PooledDecoder:
     def _by_bytes_s(self) -> float:
         return self._least_s + self._given_bytes * self._s_per_byte
 
-    async def _say(self, letter: bytes, data: bytes) -> Message:
+    async def _say(self, letter: bytes, parts: Sequence[bytes]) -> Message:
+        left = sum(map(len, parts))
         if letter == DATA:
-            self._buy(len(data))
-        if len(data) <= SHORT_BYTES:
-            message = await self._exchange(b"".join(said(letter, [data])))
+            self._buy(left)
+        if left <= SHORT_BYTES:
+            message = await self._exchange(b"".join(said(letter, parts)))
         else:
-            left = len(data)
-            for nbytes in self._inbox.filled([data]):
+            for nbytes in self._inbox.filled(parts):
                 left -= nbytes
                 message = await self._exchange(placed(MORE if left else letter, nbytes))
                 if left and message.letter != TAKEN:
                     raise ValueError(f"{message.letter!r} in place of the next piece")
+        if message.letter == FAILED:
+            how = f"failed: {shown(bytes(message.body))!r}"
+            raise self._died(how, "unavailable", is_excused=True)
         return await self._rest_of(message) if message.letter == MORE else message
 
     async def _rest_of(self, message: Message) -> Message:
         """A message that comes in several pieces, of which this is the first."""
         whole = bytearray()
-        most_bytes = _MOST_BYTES + self._most_row_bytes()
+        most_bytes = _MOST_BYTES + most_row_bytes(self._told.options)
         while message.letter == MORE:
             whole += message.body
             if len(whole) > most_bytes:

@@ -2,11 +2,13 @@
 
 Rule: worker and decoder take turns. The decoder asks for bytes, or gives rows, and then waits for
 the worker's answer. So the decoder never decodes more than the byte budget has room for. A small
-object takes one turn: its task brings all its bytes, and its last rows bring its end.
+object takes one turn: its task brings all its bytes, and its last rows bring its end. Small objects
+of one stream that wait together take one turn together (small_objects.py).
 """
 
 import pickle
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -44,30 +46,48 @@ class Task:
         return fresh < stop and next(selected(self.rows, fresh, stop), None) is not None  # type: ignore[arg-type]
 
 
-_LENGTH_BYTES: Final = 4
+# Before each task: how many bytes its words have, and its object, if it comes with it.
+_LENGTHS: Final = struct.Struct("<II")
 
 
-def task_said(task: Task, former: RowOptions | None) -> bytes:
-    """The message that begins a task. `former`: the options of the decoder's last task. To say the
-    same options again would take longer than all else of a small object.
+def tasks_said(tasks: Sequence[Task], former: RowOptions | None) -> list[bytes]:
+    """The parts of the message that begins tasks. `former`: the options of the decoder's last task.
+    To say the same options again would take longer than all else of a small object.
     """
-    options = None if task.options is former else task.options
-    head = pickle.dumps((options, task.claim, task.size, task.next_row, task.rows))
-    return b"".join((len(head).to_bytes(_LENGTH_BYTES, "little"), head, task.whole or b""))
+    parts: list[bytes] = []
+    for task in tasks:
+        options = None if task.options is former else task.options
+        former = task.options
+        words = pickle.dumps((options, *task.claim, task.size, task.next_row, task.rows))
+        whole = task.whole or b""
+        parts += (_LENGTHS.pack(len(words), len(whole)), words, whole)
+    return parts
 
 
-def task_heard(message: bytes, former: RowOptions | None) -> Task:
+def tasks_heard(message: bytes, former: RowOptions | None) -> list[Task]:
     """For the decoder, which believes its worker."""
-    end = _LENGTH_BYTES + int.from_bytes(message[:_LENGTH_BYTES], "little")
-    options, claim, size, next_row, rows = pickle.loads(message[_LENGTH_BYTES:end])
-    options = former if options is None else options
-    assert options is not None, "the first task brings its options"
-    return Task(options, claim, size, next_row, rows, message[end:] or None)
+    tasks: list[Task] = []
+    at = 0
+    while at < len(message):
+        of_words, of_whole = _LENGTHS.unpack_from(message, at)
+        begin = at + _LENGTHS.size
+        end = begin + of_words
+        at = end + of_whole
+        options, *claim, size, next_row, rows = pickle.loads(message[begin:end])
+        former = former if options is None else options
+        assert former is not None, "the first task brings its options"
+        whole = message[end:at] or None
+        tasks.append(Task(former, Claim(*claim), size, next_row, rows, whole))
+    return tasks
 
 
 # What a decoder says. `Need`: the bytes that it needs; a list: the rows that it gives; None: the
 # task is done.
 Said = Need | list[Run] | None
+
+# What becomes of one of several objects: its rows, or why it cannot be read; None: it must be read
+# alone.
+Answer = list[Run] | Poison | None
 
 
 class Died(PenstockError):
@@ -102,10 +122,12 @@ class Decoders(Protocol):
         review: Callable[[], object],
         *,
         new: bool = False,
+        task: Task | None = None,
     ) -> AbstractAsyncContextManager[Decoder]:
         """A decoder for one task, as soon as one is free. `stream`: that of the object.
         `is_head`: does this object hold up everything behind it? `review`: a function that is
         called when the wait begins. `new`: True if the decoder must not have had a task before.
+        `task`: if it brings its object, it may be decoded with others.
         """
         ...
 

@@ -68,6 +68,7 @@ class DecodersAtHand(Places):
         review: Callable[[], object],
         *,
         new: bool = False,
+        task: Task | None = None,
     ) -> AsyncIterator[Decoder]:
         async with self.one(stream, is_head, review):
             decoder = _Threaded()

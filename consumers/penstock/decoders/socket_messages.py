@@ -18,8 +18,9 @@ from penstock.errors import ErrorCode
 
 TASK, DATA = b"T", b"B"  # sent to the decoder
 MORE, TAKEN = b"M", b"K"  # sent by both; MORE: another piece follows; TAKEN: it may come
-# Sent from the decoder. LAST: the end of the object, with its last rows behind it.
-NEED, ROWS, ENDED, LAST = b"N", b"R", b"E", b"L"
+# Sent from the decoder. LAST: the end of the object, its last rows behind it. SEVERAL: the same
+# of several objects; nothing for one that must be read alone.
+NEED, ROWS, ENDED, LAST, SEVERAL = b"N", b"R", b"E", b"L", b"S"
 # Sent from a decoder that ends, with the error: the system refused what the decoder needs.
 FAILED = b"F"
 

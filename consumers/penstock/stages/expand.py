@@ -139,7 +139,7 @@ class DecoderReading:
     """One try at one object, by a decoder."""
 
     def __init__(self, task: Task, rows: "_Rows", guard: Guard) -> None:
-        self._task = task
+        self.task = task
         self._rows = rows
         self._guard = guard
 
@@ -149,7 +149,7 @@ class DecoderReading:
         """Read to the end, or until the lane is closed. `needed`: gets the bytes for which the
         decoder asks. Raises `Died`.
         """
-        answer: Task | bytes = self._task
+        answer: Task | bytes = self.task
         while self._rows.alive:
             with self._guard:
                 message = await decoder.turn(answer)

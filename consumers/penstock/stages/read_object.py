@@ -19,7 +19,7 @@ from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.origin import START
-from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, tail_of
+from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.failures.outage import Outage
 from penstock.formats.registry import Claim
@@ -233,8 +233,8 @@ class Attempt:
             if self._is_streamed and self._ticket.inline is None:
                 # A small object is read now: while it waits for a decoder, it must hold no read.
                 await self._whole(expand.inline_bytes)
-        async with self._decoder(new=new) as decoder:
-            reading = expand.begin(self._ticket, self._claim, self._size, self._at_hand)
+        reading = expand.begin(self._ticket, self._claim, self._size, self._at_hand)
+        async with self._decoder(reading.task, new=new) as decoder:
             self._has_decoder = True
             await reading.read(decoder, self._needed, self.next_step)
         self._was_read()
@@ -289,11 +289,11 @@ class Attempt:
             yield
 
     @asynccontextmanager
-    async def _decoder(self, *, new: bool) -> AsyncIterator[Decoder]:
+    async def _decoder(self, task: Task, *, new: bool) -> AsyncIterator[Decoder]:
         reader, began_s = self._reader, self._reader.clock.now()
         must_go_on = partial(self._ticket.owner.may_overdraw, self._ticket)
         async with reader.decoders.lent(
-            self._ticket.stream, must_go_on, reader.budget.review, new=new
+            self._ticket.stream, must_go_on, reader.budget.review, new=new, task=task
         ) as decoder:
             self._waited_since(began_s)
             yield decoder

@@ -1,0 +1,286 @@
+"""Small objects that take one turn with a decoder together: each has its own rows, or its own
+error, whatever the others are and whatever the decoder says.
+"""
+
+import asyncio
+import io
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from penstock.core.rows.payload import Matrix
+from penstock.decoders.packing import joined, packed, with_end
+from penstock.decoders.pool import SHARED_S, Pool
+from penstock.decoders.protocol import Answer, Died, Said, Task
+from penstock.decoders.small_objects import MOST_BYTES, SmallObjects
+from penstock.decoders.socket_messages import ROWS, SEVERAL
+from penstock.errors import Poison
+from penstock.formats.registry import Claim, claim_of
+from penstock.formats.runs import RowOptions, Run
+from tests.decoders.test_pool import pool, values
+
+OPTIONS = RowOptions()
+
+
+def task(data: bytes, key: str = "a.csv", options: RowOptions = OPTIONS) -> Task:
+    claim = Claim(key, "deadly", "any") if key.endswith(".deadly") else claim_of(key)
+    return Task(options, claim, len(data), 0, None, whole=data)
+
+
+def npy(rows: int) -> bytes:
+    out = io.BytesIO()
+    np.save(out, np.ones((rows, 16), np.float32))
+    return out.getvalue()
+
+
+async def told(decoders: Pool, tasks: Sequence[Task]) -> list[Answer]:
+    async with decoders.lent_alone("s", bool, bool) as decoder:
+        return await decoder.together(tasks)
+
+
+@pytest.mark.usefixtures("planted")
+async def test_each_object_has_its_own_rows_or_its_own_error() -> None:
+    second = RowOptions(columns=[1])
+    tasks = [
+        task(b"1,2\n3,4\n"),
+        task(b"\x1f\x8bdamaged", "b.csv.gz"),
+        task(b"5,6\n", options=second),
+        task(b"7,8\n", options=second),
+        task(b"raise", "c.deadly"),
+        task(b"9,10\n"),
+    ]
+    async with pool(most=1) as decoders:
+        answers = await told(decoders, tasks)
+        assert await told(decoders, tasks[:2]) != []  # it is there for more
+    rows = [values(answer) if isinstance(answer, list) else answer for answer in answers]
+    assert isinstance(rows[1], Poison)
+    assert rows[4] is None  # it has given rows before its error
+    assert [rows[0], *rows[2:4], *rows[5:]] == [
+        [[1.0, 2.0], [3.0, 4.0]],
+        [[6.0]],
+        [[8.0]],
+        [[9.0, 10.0]],
+    ]
+
+
+async def test_an_object_of_many_rows_or_that_asks_for_bytes_is_to_be_read_alone() -> None:
+    many = npy(40_000)
+    asks = Task(OPTIONS, claim_of("a.parquet"), 1_000, 0, None, whole=b"PAR1")
+    async with pool(most=1) as decoders:
+        answers = await told(decoders, [task(b"1,2\n"), task(many, "a.npy"), asks, task(b"3,4\n")])
+    first, *others, last = answers
+    assert others == [None, None]
+    assert isinstance(first, list)
+    assert isinstance(last, list)
+    assert values(first + last) == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_none_of_several_is_to_blame_for_the_end_of_their_decoder() -> None:
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match="SIGSEGV") as died:
+            await told(decoders, [task(b"1,2\n"), task(b"segfault", "a.deadly")])
+        assert not died.value.by_object
+        assert not decoders._idle
+
+
+def of_end(end: dict[str, Any], rows: int) -> list[bytes | memoryview]:
+    runs = [Run(rows, Matrix(np.ones((rows, 2), np.float32)))] if rows else []
+    return with_end(msgspec.msgpack.encode(end), runs)
+
+
+def lies() -> Iterator[tuple[str, bytes]]:
+    good, bad = of_end({"notes": []}, 1), of_end({"notes": [], "code": "bad_row"}, 1)
+    two = b"".join(joined([good, good]))
+    yield "rows", ROWS + b"=" + b"".join(packed([]))
+    yield "three", SEVERAL + b"=" + b"".join(joined([good, good, good]))
+    yield "more", SEVERAL + b"=" + two + bytes(64)
+    yield "less", SEVERAL + b"=" + two[:-64]
+    yield "nothing", SEVERAL + b"="
+    yield "a length", SEVERAL + b"=" + struct.pack("<II", 2**32 - 1, 64) + bytes(120)
+    yield "an error with rows", SEVERAL + b"=" + b"".join(joined([good, bad]))
+    yield "an end", SEVERAL + b"=" + b"".join(joined([good, of_end({"notes": [], "x": 1}, 1)]))
+    many = of_end({"notes": []}, 1_001)
+    yield "too many rows", SEVERAL + b"=" + b"".join(joined([many, good]))
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("lie", [lie for _, lie in lies()], ids=[name for name, _ in lies()])
+async def test_what_a_decoder_says_of_several_objects_is_not_believed(lie: bytes) -> None:
+    few = RowOptions(rows=1_000)
+    async with pool(most=1) as decoders:
+        with pytest.raises(Died, match=r"says nonsense") as died:
+            await told(decoders, [task(b"say " + lie, "a.deadly", few), task(b"1,2\n")])
+        assert not died.value.by_object
+        assert not decoders._idle
+
+
+class Told:
+    """A decoder that answers each object by its own bytes, and knows what came together."""
+
+    def __init__(self, most_together: int) -> None:
+        self.most_together = most_together
+        self.turns: list[list[bytes]] = []
+        self.dies = False
+
+    async def turn(self, message: Task | bytes) -> Said:
+        if isinstance(message, bytes):
+            return None
+        self.turns.append([message.whole or b""])
+        answer = self._answer(message)
+        if isinstance(answer, Poison):
+            raise answer
+        return answer
+
+    async def together(self, tasks: Sequence[Task]) -> list[Answer]:
+        self.turns.append([each.whole or b"" for each in tasks])
+        await asyncio.sleep(0)
+        if self.dies:
+            raise Died(Poison("bad_format", "it died"), by_object=False)
+        return [self._answer(each) for each in tasks]
+
+    def _answer(self, one: Task) -> Answer:
+        if one.whole == b"bad":
+            return Poison("bad_format", "bad")
+        if one.whole == b"large" and len(self.turns[-1]) > 1:
+            return None
+        return [Run(1, None, error=(one.whole or b"").decode())]
+
+
+class Stand:
+    """One decoder, and objects that wait for it."""
+
+    def __init__(self, most_together: int = 8, *, is_shared: bool = False) -> None:
+        self.decoder = Told(most_together)
+        self.free = asyncio.Semaphore()
+        self.heads: list[Callable[[], bool]] = []
+        self.small = SmallObjects(self._lend, lambda: is_shared)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def _lend(
+        self, stream: str, is_head: Callable[[], bool], review: Callable[[], object]
+    ) -> AsyncIterator[Told]:
+        self.heads.append(is_head)
+        async with self.free:
+            yield self.decoder
+
+    async def read(self, data: bytes, stream: str = "s", *, head: bool = False) -> str:
+        async with self.small.lent(stream, lambda: head, bool, task(data)) as decoder:
+            try:
+                runs = await decoder.turn(task(data))
+            except Poison as poison:
+                return f"error: {poison}"
+            assert isinstance(runs, list)
+            assert await decoder.turn(b"") is None
+            return str(runs[0].error)
+
+    async def together(self, *objects: bytes) -> list[str]:
+        """Read objects that come while the decoder has another."""
+        async with self.free:
+            reading = [asyncio.create_task(self.read(each)) for each in objects]
+            await asyncio.sleep(0)
+        return [await each for each in reading]
+
+
+async def test_what_waits_for_a_decoder_together_takes_one_turn_and_some_are_left_for_another() -> (
+    None
+):
+    stand = Stand()
+    assert await stand.together(*[b"%d" % number for number in range(8)]) == list("01234567")
+    assert [len(turn) for turn in stand.decoder.turns] == [4, 2, 1, 1]
+    assert not stand.small._waiting
+
+
+async def test_an_object_without_company_waits_for_none() -> None:
+    stand = Stand()
+    assert [await stand.read(b"a"), await stand.read(b"b")] == ["a", "b"]
+    assert stand.decoder.turns == [[b"a"], [b"b"]]
+
+
+@pytest.mark.parametrize(
+    ("most_together", "is_shared", "sizes"),
+    [(3, False, [3, 3, 1, 1]), (1, False, [1] * 8), (8, True, [1] * 8)],
+)
+async def test_the_decoder_and_other_streams_bound_how_many_take_a_turn(
+    most_together: int, is_shared: bool, sizes: list[int]
+) -> None:
+    stand = Stand(most_together, is_shared=is_shared)
+    assert await stand.together(*[b"%d" % number for number in range(8)]) == list("01234567")
+    assert [len(turn) for turn in stand.decoder.turns] == sizes
+
+
+async def test_no_more_bytes_come_together_than_an_inbox_takes() -> None:
+    stand = Stand()
+    large = b"x" * (MOST_BYTES // 3)
+    await stand.together(*[large] * 10)
+    assert max(len(turn) for turn in stand.decoder.turns) == 3
+
+
+async def test_of_objects_together_each_has_its_own_end() -> None:
+    stand = Stand()
+    found = await stand.together(b"a", b"bad", b"large", b"d", b"e", b"f", b"g", b"h")
+    assert found == ["a", "error: bad", "large", *"defgh"]
+    assert [b"large"] in stand.decoder.turns
+
+
+async def test_after_the_end_of_their_decoder_all_are_decoded_alone() -> None:
+    stand = Stand()
+    stand.decoder.dies = True
+    assert await stand.together(*[b"%d" % number for number in range(6)]) == list("012345")
+
+
+@pytest.mark.parametrize("number", range(6))
+async def test_an_object_that_is_given_up_keeps_no_other_waiting(number: int) -> None:
+    stand = Stand(most_together=2)
+    for turns in range(8):  # of the event loop, before it is given up
+        async with stand.free:
+            reading = [asyncio.create_task(stand.read(b"%d" % each)) for each in range(6)]
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading[number].cancel()
+        found = await asyncio.gather(*reading, return_exceptions=True)
+        left = [each for each in found if not isinstance(each, asyncio.CancelledError)]
+        assert left in ([*"012345"], [each for each in "012345" if each != str(number)])
+        assert not stand.small._waiting
+
+
+async def test_the_first_that_waits_is_urgent_if_any_of_them_is() -> None:
+    stand = Stand()
+    async with stand.free:
+        first = asyncio.create_task(stand.read(b"a"))
+        await asyncio.sleep(0)
+        assert not stand.heads[0]()
+        second = asyncio.create_task(stand.read(b"b", head=True))
+        await asyncio.sleep(0)
+        assert stand.heads[0]()
+    assert [await first, await second] == ["a", "b"]
+
+
+async def test_streams_do_not_come_together() -> None:
+    stand = Stand()
+    async with stand.free:
+        reading = [asyncio.create_task(stand.read(b"a", stream)) for stream in ("s", "t") * 4]
+        await asyncio.sleep(0)
+    for each in reading:
+        await each
+    assert sum(map(len, stand.decoder.turns)) == 8
+    assert max(map(len, stand.decoder.turns)) == 2
+
+
+async def test_streams_share_decoders_for_a_while_after_another_needed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    async with pool(most=1) as decoders:
+        for stream, is_shared in (("s", False), ("s", False), ("t", True), ("t", True)):
+            async with decoders.lent_alone(stream, bool, bool):
+                assert decoders._is_shared() is is_shared
+        now_s += SHARED_S
+        assert not decoders._is_shared()
