@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
     from penstock.config import Config
 
 # Tests count, they do not measure: a busy machine makes no example wrong.
-settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "penstock", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("quick", settings.get_profile("penstock"), max_examples=20)
 settings.load_profile("penstock")
 
 # Collecting 10,000 tests leaves 440,000 objects. The garbage collector would look through all of
 # them time and again, in each process that runs tests: a quarter of the tests' CPU.
 gc.disable()
+
+# The set-up or tear-down of a test that takes longer is among the slowest durations.
+TOLD_S = 1.0
 
 start_warm()
 
@@ -71,15 +77,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank(item.nodeid))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """One of several processes packs each report for the one that started it, which unpacks it. Of
+    most tests the reports of set-up and tear-down say nothing.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed or report.duration > TOLD_S:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()  # what exists now stays: the collector leaves it alone
     gc.set_threshold(5_000)
     gc.enable()
 
 
-@pytest.hookimpl(trylast=True)  # pytest collects first, and need not go through what was frozen
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
+def pytest_configure(config: pytest.Config) -> None:
+    # Behind pytest's own last collection, which need not go through what was frozen.
+    config.add_cleanup(gc.unfreeze)
 
 
 @pytest.hookimpl(optionalhook=True)
