@@ -7,13 +7,15 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from realstack.token_server import CLIENT, SECRET, Signer, TokenServer, token_server
 from tests.support import secured
+from tests.support.broker_stage import CLIENTS
 from tests.support.secured import SESSION_MS, Authority
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
@@ -97,66 +99,83 @@ async def test_a_forged_token_is_refused(
     assert SECRET not in ended.stderr
 
 
-@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 async def test_sessions_that_end_cost_no_connection(
-    services: Services,
-    kafka: dict[str, str],
-    server: TokenServer,
-    broker: Broker,
-    client: str,
-    guarantee: str,
+    services: Services, kafka: dict[str, str], signer: Signer, broker: Broker
 ) -> None:
-    changes = {"KAFKA__CLIENT": client, "DELIVERY__GUARANTEE": guarantee}
-    topics, environ = by_token(services, kafka, server, f"{client}-{guarantee}", **changes)
-    created = await penstock("topics", "create", "--partitions", "1", environ=environ)
-    assert created.code == 0, created.stderr
-    server.asked = 0
-    async with running_worker(environ) as worker:
-        await worker.ready(partitions=1)
-        await publish_slowly(broker, topics.input)
-        await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
-        assert await worker.stop() == 0, worker.said
-        assert refused_words(worker.said) == [], worker.said
-        assert SECRET not in worker.said
-    (records,) = (await broker.records(topics.output)).values()
-    answered = [record.document["source"]["offset"] for record in records]
-    assert answered == list(range(MESSAGES))
-    # One token for all clients of the process, and a new one when four fifths of it are over.
-    assert 2 <= server.asked <= 8
+    """Each client by each guarantee, at the same time, as each of them mostly waits."""
+
+    async def costs_none(topics: Topics, server: TokenServer, environ: dict[str, str]) -> None:
+        created = await penstock("topics", "create", "--partitions", "1", environ=environ)
+        assert created.code == 0, created.stderr
+        server.asked = 0
+        async with running_worker(environ) as worker:
+            await worker.ready(partitions=1)
+            await publish_slowly(broker, topics.input)
+            await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
+            assert await worker.stop() == 0, worker.said
+            assert refused_words(worker.said) == [], worker.said
+            assert SECRET not in worker.said
+        # One token for all clients of the process, and a new one when four fifths of it are over.
+        assert 2 <= server.asked <= 8
+
+    of_each: list[Topics] = []
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        for client, guarantee in product(CLIENTS, ["at_least_once", "exactly_once"]):
+            server = await stack.enter_async_context(token_server(signer))
+            changes = {"KAFKA__CLIENT": client, "DELIVERY__GUARANTEE": guarantee}
+            name = f"{client}-{guarantee}"
+            topics, environ = by_token(services, kafka, server, name, **changes)
+            of_each.append(topics)
+            tasks.create_task(costs_none(topics, server, environ))
+    for topics in of_each:
+        (records,) = (await broker.records(topics.output)).values()
+        answered = [record.document["source"]["offset"] for record in records]
+        assert answered == list(range(MESSAGES)), topics
 
 
-@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
 async def test_a_token_server_that_is_away_ends_nobody(
-    services: Services, kafka: dict[str, str], server: TokenServer, broker: Broker, client: str
+    services: Services, kafka: dict[str, str], signer: Signer, broker: Broker
 ) -> None:
-    topics, environ = by_token(services, kafka, server, f"away-{client}", KAFKA__CLIENT=client)
-    created = await penstock("topics", "create", "--partitions", "1", environ=environ)
-    assert created.code == 0, created.stderr
-    async with running_worker(environ) as worker:
-        await worker.ready(partitions=1)
-        server.mood = "ill"
-        asked = server.asked
+    """Both clients at the same time."""
 
-        async def asked_again() -> bool:
-            return server.asked > asked + 1
+    async def ends_nobody(topics: Topics, server: TokenServer, environ: dict[str, str]) -> None:
+        created = await penstock("topics", "create", "--partitions", "1", environ=environ)
+        assert created.code == 0, created.stderr
+        async with running_worker(environ) as worker:
+            await worker.ready(partitions=1)
+            server.mood = "ill"
+            asked = server.asked
 
-        await until(asked_again, lambda: worker.said)
-        # By then each token and each session have ended.
-        await asyncio.sleep(server.life_s + SESSION_MS / 1000)
-        _, status = await worker.get("/api/status")
-        assert "token provider" in [outage["service"] for outage in json.loads(status)["outages"]]
-        server.mood = "well"
-        await publish_slowly(broker, topics.input)
-        await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
-        assert await worker.stop() == 0, worker.said
-    (records,) = (await broker.records(topics.output)).values()
-    # The group may have expelled the worker, whose last answers are then repeated.
-    answered = dict.fromkeys(record.document["source"]["offset"] for record in records)
-    assert list(answered) == list(range(MESSAGES))
+            async def asked_again() -> bool:
+                return server.asked > asked + 1
+
+            await until(asked_again, lambda: worker.said)
+            # By then each token and each session have ended.
+            await asyncio.sleep(server.life_s + SESSION_MS / 1000)
+            _, status = await worker.get("/api/status")
+            outages = [outage["service"] for outage in json.loads(status)["outages"]]
+            assert "token provider" in outages
+            server.mood = "well"
+            await publish_slowly(broker, topics.input)
+            await broker.until_committed(topics.input, topics.input, {0: MESSAGES})
+            assert await worker.stop() == 0, worker.said
+
+    of_each: list[Topics] = []
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        for client in CLIENTS:
+            server = await stack.enter_async_context(token_server(signer))
+            name = f"away-{client}"
+            topics, environ = by_token(services, kafka, server, name, KAFKA__CLIENT=client)
+            of_each.append(topics)
+            tasks.create_task(ends_nobody(topics, server, environ))
+    for topics in of_each:
+        (records,) = (await broker.records(topics.output)).values()
+        # The group may have expelled the worker, whose last answers are then repeated.
+        answered = dict.fromkeys(record.document["source"]["offset"] for record in records)
+        assert list(answered) == list(range(MESSAGES)), topics
 
 
-@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("refuses", ["the broker", "the token server"])
 async def test_credentials_that_are_refused_in_mid_run_end_the_worker(
     services: Services, kafka: dict[str, str], server: TokenServer, client: str, refuses: str
@@ -186,7 +205,7 @@ async def test_credentials_that_are_refused_in_mid_run_end_the_worker(
         assert word in worker.said.splitlines()[-1] or word in worker.said.splitlines()[-2]
 
 
-@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_password_that_is_rotated_costs_no_answer(
     services: Services, kafka: dict[str, str], broker: Broker, tmp_path: Path, client: str
 ) -> None:
