@@ -98,12 +98,15 @@ async def test_any_other_answer_is_left_to_the_client_behind(trouble: Refusal | 
         assert await read(objects, KEY) == b"x" * 1000
 
 
-@pytest.mark.parametrize("code", ["NoSuchKey", "NoSuchBucket"])
+@pytest.mark.parametrize(
+    "refusal",
+    [Refusal(404, "NoSuchKey"), Refusal(404, "NoSuchBucket"), Refusal(400, "InvalidBucketName")],
+)
 async def test_what_is_not_there_is_asked_for_once_and_over_the_same_connections(
-    code: str,
+    refusal: Refusal,
 ) -> None:
     async with S3Stub({}) as stub, direct(stub) as (objects, behind):
-        stub.next.extend([Refusal(404, code)] * 2 * SPREAD)
+        stub.next.extend([refusal] * 2 * SPREAD)
         for _ in range(2 * SPREAD):
             with pytest.raises(Poison) as caught:
                 await objects.open(KEY)

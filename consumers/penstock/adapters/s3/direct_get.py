@@ -1,11 +1,11 @@
 """Reads each small object by one signed GET of our own, and leaves all else to the client behind.
 The signature is AWS's Version 4 ("Authenticating Requests", Amazon S3 API reference).
 
-Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used, and a 404 that says that there is
-no such key or bucket. After any other answer or error, and for any odd key, the client behind asks
-again and decides what the answer means: one client handles all errors, retries, streams and
-listings. The reason is CPU: for 4 KiB 0.06 ms against 0.3 by obstore. A message may name 35,000
-objects that are not there.
+Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used, and a refusal that says that there
+is no such key or bucket: a message may name 35,000 of them. After any other answer or error, and
+for any odd key, the client behind asks again and decides what the answer means: one client handles
+all errors, retries, streams and listings. The reason is CPU: for 4 KiB 0.06 ms against 0.3 by
+obstore.
 
 Configured credentials come first, else AWS's own chain, asked in a thread, because it may send a
 request to a token service; its answer is used for `GOOD_FOR_S`. What many signatures share is
@@ -69,8 +69,8 @@ PAUSE_S: Final = 1.0
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 # The statuses with which stores refuse credentials (AWS says ExpiredToken with 400).
 _DENIED: Final = (400, 401, 403)
-NOT_FOUND: Final = 404
-_MISSING: Final = re.compile(rb"<Code>(NoSuchKey|NoSuchBucket)</Code>")
+_NOT_THERE: Final = (400, 404)
+_MISSING: Final = re.compile(rb"<Code>(NoSuchKey|NoSuchBucket|InvalidBucketName)</Code>")
 # More than a store says about a missing object.
 _COMPLAINT_BYTES: Final = 4 << 10
 _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
@@ -104,7 +104,7 @@ class DirectObjects:
             check_pin(location, whole.etag)
             return whole
         if asked is not None and (code := _missing(asked.answer)) is not None:
-            raise refusal(location, NOT_FOUND, code)
+            raise refusal(location, asked.answer.status, code)
         try:
             body = await self._behind.open(location)
         except LockedOut:
@@ -442,5 +442,5 @@ def _whole(answer: Answer) -> WholeBody | None:
 
 def _missing(answer: Answer) -> str | None:
     """The store's word for what is not there. None: it did not say so."""
-    said = _MISSING.search(answer.body) if answer.status == NOT_FOUND else None
+    said = _MISSING.search(answer.body) if answer.status in _NOT_THERE else None
     return None if said is None else said[1].decode()
