@@ -690,6 +690,37 @@ def test_kept_columns_on_several_lines_are_refused(text: bytes) -> None:
             heard(Run(len(texts_), matrix, kept=Kept(JsonRows.of(texts_), None)))
 
 
+def nested(levels: int) -> bytes:
+    return b'{"a":%b%b}' % (b"[" * levels, b"]" * levels)
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"a":1e999}', b'{"a":%b}' % (b"9" * 400), nested(256), nested(900), nested(1_010)]
+)
+def test_kept_columns_that_readers_of_records_cannot_read_are_refused(text: bytes) -> None:
+    matrix = Matrix(np.ones((2, 1), np.float32))
+    with pytest.raises(ValueError, match=REFUSED):
+        heard(Run(2, matrix, kept=Kept(JsonRows.of([b"{}", text]), None)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":1e308,"b":%b}' % BIG_NUMBER,
+        nested(254),
+        b'{"a":"%b\\\\"}' % (b'\\"[{' * 300),
+        b'{"a":[%b]}' % b",".join([b"[]"] * 300),
+    ],
+    ids=["numbers", "levels", "brackets in a text", "many brackets"],
+)
+def test_kept_columns_that_readers_of_records_can_read_are_taken(text: bytes) -> None:
+    matrix = Matrix(np.ones((2, 1), np.float32))
+    (run,) = heard(Run(2, matrix, kept=Kept(JsonRows.of([b"{}", text]), None)))
+    assert run.kept is not None
+    assert run.kept.columns is not None
+    assert bytes(run.kept.columns.body) == b"{}," + text
+
+
 def header_of(*heads: object) -> bytes:
     header = _ENCODER.encode(heads)
     message = len(header).to_bytes(4, "little") + header

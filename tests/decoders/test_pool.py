@@ -569,7 +569,9 @@ async def test_of_a_piece_of_many_runs_others_have_turns_meanwhile() -> None:
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("words", ["notes", "text", "about", "texts", "message", "trace"])
+@pytest.mark.parametrize(
+    "words", ["notes", "text", "about", "texts", "message", "trace", "libraries"]
+)
 async def test_a_decoder_that_says_too_much_at_the_end_is_ended(words: str) -> None:
     async with pool(most=1) as decoders:
         with pytest.raises(Died, match=r"says nonsense: .*(length <= (20|8192)|too long)"):

@@ -142,6 +142,7 @@ ENDS = {
     "texts": End([Note(40, LONG_TEXT[1:]), Note(40, "x")]),
     "message": End([], "bad_format", LONG_TEXT, "trace"),
     "trace": End([], "bad_format", "x", LONG_TEXT),
+    "libraries": End([], libraries=["x"] * 21),
 }
 
 

@@ -8,6 +8,7 @@ written into records is on one line, as their readers expect. The arrays of the 
 the message, not copies.
 """
 
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -87,7 +88,11 @@ _MOST_DEEP_BYTES: Final = 64 << 10
 # 12 times its bytes.
 _MOST_DEEP_TEXT: Final = 8 << 20
 _BLANKS: Final = b" \t\r\n"
-_OBJECT, _COMMA, _LINE_FEED, _RETURN = ord("{"), ord(","), ord("\n"), ord("\r")
+# Formats keep values of at most 254 levels: their readers fail at some 990. Around them are the
+# object and the array in which objects are checked.
+_MOST_KEPT_LEVELS: Final = 256
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+_OBJECT, _ARRAY, _COMMA = b"{[,"
 # `Pieces` counts the characters of names and errors, which have at most four bytes.
 _MOST_HEADER_BYTES: Final = 4 * (PIECE_BYTES + _MOST_MEMBER_CHARS + MOST_ERROR_CHARS)
 # The values of a batch may be so much larger than its bytes, because one may be named many times.
@@ -269,24 +274,31 @@ def _payload(
 
 
 def _json(rows: int, buffers: list[memoryview]) -> Generator[None, None, JsonRows]:
-    """Texts of which each is one JSON value. They are checked some at a time: what is in the texts
-    may be anything, and a long text must not hold up the event loop by what it says.
-    """
+    """Texts of which each is one JSON value."""
     body, ends = _texts(rows, buffers)
+    for start, end, some in _commas_between(body, ends):
+        if start:
+            yield
+        try:
+            _check_values(body[start:end], some)
+        except RecursionError:  # from some 1,000 levels on; formats take a few more
+            yield from _check_deep(body[start:end], some)
+    return JsonRows(body, ends)
+
+
+def _commas_between(body: memoryview, ends: Numbers) -> Iterator[tuple[int, int, Numbers]]:
+    """Texts are checked some at a time: what is in them may be anything, and a long text must not
+    hold up the event loop by what it says. Gives where some begin and end in the body, and where
+    each ends behind that.
+    """
     first = start = 0
-    while first < rows:
+    while first < len(ends):
         stop = max(first + 1, int(np.searchsorted(ends, start + _STEP_BYTES, "right")))
         end = int(ends[stop - 1])
-        if first:
-            yield
         if first and body[start - 1] != _COMMA:
             raise ValueError("rows that no comma parts")
-        try:
-            _check_values(body[start:end], ends[first:stop] - start)
-        except RecursionError:  # from some 1,000 levels on; formats take a few more
-            yield from _check_deep(body[start:end], ends[first:stop] - start)
+        yield start, end, ends[first:stop] - start
         first, start = stop, end + 1
-    return JsonRows(body, ends)
 
 
 def _check_values(body: memoryview, ends: Numbers) -> None:
@@ -338,19 +350,38 @@ def _check_levels(parser: simdjson.Parser, text: bytes) -> None:
 def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, JsonRows]:
     """The kept columns of rows, which records repeat."""
     columns = yield from _json(rows, buffers)
-    body = np.frombuffer(columns.body, np.uint8)
+    parser, view = simdjson.Parser(), memoryview(columns.body)
+    for start, end, some in _commas_between(view, columns.ends):
+        if start:
+            yield
+        _check_readable(parser, b"".join((b"[", view[start:end], b"]")), len(some))
+    body = np.frombuffer(view, np.uint8)
     for starts, _ in _steps(columns.ends, between=1):
         if (body[starts] != _OBJECT).any():
             raise ValueError("columns that are no objects")
         if len(starts) == _STEP_ROWS:
             yield
-    for start in range(0, len(body), _STEP_BYTES):
-        if start:
-            yield
-        step = body[start : start + _STEP_BYTES]
-        if ((step == _LINE_FEED) | (step == _RETURN)).any():
-            raise ValueError("columns on several lines")
     return columns
+
+
+def _check_readable(parser: simdjson.Parser, text: bytes, objects: int) -> None:
+    """Who reads the records must be able to. Readers fail at a number that no float holds, and at
+    many levels; to count these takes long, so it is done only where there are many brackets.
+    """
+    if len(text) > _MOST_DEEP_TEXT:
+        raise ValueError("columns that no record holds")
+    if b"\n" in text or b"\r" in text:
+        raise ValueError("columns on several lines")
+    try:
+        parser.parse(text)
+    except (ValueError, RuntimeError):
+        orjson.loads(text)  # it takes larger integers
+    if text.count(b"[") + text.count(b"{") - objects >= _MOST_KEPT_LEVELS:
+        marks = np.frombuffer(_STRINGS.sub(b"", text), np.uint8)
+        opened = (marks == _ARRAY) | (marks == _OBJECT)
+        closed = (marks == _ARRAY + 2) | (marks == _OBJECT + 2)
+        if np.cumsum(opened.astype(np.int64) - closed).max() > _MOST_KEPT_LEVELS:
+            raise ValueError("columns of many levels")
 
 
 def _steps(ends: Numbers, between: int) -> Iterator[tuple[Numbers, Numbers]]:

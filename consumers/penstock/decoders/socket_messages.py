@@ -36,8 +36,8 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PARTS: Final = 512
 
 
-# An honest object causes a few lines in the log. Decoders send no more than these, and so many
-# characters of all of them.
+# An honest object causes a few lines in the log, and loads few libraries. Decoders send no more of
+# each than this, and so many characters of all lines.
 MOST_NOTES: Final = 20
 MOST_CHARS: Final = 8 << 10
 
@@ -66,7 +66,7 @@ class End(msgspec.Struct, forbid_unknown_fields=True):
     code: ErrorCode | None = None
     message: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
     trace: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
-    libraries: list[str] = []
+    libraries: Annotated[list[str], msgspec.Meta(max_length=MOST_NOTES)] = []
 
 
 class Message(NamedTuple):
