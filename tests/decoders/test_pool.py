@@ -366,6 +366,7 @@ async def test_memory_is_bounded_and_what_nobody_foresaw_has_its_trace() -> None
         ("signal by a request", "Inappropriate ioctl"),
         ("memory as a file", "PermissionError"),
         ("memory that is shared", "PermissionError"),
+        ("memory of huge pages", "PermissionError"),
         ("signals in a queue", "BlockingIOError"),
         ("foreign file", "PermissionError"),
         ("folder", "PermissionError"),
@@ -872,10 +873,34 @@ async def test_a_decoder_that_was_paused_with_the_worker_gets_its_time_three_tim
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("pauses", [2, 3])
-async def test_a_decoder_that_waits_for_the_processor_gets_its_time_three_times_more(
-    pauses: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("word", "states", "most_s"), [(b"loop", b"R", 4_010), (b"sleep", b"S", 1_010)]
+)
+async def test_a_decoder_that_waits_for_the_processor_gets_four_times_its_time(
+    word: bytes, states: bytes, most_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now_s = began_s = time.monotonic()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
+        decoder._least_s = 1_000
+        reading = asyncio.create_task(lent_read(decoder, word, "a.deadly", RowOptions()))
+        while not decoder._given_bytes or state_and_ticks(decoder._number)[0] not in states:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        while not decoder._overran:
+            now_s += 0.4
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert most_s - 20 < now_s - began_s < most_s
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_decoder_that_waits_for_the_processor_no_more_gets_no_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that computed only at the ends of its times would keep its place for all of them."""
     now_s = time.monotonic()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda: now_s)
@@ -884,11 +909,17 @@ async def test_a_decoder_that_waits_for_the_processor_gets_its_time_three_times_
         reading = asyncio.create_task(lent_read(decoder, b"loop", "a.deadly", RowOptions()))
         while state_and_ticks(decoder._number)[1] < 2:  # noqa: ASYNC110 (until it computes)
             await asyncio.sleep(0)
-        for _ in range(pauses + 1):
-            now_s += 1_000.1
-            for _ in range(3):
-                await asyncio.sleep(0)
-        assert decoder._overran is (pauses == 3)
+        now_s += 1_000.1
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not decoder._overran
+        os.kill(decoder._number, signal.SIGSTOP)
+        while state_and_ticks(decoder._number)[0] != b"T":  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for _ in range(3 * 6):
+            now_s += 0.4 / 3
+            await asyncio.sleep(0)
+        assert decoder._overran
         reading.cancel()
         await asyncio.wait([reading])
 

@@ -214,6 +214,8 @@ def _tried(what: str) -> str:
             os.memfd_create("rows")
         elif what == "memory that is shared":
             mmap.mmap(-1, 4_096)
+        elif what == "memory of huge pages":
+            mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)
         elif what == "signals in a queue":
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
             _called("tgkill", os.getpid(), threading.get_native_id(), signal.SIGRTMIN)

@@ -9,6 +9,7 @@ as the worker's own options allow it.
 import asyncio
 import logging
 import os
+import random
 import signal
 import struct
 from collections.abc import Sequence
@@ -144,7 +145,6 @@ class PooledDecoder:
         # It has asked for the size, and is given it; where the last bytes begin that come with it.
         self._is_asked_size = False
         self._tail_at = -1
-        # The options that it was told last.
         self._options_sent: RowOptions | None = None
         # The end of the object that came with its last rows.
         self._last: End | None = None
@@ -444,27 +444,28 @@ class PooledDecoder:
             self._fail(EOFError())
 
     def _end_overrun(self, began_s: float, paused_s: float, pauses: int) -> None:
-        """`began_s`: when its turn began. `paused_s`: how much longer it may take if it could not
-        work, and `pauses`: how often.
+        """`began_s`: when its turn began. `paused_s`: how much longer it may take if the worker was
+        paused, and `pauses`: how often. If it waits for the machine, it is looked at again at times
+        that it cannot know, since one that computed only then would seem to wait always.
         """
-        # If our event loop was blocked, the answer and the deadline may both come in one turn of
-        # the loop. Then the answer counts.
         if self._answer is not None and self._answer.done():
-            return
+            return  # our event loop was blocked, and both came in one turn of it
         loop = asyncio.get_running_loop()
         state, ticks = kernel_figures.state_and_ticks(self._number)
         worked_s = self._worked_s + loop.time() - began_s
         self._is_starved = self._is_alone and ticks < worked_s * _STARVED_TICKS
         is_late = loop.time() - self._ending.when() > _LATE_S
         is_waiting = self._is_starved and state in _WAITS_FOR_MACHINE
-        if pauses and (is_late or (is_waiting and self._may_wait(worked_s))):
-            self._ending = loop.call_later(
-                paused_s, self._end_overrun, began_s, paused_s, pauses - 1
-            )
+        if is_late and pauses:
+            more_s, pauses = paused_s, pauses - 1
+        elif is_waiting and self._may_wait(worked_s):
+            more_s = random.uniform(0, 2 * PAUSED_S)
+        else:
+            self._overran = True
+            self._zygote.kill(self._number)
+            self._fail(EOFError())
             return
-        self._overran = True
-        self._zygote.kill(self._number)
-        self._fail(EOFError())
+        self._ending = loop.call_later(more_s, self._end_overrun, began_s, paused_s, pauses)
 
     def _may_wait(self, worked_s: float) -> bool:
         """In all turns together, too: else one that sleeps until its time is nearly over, again and

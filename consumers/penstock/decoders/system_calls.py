@@ -118,7 +118,7 @@ _CLONE_FILES, _CLOSE_RANGE_UNSHARE = 0x400, 2
 # one only. It is above its limit of files, and once it is closed, it cannot have it again.
 MOST_FILES: Final = 64
 HANDING_OVER: Final = MOST_FILES
-_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000
 # MADV_REMOVE, _COLD, _PAGEOUT and _COLLAPSE: who reads shared memory waits while another does this
 # to it.
 _ADVICES: Final = (9, 20, 21, 25)
@@ -282,10 +282,10 @@ def _checks(thread: int) -> list[list[_Line]]:
             (_RETURN, 0, 0, thread),
         ],
         # Memory that is shared, and of no file, is held though it is in no map of the decoder that
-        # the worker could weigh.
+        # the worker could weigh. Nor are pages that the system has set aside as huge ones.
         [
-            *(_argument(3), (_ANY_OF, 0, 2, _MAP_ANONYMOUS), (_ANY_OF, 0, 1, _MAP_SHARED)),
-            *(refused, allowed),
+            *(_argument(3), (_ANY_OF, 2, 0, _MAP_HUGETLB)),
+            *((_ANY_OF, 0, 2, _MAP_ANONYMOUS), (_ANY_OF, 0, 1, _MAP_SHARED), refused, allowed),
         ],
         with_any(0, _ITSELF),  # C's `abort` sends a signal to its own process
         with_any(0, _ITSELF),
