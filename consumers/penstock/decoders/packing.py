@@ -8,7 +8,6 @@ written into records is on one line, as their readers expect. The arrays of the 
 the message, not copies.
 """
 
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -30,6 +29,7 @@ from penstock.core.rows.payload import (
     Payload,
 )
 from penstock.decoders import arrow_messages
+from penstock.decoders.readable import check_readable
 from penstock.formats.kept_columns import are_times
 from penstock.formats.runs import PIECE_BYTES, Run
 
@@ -88,11 +88,7 @@ _MOST_DEEP_BYTES: Final = 64 << 10
 # 12 times its bytes.
 _MOST_DEEP_TEXT: Final = 8 << 20
 _BLANKS: Final = b" \t\r\n"
-# Formats keep values of at most 254 levels: their readers fail at some 990. Around them are the
-# object and the array in which objects are checked.
-_MOST_KEPT_LEVELS: Final = 256
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
-_OBJECT, _ARRAY, _COMMA = b"{[,"
+_OBJECT, _COMMA = b"{,"
 # `Pieces` counts the characters of names and errors, which have at most four bytes.
 _MOST_HEADER_BYTES: Final = 4 * (PIECE_BYTES + _MOST_MEMBER_CHARS + MOST_ERROR_CHARS)
 # The values of a batch may be so much larger than its bytes, because one may be named many times.
@@ -354,7 +350,7 @@ def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, Json
     for start, end, some in _commas_between(view, columns.ends):
         if start:
             yield
-        _check_readable(parser, b"".join((b"[", view[start:end], b"]")), len(some))
+        check_readable(parser, b"".join((b"[", view[start:end], b"]")), len(some))
     body = np.frombuffer(view, np.uint8)
     for starts, _ in _steps(columns.ends, between=1):
         if (body[starts] != _OBJECT).any():
@@ -362,26 +358,6 @@ def _objects(rows: int, buffers: list[memoryview]) -> Generator[None, None, Json
         if len(starts) == _STEP_ROWS:
             yield
     return columns
-
-
-def _check_readable(parser: simdjson.Parser, text: bytes, objects: int) -> None:
-    """Who reads the records must be able to. Readers fail at a number that no float holds, and at
-    many levels; to count these takes long, so it is done only where there are many brackets.
-    """
-    if len(text) > _MOST_DEEP_TEXT:
-        raise ValueError("columns that no record holds")
-    if b"\n" in text or b"\r" in text:
-        raise ValueError("columns on several lines")
-    try:
-        parser.parse(text)
-    except (ValueError, RuntimeError):
-        orjson.loads(text)  # it takes larger integers
-    if text.count(b"[") + text.count(b"{") - objects >= _MOST_KEPT_LEVELS:
-        marks = np.frombuffer(_STRINGS.sub(b"", text), np.uint8)
-        opened = (marks == _ARRAY) | (marks == _OBJECT)
-        closed = (marks == _ARRAY + 2) | (marks == _OBJECT + 2)
-        if np.cumsum(opened.astype(np.int64) - closed).max() > _MOST_KEPT_LEVELS:
-            raise ValueError("columns of many levels")
 
 
 def _steps(ends: Numbers, between: int) -> Iterator[tuple[Numbers, Numbers]]:

@@ -139,8 +139,7 @@ class PooledDecoder:
         self._s_per_byte, self._least_s = s_per_mib / _MIB, least_s
         self._left_s = self._by_rows_s = self._worked_s = 0.0
         self._overran = self._is_starved = False
-        # How many bytes of the object it was given, and has asked for by ranges; and how many bytes
-        # it has said.
+        # The bytes of the object that it was given, and has asked for by ranges; those it has said.
         self._given_bytes = self._asked_bytes = self._made_bytes = 0
         # It has asked for the size, and is given it; where the last bytes begin that come with it.
         self._is_asked_size = False
