@@ -882,7 +882,7 @@ async def test_a_decoder_that_waits_for_the_processor_gets_four_times_its_time(
     now_s = began_s = time.monotonic()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda: now_s)
-    async with pool(most=1) as decoders, decoders.lent("s", bool, bool) as decoder:
+    async with pool(most=1) as decoders, decoders.lent_alone("s", bool, bool) as decoder:
         decoder._least_s = 1_000
         reading = asyncio.create_task(lent_read(decoder, word, "a.deadly", RowOptions()))
         while not decoder._given_bytes or state_and_ticks(decoder._number)[0] not in states:  # noqa: ASYNC110
