@@ -18,6 +18,6 @@ async def test_a_free_caller_waits_while_as_many_calls_as_allowed_are_in_flight(
         first, second = (tasks.create_task(microbatch.take()) for _ in range(2))
         await asyncio.sleep(1.0)
         assert (first.done(), second.done()) == (True, False)
-        microbatch.done(first.result())
+        microbatch.done(first.result(), lambda _: 0.01)
         microbatch.add(block(ticket(), 1))
     assert second.result().rows == 2

@@ -7,7 +7,7 @@ it, so rows that wait for one fill the next batch.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -179,12 +179,15 @@ class Microbatch:
         self._window.backlog_from_s = self._backlog.beside(neighbour)
         self._look_soon()
 
-    def done(self, batch: Batch) -> None:
-        """A caller is done with its batch."""
+    def done(self, batch: Batch, likely_s: Callable[[Sequence[Block]], float]) -> None:
+        """A caller is done with its batch. `likely_s`: how long a call with these rows takes."""
         self._busy -= 1
         self._note_use()
         now_s = self._clock.now()
-        self._apart.done(now_s - batch.taken_s, batch.beside, now_s, is_apart=batch.is_apart)
+        likely = likely_s(batch.blocks) if self._window.goes_apart else 0.0
+        self._apart.done(
+            now_s - batch.taken_s, likely, batch.beside, now_s, is_apart=batch.is_apart
+        )
         self._window.apart_from_s = self._apart.from_s(self._calls)
         if batch.is_apart or self._window.goes_apart:
             self._look_soon()

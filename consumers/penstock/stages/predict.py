@@ -68,7 +68,7 @@ class Predict:
             finally:
                 # This is done after a failure as well, because otherwise this call slot would count
                 # as taken for ever.
-                self._microbatch.done(batch)
+                self._microbatch.done(batch, self._costs.likely_s)
 
     def answering(self, blocks: Sequence[Block], answers: Answers, took_s: float) -> None:
         self._copied = None if self._shadow is None else self._shadow.wants(blocks)

@@ -213,9 +213,10 @@ FRESH_S = 1.0
 REST = 3.0
 # The upper limit of this pause, for slow servers with long calls.
 MOST_REST_S = 0.1
-# A call was held up if it took this many times as long as fast calls do, and this share of what a
-# call apart takes. If calls apart are hardly longer than others, they hold nothing up.
-HELD_UP: Final = 4.0
+# A call was held up if it took this many times as long, for what its rows cost, as fast calls do,
+# and this share of what a call apart takes. If calls apart are hardly longer than others, they hold
+# nothing up.
+HELD_UP: Final = 8.0
 HELD_SHARE: Final = 1 / 3
 # The number shrinks if more than this share of the last calls was held up, and grows after so many
 # calls if less than the other share was.
@@ -226,6 +227,8 @@ GROW_CALLS: Final = 20
 # After the number has shrunk it stays for this long, each time twice as long up to `MOST_STAY_S`.
 STAY_S: Final = 30.0
 MOST_STAY_S: Final = 480.0
+# What is known of a call's cost is no smaller.
+LEAST_S: Final = 0.0001
 # The fastest call counts less with each further call, so a server may become slower.
 FADES: Final = 1.01
 # After this time without a call of another stream there is none to hold up.
@@ -241,7 +244,7 @@ class ApartCalls:
         self.most = 1
         self._in_flight = self._others = 0
         self._apart_s = 0.0
-        self._fast_s = math.inf
+        self._fast = math.inf
         self._held_up = 0.0
         self._calls = 0
         self._stay_s = STAY_S
@@ -265,18 +268,22 @@ class ApartCalls:
             self._others += 1
         return beside
 
-    def done(self, took_s: float, beside: int, now_s: float, *, is_apart: bool) -> None:
+    def done(
+        self, took_s: float, likely_s: float, beside: int, now_s: float, *, is_apart: bool
+    ) -> None:
+        """`likely_s`: what the rows cost as far as known."""
         if is_apart:
             self._in_flight -= 1
             self._apart_s += STEP * (took_s - self._apart_s) if self._apart_s else took_s
             return
         self._others -= 1
         self._others_s = now_s
-        self._fast_s = min(FADES * self._fast_s, took_s)
+        times = took_s / max(likely_s, LEAST_S)
+        self._fast = min(FADES * self._fast, times)
         # A call beside fewer calls apart tells nothing of the present number.
         if beside < self.most:
             return
-        is_held_up = took_s > HELD_UP * self._fast_s and took_s > HELD_SHARE * self._apart_s
+        is_held_up = times > HELD_UP * self._fast and took_s > HELD_SHARE * self._apart_s
         self._held_up += STEP * (is_held_up - self._held_up)
         self._calls += 1
         if self._held_up > SHRINK_SHARE:

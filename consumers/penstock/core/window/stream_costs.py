@@ -172,6 +172,16 @@ class StreamCosts:
             if not self._half_calls:
                 self._publish()
 
+    def likely_s(self, blocks: Sequence[Block]) -> float:
+        """How long a call with these blocks takes by the costs known so far."""
+        known, usual_s = self._known, self._usual_s
+        rows_s = [
+            block.rows
+            * (known[stream].row_s if (stream := block.ticket.stream) in known else usual_s)
+            for block in blocks
+        ]
+        return (self.base_s or 0.0) + sum(rows_s)
+
     def exceeded(self, stream: str, now_s: float) -> None:
         """The answer to a call with rows of this stream alone was beyond all bounds."""
         is_new = stream not in self._exceeding
