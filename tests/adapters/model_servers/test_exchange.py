@@ -217,7 +217,7 @@ async def test_time_runs_out_once_for_all_of_an_answer() -> None:
         await body_of(reader)
         writer.write(OK)
         await body_of(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7000000\r\n\r\n")
         while True:
             writer.write(b" ")
             await writer.drain()
