@@ -70,6 +70,12 @@ async def test_rows_are_answered_in_their_order(rows: Any) -> None:
     assert [result.row for result in answers] == [0, 1, 2]
 
 
+async def test_an_index_with_a_name_is_no_column() -> None:
+    """It would come last, whatever its place was before."""
+    answers = await answered(FRAME.set_index("id"), FRAME[["x", "y"]].set_index("x"))
+    assert [result.prediction["mean"] for result in answers] == [1.5, 3.5, 5.5, 2.0, 4.0, 6.0]
+
+
 async def test_a_filtered_frame_has_no_column_more(tmp_path: Path) -> None:
     """Its labels are no numbers for the model."""
     answers = await answered(NUMBERS[NUMBERS["x"] > 1])

@@ -128,7 +128,12 @@ def _written(rows: Given, stem: Path) -> Path:
 
 
 def _table(rows: Given) -> pa.Table:
+    """An index is no column: pyarrow would put it last, also that of a frame whose rows were
+    chosen from another.
+    """
     try:
+        if hasattr(rows, "iloc"):
+            return pa.Table.from_pandas(rows, preserve_index=False)
         return pa.table(rows)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise usage(f"the columns of a {type(rows).__name__} cannot be read: {error}") from None
