@@ -23,6 +23,7 @@ def kind(
     done: tuple[float, ...] = (),
     way: dict[str, float] = WAY,
     ran: float = 0.9,
+    stopped: int | None = None,
 ) -> str | None:
     late_s = 3.0 if widely else 0.01
     whole = flow(
@@ -30,7 +31,9 @@ def kind(
     ) | {
         "streams": [stream | {"age_s": late_s} for stream in document()["streams"]],
         "assignments": [
-            assignment(number) | {"lag": lag, "committed_per_s": done[number] if done else 0.0}
+            assignment(number)
+            | {"lag": lag, "committed_per_s": done[number] if done else 0.0}
+            | ({"stopped": [{"stream": "cam-1"}]} if number == stopped else {})
             for number, lag in enumerate(lags)
         ],
     }
@@ -86,6 +89,11 @@ def test_a_partition_that_waits_for_one_slow_object_is_not_hot() -> None:
     assert kind(lags=hot, done=(40, 80, 40)) == "skew"
     assert kind(lags=hot, done=(40, 40, 40)) is None
     assert kind({"loop": 1.0}, lags=hot, done=(40, 2, 40)) == "worker"
+
+
+def test_a_partition_whose_line_stopped_is_not_hot() -> None:
+    assert kind(lags=(0, 100, 3), done=(40, 80, 40), stopped=1) is None
+    assert kind(lags=(0, 100, 3), done=(40, 80, 40), stopped=0) == "skew"
 
 
 def test_no_part_is_blamed_for_what_few_streams_suffer() -> None:

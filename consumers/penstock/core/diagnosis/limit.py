@@ -119,10 +119,10 @@ def is_late(document: Document) -> bool:
 def is_skewed(assignments: Sequence[Mapping[str, Any]]) -> bool:
     """Does one of several partitions have nearly all of the backlog, although it commits many more
     records than the others? A partition that waits for slow objects has a backlog as well, but does
-    not commit more records than the others.
+    not commit more records than the others; and one with a line that stopped did so before.
     """
     hot = max(assignments, key=lambda assignment: assignment["lag"] or 0, default=None)
-    if hot is None or len(assignments) < 2:
+    if hot is None or len(assignments) < 2 or hot.get("stopped"):
         return False
     lag = hot["lag"] or 0
     if not lag or lag <= HOT_SHARE * sum(assignment["lag"] or 0 for assignment in assignments):

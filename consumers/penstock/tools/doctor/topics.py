@@ -345,10 +345,12 @@ async def look_at_progress(cfg: config.Config) -> list[Finding]:
 
 
 async def _parts(reader: Reader, topic: str, now_ms: int) -> list[PartitionState]:
+    numbers = await reader.spans(topic)
+    committed = await reader.committed(topic, numbers)
+    stopped = await reader.stopped(topic, numbers)
+    # Looked up after the positions: a group that is at work would be ahead of an older end.
     spans = await reader.spans(topic)
     hour = await reader.spans_since(topic, now_ms - HOUR_MS)
-    committed = await reader.committed(topic, spans)
-    stopped = await reader.stopped(topic, spans)
     return [
         PartitionState(
             topic,
