@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
+from weakref import WeakKeyDictionary
 
 from penstock.core.health.retries import Tries
 from penstock.core.rows.blocks import Ticket
@@ -26,8 +27,6 @@ from penstock.stages.store_reads import Fetcher, StoreReads, Waiters
 # An error's message is cut at 1,000 characters and a key may have 1,024. So a long key is cut, to
 # leave room for the reason.
 SHOWN_KEY_CHARS = 200
-# So many lanes without a ticket are remembered before those whose turn has come are forgotten.
-MOST_AWAY = 256
 
 
 class _Turns:
@@ -40,8 +39,8 @@ class _Turns:
         self._now = 0.0
         self._queue: list[tuple[float, int, Lane]] = []
         self._offered: set[Lane] = set()
-        # The next turns of lanes that had one and have no ticket now.
-        self._away: dict[Lane, float] = {}
+        # The next turns of lanes that had one and have no ticket now. A lane that ended is in none.
+        self._away: WeakKeyDictionary[Lane, float] = WeakKeyDictionary()
         self._count = 0
 
     def __bool__(self) -> bool:
@@ -64,8 +63,6 @@ class _Turns:
         if has_more:
             self._put(lane, turn)
             return
-        if len(self._away) >= MOST_AWAY:
-            self._away = {each: at for each, at in self._away.items() if at > self._now}
         self._away[lane] = turn
 
     def _put(self, lane: Lane, turn: float) -> None:

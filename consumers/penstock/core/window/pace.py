@@ -271,13 +271,15 @@ class ApartCalls:
     def done(
         self, took_s: float, likely_s: float, beside: int, now_s: float, *, is_apart: bool
     ) -> None:
-        """`likely_s`: what the rows cost as far as known."""
+        """`likely_s`: what the rows cost; 0 if that is not known, or no stream goes apart."""
         if is_apart:
             self._in_flight -= 1
             self._apart_s += STEP * (took_s - self._apart_s) if self._apart_s else took_s
             return
         self._others -= 1
         self._others_s = now_s
+        if not likely_s:
+            return
         times = took_s / max(likely_s, LEAST_S)
         self._fast = min(FADES * self._fast, times)
         # A call beside fewer calls apart tells nothing of the present number.
