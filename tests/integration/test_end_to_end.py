@@ -157,7 +157,7 @@ async def test_no_offset_is_committed_before_its_answers_are_on_the_topic(
         return any(0 < sum(committed.values()) < 40 for committed, _ in samples)
 
     # Half of the requests pass until the commits in the middle are seen.
-    proxy.hold_after(len(job.load.rows) // 64 // 2)
+    proxy.hold_after(len(job.load.rows) // 2)
     environ = job.environment(
         MODEL__URL=proxy.url,
         MODEL__REQUEST="float32",

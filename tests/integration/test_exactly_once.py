@@ -164,7 +164,7 @@ async def test_after_a_kill_in_the_middle_of_an_object_no_row_is_repeated_and_no
     # One alone: rows of another could take all that passes before the first of these.
     await announce(s3, bucket, broker, topics, 1, KEYS[:1])
     # However late the kill comes, the worker has not done with the object.
-    proxy.hold_after(LARGE_ROWS // BATCH_ROWS * 3 // 4)
+    proxy.hold_after(LARGE_ROWS * 3 // 4)
 
     async def is_in_the_middle() -> bool:
         return await broker.committed(topics.input, topics.input) == {0: 0}

@@ -156,11 +156,11 @@ async def test_after_a_kill_the_same_command_goes_on_and_every_row_is_there(
         DELIVERY__GUARANTEE=guarantee,
         DELIVERY__COMMIT_INTERVAL_MS=100,
     )
-    proxy.hold_after(20)
+    proxy.hold_after(20 * 64)
     async with running_worker(environ, *options(to), command="replay") as replay:
 
         async def has_begun() -> bool:
-            return len(proxy.requests) > 20
+            return proxy.held > 0
 
         await until(has_begun, lambda: replay.said)
         await replay.kill()
@@ -211,14 +211,13 @@ async def test_ctrl_c_is_a_stop_that_can_be_gone_on_with(
         WINDOW__MAX_ROWS=64,
         DELIVERY__DRAIN_MS=200,  # the model answers nothing meanwhile
     )
-    passed = 10
-    proxy.hold_after(passed)
+    proxy.hold_after(10 * 64)
     async with running_worker(environ, *options(to), command="replay") as replay:
 
         async def stands_still() -> bool:
             # Else an answer may be on its way to Kafka when the drain is over, which comes twice.
-            leaving = may_leave(job, proxy.requests[:passed])
-            return len(proxy.requests) > passed and await has_committed(job, to) == leaving
+            leaving = may_leave(job, proxy.passed)
+            return proxy.held > 0 and await has_committed(job, to) == leaving
 
         await until(stands_still, lambda: replay.said)
         replay.send(signal.SIGINT)

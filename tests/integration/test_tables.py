@@ -100,7 +100,7 @@ async def test_after_a_kill_only_the_row_groups_that_are_left_are_fetched(
     pq.write_table(table_of(rows), out, row_group_size=GROUP_ROWS)
     s3.put_object(Bucket=bucket, Key="a.parquet", Body=out.getvalue())
     settings = {"MODEL__REQUEST": "float32", "MODEL__URL": proxy.url, "ROWS__KEEP": "id"}
-    proxy.hold_after(LARGE_ROWS * 3 // 4 // 512)
+    proxy.hold_after(LARGE_ROWS * 3 // 4)
     await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.parquet"})])
     async with running_worker(environment(services, topics, **settings)) as worker:
         await broker.until_answered(topics.output, LARGE_ROWS // 2)

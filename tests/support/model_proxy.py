@@ -22,15 +22,22 @@ class ModelProxy:
     def __init__(self, target: str) -> None:
         self.url = ""
         self.requests: list[Rows] = []
+        self.held = 0
         self._target = target
         self._passes: float = float("inf")
+        self._passed_rows = 0
         self._open = asyncio.Event()
         self._answers_probes = asyncio.Event()
         self._answers_probes.set()
 
-    def hold_after(self, requests: int) -> None:
-        """Let so many requests with rows pass; the others wait until `release`."""
-        self._passes = requests
+    def hold_after(self, rows: int) -> None:
+        """Once so many rows have passed, requests with rows wait until `release`."""
+        self._passes = rows
+
+    @property
+    def passed(self) -> list[Rows]:
+        """The requests that were not held."""
+        return self.requests[: len(self.requests) - self.held]
 
     def release(self) -> None:
         self._open.set()
@@ -47,8 +54,10 @@ class ModelProxy:
         rows = int(request.headers.get("X-Rows", "0"))
         if rows:
             self.requests.append(np.frombuffer(body, "<f4").reshape(rows, -1))
-            if len(self.requests) > self._passes:
+            if self._passed_rows >= self._passes:
+                self.held += 1
                 await self._open.wait()
+            self._passed_rows += rows
         else:
             await self._answers_probes.wait()
         async with (
