@@ -77,6 +77,32 @@ async def test_a_slow_store_is_the_limit() -> None:
     assert isinstance(flow["backlog_bytes"], int)
 
 
+@virtual_time
+async def test_a_backlog_that_stands_still_is_not_worked_off() -> None:
+    world, hangs = World(), asyncio.Event()
+
+    async def slow(payloads: Sequence[Payload]) -> Answers | None:
+        await (asyncio.sleep(0.5) if not hangs.is_set() else asyncio.Event().wait())
+        return None
+
+    world.model.script = slow
+    world.with_settings(max_objects=8)
+    for number in range(1_000):
+        world.announce(f"{number}.csv", csv(8), partition=0, timestamp_ms=world.clock.wall_ms())
+    async with running(world) as pipeline:
+        services = ServiceAnswers(pipeline, world.model)
+        status = Status(pipeline, world.telemetry, services)
+        async with services.watching():
+            for second in range(15):
+                if second == 12:
+                    assert status.look()["flow"]["drain_s"] is not None
+                    hangs.set()
+                await asyncio.sleep(1.0)
+                status.flow.sample()
+            assert status.look()["flow"]["delivered_per_s"] > 0.0
+            assert status.look()["flow"]["drain_s"] is None
+
+
 @pytest.mark.parametrize(("stutters", "for_s"), [(1, 0.0), (2, 4.0)])
 @virtual_time
 async def test_it_is_told_for_how_long_objects_came_late(stutters: int, for_s: float) -> None:

@@ -56,10 +56,10 @@ def test_the_streams_in_most_trouble_come_first() -> None:
     streams.rejected("s1", P0, "bad_row", "'x' is not a number", 2, 1000.0)
     streams.delivered("s29", P0, 8, 0.3, 1010.0)
     owed = {
-        "s2": Owed(1, 5.0, P0),
-        "s3": Owed(1, 9.0, P0),
-        "s4": Owed(1, 0.9, P0),
-        "new": Owed(1, 2, where(7)),
+        "s2": Owed(1, 5.0, 5.0, P0),
+        "s3": Owed(1, 9.0, 9.0, P0),
+        "s4": Owed(1, 0.9, 0.9, P0),
+        "new": Owed(1, 2, 2, where(7)),
     }
     figures = streams.told(owed, {"s0"}, 1010.0)
     assert [row["stream"] for row in figures.streams[:5]] == ["s0", "s3", "s2", "new", "s1"]
@@ -73,8 +73,8 @@ def test_the_streams_in_most_trouble_come_first() -> None:
 def test_all_streams_beyond_the_first_twenty_are_one() -> None:
     streams = fed(SHOWN + 5, objects=10)
     streams.rejected("s4", P0, "bad_row", "no", 3, 950.0)
-    owed = {f"s{number}": Owed(2, 4.0, P0) for number in range(5, SHOWN + 5)}
-    owed["s0"] = Owed(7, 0.5, P0)
+    owed = {f"s{number}": Owed(2, 4.0, 0.5, P0) for number in range(5, SHOWN + 5)}
+    owed["s0"] = Owed(7, 0.5, 0.5, P0)
     figures = streams.told(owed, set(), 1001.0)
     assert (len(figures.streams), figures.known) == (SHOWN, SHOWN + 5)
     others = figures.others
@@ -122,7 +122,7 @@ def came(
 
 def silence(streams: Streams, now_s: float, read: Where = P0, **owed: float) -> list[str]:
     """The names of the silent streams, while a partition was read to its end."""
-    owes = {name: Owed(1, age_s, P0) for name, age_s in owed.items()}
+    owes = {name: Owed(1, age_s, age_s, P0) for name, age_s in owed.items()}
     told = streams.told(owes, set(), now_s, {read}).silence
     assert told["count"] == len(told["streams"])
     return [stream["stream"] for stream in told["streams"]]
@@ -237,3 +237,12 @@ def test_a_producer_whose_clock_is_behind_or_steps_back_is_not_silent() -> None:
     [one] = streams.told({}, set(), now_s + 1.0, {P0}).streams
     assert one["heard_s"] == 1.0
     assert silence(streams, now_s + 6.0) == ["a"]
+
+
+def test_it_was_heard_when_the_newest_came_and_is_not_known_while_records_may_wait_in_kafka() -> None:
+    streams = Streams()
+    streams.delivered("a", P0, 8, 0.1, 1000.0)
+    owed = {"a": Owed(40, 13.0, 0.3, P0)}
+    [read] = streams.told(owed, set(), 1013.0, {P0}).streams
+    [unread] = streams.told(owed, set(), 1013.0).streams
+    assert (read["age_s"], read["heard_s"], unread["heard_s"]) == (13.0, 0.3, None)

@@ -14,7 +14,7 @@ from penstock.core.progress.stall import Stall
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Where
-from penstock.telemetry.streams import NOTHING_OWED, Owed
+from penstock.telemetry.streams import Owed
 from penstock.telemetry.worker import Telemetry
 
 
@@ -36,33 +36,38 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
     objects, sizes = 0, list[int]()
     oldest_ms = oldest_stopped_ms = now_ms
     for lane in lanes:
-        # For each stream: the number of its owed objects, and the timestamp of the oldest one. A
-        # message may name 35,000, so no step of the loop makes anything.
+        # For each stream: the number of its owed objects, and the timestamps of the oldest and the
+        # newest one. A message may name 35,000, so no step of the loop makes anything.
         owed: dict[str, list[int]] = {}
         for ticket in lane.unanswered():
             record_ms, of_stream = ticket.record.timestamp_ms, owed.get(ticket.stream)
             if of_stream is None:
-                owed[ticket.stream] = [1, record_ms]
+                owed[ticket.stream] = [1, record_ms, record_ms]
             else:
                 of_stream[0] += 1
                 if record_ms < of_stream[1]:
                     of_stream[1] = record_ms
+                elif record_ms > of_stream[2]:
+                    of_stream[2] = record_ms
             if ticket.reference is not None and ticket.reference.size is not None:
                 sizes.append(ticket.reference.size)
-        objects += sum(count for count, _ in owed.values())
-        oldest_ms = min([oldest_ms, *(oldest for _, oldest in owed.values())])
+        objects += sum(count for count, *_ in owed.values())
+        oldest_ms = min([oldest_ms, *(oldest for _, oldest, _ in owed.values())])
         if lane.undecoded_ms is not None:
             oldest_ms = min(oldest_ms, lane.undecoded_ms)
         # The age of a stopped stream counts from the record that it stopped at.
         for stop in lane.stops:
-            count, oldest = owed.get(stop.stream, (0, now_ms))
-            owed[stop.stream] = [count, min(oldest, stop.record_ms)]
+            count, oldest, newest = owed.get(stop.stream, (0, now_ms, stop.record_ms))
+            owed[stop.stream] = [count, min(oldest, stop.record_ms), newest]
             oldest_stopped_ms = min(oldest_stopped_ms, stop.record_ms)
         # A stream may be in several partitions.
-        for stream, (count, oldest) in owed.items():
-            other = streams.get(stream, NOTHING_OWED)
-            age_s = max(other.age_s, (now_ms - oldest) / 1000)
-            streams[stream] = Owed(count + other.objects, age_s, lane.where)
+        for stream, (count, oldest, newest) in owed.items():
+            age_s, newest_s = (now_ms - oldest) / 1000, (now_ms - newest) / 1000
+            other = streams.get(stream)
+            if other is not None:
+                count += other.objects
+                age_s, newest_s = max(other.age_s, age_s), min(other.newest_s, newest_s)
+            streams[stream] = Owed(count, age_s, newest_s, lane.where)
     return Backlog(
         streams,
         objects,

@@ -34,12 +34,13 @@ SILENT_WINDOWS: Final = 360
 
 
 class Owed(NamedTuple):
-    """How many objects of a stream are read from Kafka but not answered yet, and the age of the
-    oldest of them.
+    """How many objects of a stream are read from Kafka but not answered yet, and the ages of the
+    oldest and of the newest of them.
     """
 
     objects: int
     age_s: float
+    newest_s: float
     where: Where | None
 
 
@@ -64,7 +65,7 @@ PAUSE_WINDOWS: Final = 30
 # At most this many silent streams are named.
 SILENT_NAMED: Final = 3
 
-NOTHING_OWED: Final = Owed(0, 0.0, None)
+NOTHING_OWED: Final = Owed(0, 0.0, 0.0, None)
 
 
 class StreamFigures(Recent):
@@ -296,7 +297,7 @@ class Streams:
         shown = [self._shown(name, owed.get(name, NOTHING_OWED), now_s) for name in worst]
         streams = [
             {
-                **_figures(row), **_rejections(row.figures), **_heard(row, now_s),
+                **_figures(row), **_rejections(row.figures), **_heard(row, read, now_s),
                 **_place(row.figures.where), "stopped": row.name in stopped,
                 "is_silent": row.name in silent, "spark": row.figures.p99s_ms(now_s),
             }
@@ -375,7 +376,7 @@ class Streams:
             objects, rows = objects - row.rates[0], rows - row.rates[1]
         ages_s = (owed_stream.age_s for owed_stream in owed)
         together = Owed(
-            sum(owed_stream.objects for owed_stream in owed), max(ages_s, default=0.0), None
+            sum(owed_stream.objects for owed_stream in owed), max(ages_s, default=0.0), 0.0, None
         )
         rest = StreamFigures(now_s)
         rest.rejected = self._rejected - sum(row.figures.rejected for row in shown)
@@ -414,12 +415,16 @@ def _figures(row: _Shown) -> dict[str, Any]:
     }
 
 
-def _heard(row: _Shown, now_s: float) -> dict[str, float | None]:
-    """`heard_s`: since its last record. What it owes was heard after what was answered."""
+def _heard(row: _Shown, read: Set[Where], now_s: float) -> dict[str, float | None]:
+    """`heard_s`: since its last record; None while its records may wait in Kafka. What it owes was
+    heard after what was answered.
+    """
     silent_s = max(0.0, now_s - row.figures.heard_s)
+    if row.owed.objects:
+        silent_s = max(0.0, min(silent_s, row.owed.newest_s))
     every_s = row.figures.every_s
     return {
-        "heard_s": round(min(silent_s, row.owed.age_s) if row.owed.objects else silent_s, 1),
+        "heard_s": round(silent_s, 1) if row.figures.where in read else None,
         "every_s": None if every_s is None else round(every_s, 3),
     }
 

@@ -92,7 +92,9 @@ function sum(up, name) {
 // A latency of the last minute that is beyond the bound, while all is well, tells of what is over: a start, an outage.
 function well(up) {
   const rows = up.reduce((all, one) => all + one.rates.rows_per_s, 0);
-  const streams = Math.max(...up.map((one) => one.streams_known)), p99s = up.map((one) => one.flow.p99_ms);
+  const streams = Math.max(...up.map((one) => one.streams_known));
+  if (!streams) return "Nothing was answered yet; waiting in Kafka: " + behind({ assignments: up.flatMap((one) => one.assignments) });
+  const p99s = up.map((one) => one.flow.p99_ms);
   const p99 = p99s.some(known) ? Math.max(...p99s.filter(known)) : null, bound = up[0].bound_ms;
   return rate(rows) + " rows a second of " + count(streams) + (streams === 1 ? " stream" : " streams") +
     (known(p99) && !(known(bound) && p99 > bound) ? "; p99 " + millis(p99) + (known(bound) ? ", the bound is " + bound + " ms" : "") : "");
