@@ -239,7 +239,7 @@ def test_a_producer_whose_clock_is_behind_or_steps_back_is_not_silent() -> None:
     assert silence(streams, now_s + 6.0) == ["a"]
 
 
-def test_it_was_heard_when_the_newest_came_and_is_not_known_while_records_may_wait_in_kafka() -> None:
+def test_it_was_heard_when_the_newest_came_which_is_not_known_while_kafka_may_have_more() -> None:
     streams = Streams()
     streams.delivered("a", P0, 8, 0.1, 1000.0)
     owed = {"a": Owed(40, 13.0, 0.3, P0)}

@@ -63,11 +63,13 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
         # A stream may be in several partitions.
         for stream, (count, oldest, newest) in owed.items():
             age_s, newest_s = (now_ms - oldest) / 1000, (now_ms - newest) / 1000
-            other = streams.get(stream)
-            if other is not None:
-                count += other.objects
-                age_s, newest_s = max(other.age_s, age_s), min(other.newest_s, newest_s)
-            streams[stream] = Owed(count, age_s, newest_s, lane.where)
+            other = streams.get(stream, Owed(0, age_s, newest_s, None))
+            streams[stream] = Owed(
+                count + other.objects,
+                max(other.age_s, age_s),
+                min(other.newest_s, newest_s),
+                lane.where,
+            )
     return Backlog(
         streams,
         objects,
