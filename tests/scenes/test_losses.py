@@ -1,18 +1,20 @@
 """What is told of predictions that are in no scene."""
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, Reason, Refused
-from penstock.scenes.site_figures import IN_A_ROW, MENDS, SiteFigures, losses
+from penstock.scenes.site_figures import IN_A_ROW, MENDS, KeyedFigures, SiteFigures, losses
 from tests.scenes.flows import EPOCH, arrival
 
 
 @pytest.mark.parametrize("reason", MENDS)
-def test_many_are_told_with_the_reason_and_what_mends_it(reason: Reason) -> None:
+def test_many_are_told_with_the_reason_and_what_mends_it(reason: str) -> None:
     text = losses({reason: 98}, 2, is_told=False)
     assert text is not None
     assert f"98 % of the last minute's predictions are in no scene, most {reason}: " in text
@@ -83,3 +85,29 @@ def test_the_page_and_the_log_tell_it_and_when_it_is_over(caplog: pytest.LogCapt
     now += 61_000
     assert figures.look(site)["lost"] is None
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_streams_whose_names_have_no_site_are_told_and_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    now = EPOCH
+    figures = KeyedFigures(lambda: now)
+    for number in range(200):
+        now += 50
+        figures.refused("no_site", f"cam{number % 4}")
+    told = "100 % of the last minute's predictions are in no scene, most no_site: scenes.site finds"
+    assert (figures.judge() or "").startswith(told)
+    assert (figures.judge() or "").endswith("the last of cam3")
+    for _ in range(6_000):
+        now += 50
+        figures.placed()
+    assert figures.judge() is None
+    assert figures.totals == {"arrived": 6_200, "no_site": 200, "unreadable": 0}
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_the_alert_counts_every_reason() -> None:
+    rules = Path("deploy/prometheus/rules.yml").read_text()
+    (reasons,) = re.findall(r'penstock_scenes_predictions_total\{what=~"([a-z_|]+)"', rules)
+    assert set(reasons.split("|")) == MENDS.keys()

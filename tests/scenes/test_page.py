@@ -68,6 +68,7 @@ async def test_metrics_are_by_site() -> None:
     world = await world_with_a_dead_member()
     assert world.last is not None
     cfg = config.load(None, {"PENSTOCK_HTTP__PORT": "0"})
+    world.last.keyed.refused("no_site", "cam1")
     async with scenes_page(cfg, world.last) as url, aiohttp.ClientSession() as session:
         said_by = {}
         for path in ("/", "/healthz", "/readyz", "/metrics", "/api/status"):
@@ -80,6 +81,7 @@ async def test_metrics_are_by_site() -> None:
             'penstock_scenes_total{closed_by="quorum",site="s"}',
             'penstock_scenes_predictions_total{site="s",what="arrived"}',
             'penstock_scenes_skew_milliseconds{member="a",site="s"} 0.0',
+            'penstock_scenes_predictions_total{site="",what="no_site"} 1.0',
         ):
             assert line in said_by["/metrics"]
         # A second worker of the host has the same configuration.

@@ -10,6 +10,7 @@ from penstock.scenes.changelog import Out
 from penstock.scenes.core.rules import SiteStreams
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.records import LateTopic, Rekey
+from penstock.scenes.site_figures import KeyedFigures
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import PATTERN, Kafka, World
@@ -83,4 +84,5 @@ def rekeyed(value: bytes) -> tuple[str, bytes, bytes]:
 def out(value: bytes) -> list[Out]:
     kafka = Kafka()
     late = LateTopic("late", kafka.fits, is_dropped=False)
-    return Rekey(SiteStreams(PATTERN), "by-site", late, kafka.fits).out(value, "p/0/1", EPOCH)
+    rekey = Rekey(SiteStreams(PATTERN), "by-site", late, kafka.fits, KeyedFigures(lambda: EPOCH))
+    return rekey.out(value, "p/0/1", EPOCH)

@@ -8,7 +8,7 @@ from penstock.scenes.core.rules import Rules, SiteStreams
 from penstock.scenes.ledger import Keyed, SiteLedger
 from penstock.scenes.records import LateTopic, Packing, Rekey, SceneRecords
 from penstock.scenes.settings import Names
-from penstock.scenes.site_figures import SiteFigures
+from penstock.scenes.site_figures import KeyedFigures, SiteFigures
 from tests.scenes.flows import EPOCH, arrival
 
 PATTERN = "(?P<site>[^/]+)/(?P<member>.+)"
@@ -74,7 +74,7 @@ def ledger_on(
     late = LateTopic(TOPICS.late, kafka.fits, is_dropped=rules.late == "drop")
     return SiteLedger(
         rules=rules,
-        rekey=Rekey(SiteStreams(PATTERN), TOPICS.by_site, late, kafka.fits),
+        rekey=Rekey(SiteStreams(PATTERN), TOPICS.by_site, late, kafka.fits, KeyedFigures(now_ms)),
         packing=Packing(SceneRecords(), late, TOPICS, kafka.fits),
         names=TOPICS,
         send=kafka,

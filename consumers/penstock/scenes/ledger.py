@@ -32,7 +32,7 @@ from penstock.scenes.core.site import Site
 from penstock.scenes.core.state import OtherForm, SiteState, dump, load
 from penstock.scenes.records import LateTopic, Packing, Rekey, SceneRecords
 from penstock.scenes.settings import Names, names, rules_of
-from penstock.scenes.site_figures import MOST_LOOK_CHARS, SiteFigures, chars_of
+from penstock.scenes.site_figures import MOST_LOOK_CHARS, KeyedFigures, SiteFigures, chars_of
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +165,11 @@ class SiteLedger:
     def partitions(self) -> Collection[int]:
         """The partitions for which this worker decides."""
         return self._claimed.partitions if self._ready.is_set() else ()
+
+    @property
+    def keyed(self) -> KeyedFigures:
+        """Of the predictions that this worker has read."""
+        return self._rekey.figures
 
     def looks(self, most: int) -> Iterator[dict[str, Any]]:
         """The figures of at most `most` sites, for people: fewer if they have many members or long
@@ -310,7 +315,8 @@ def parts_of(
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
     late = LateTopic(topics.late, fits, is_dropped=scenes.late == "drop")
-    rekey = Rekey(SiteStreams(scenes.site), topics.by_site, late, fits)
+    keyed = KeyedFigures(clock.wall_ms)
+    rekey = Rekey(SiteStreams(scenes.site), topics.by_site, late, fits, keyed)
     ledger = SiteLedger(
         rules=rules_of(scenes, cfg.limits.sites),
         rekey=rekey,

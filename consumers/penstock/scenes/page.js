@@ -17,8 +17,8 @@ function curve(steps) {
   }
   return line;
 }
-const lost = ({ sites }) => sites.filter((one) => one.lost).map(
-  (one) => make("p", "site " + one.site + ": " + one.lost, "bad"));
+const lost = ({ lost, sites }) => [...(lost ? [lost] : []), ...sites.filter((one) => one.lost).map(
+  (one) => "site " + one.site + ": " + one.lost)].map((text) => make("p", text, "bad"));
 function site(one) {
   const counts = one.counts, closed = ["complete", "members", "quorum", "deadline"];
   const scenes = closed.reduce((sum, why) => sum + (counts[why] || 0), 0);

@@ -50,6 +50,8 @@ class SiteMetrics(Collector):
             "A member's time less its scene's, averaged",
             labels=["site", "member"],
         )
+        for what, count in self._ledger.keyed.totals.items():
+            events.add_metric(["", what], count)
         for look in self._ledger.looks(MOST_SITES):
             site = look["site"]
             for what, count in look["counts"].items():
@@ -88,6 +90,7 @@ class ScenesSource(PageSource):
             "input_topic": self._settings.input_topic,
             "output_topic": self._settings.topic,
             "partitions": sorted(self._ledger.partitions),
+            "lost": self._ledger.keyed.judge(),
             "sites": list(self._ledger.looks(MOST_SITES)),
         }
 

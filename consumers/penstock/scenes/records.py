@@ -25,6 +25,7 @@ from penstock.scenes.core.rules import Place, SiteStreams
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, Refused, dump, without_answers
 from penstock.scenes.settings import Names
+from penstock.scenes.site_figures import KeyedFigures
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,15 @@ class Rekey:
     their site.
     """
 
-    def __init__(self, streams: SiteStreams, topic: str, late: LateTopic, fits: Fits) -> None:
+    def __init__(
+        self,
+        streams: SiteStreams,
+        topic: str,
+        late: LateTopic,
+        fits: Fits,
+        figures: KeyedFigures,
+    ) -> None:
+        self.figures = figures
         self._streams = streams
         self._topic = topic
         self._late = late
@@ -117,12 +126,15 @@ class Rekey:
             arrival = read_arrival(value, at_ms)
         except SchemaError:
             raw = msgspec.json.encode({"value_b64": b64encode(value).decode()})
+            self.figures.refused("unreadable", where)
             return self._late.out(where, where, "unreadable", raw)
         place = self._streams.place(arrival.stream)
         if place is None:
             stream, model = arrival.stream, arrival.model or None
+            self.figures.refused("no_site", stream)
             return self._late.out(stream, arrival.id, "no_site", value, model=model)
         site, member = place
+        self.figures.placed()
 
         def letter(reason: str) -> list[Out]:
             model = arrival.model or None

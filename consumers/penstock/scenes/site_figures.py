@@ -1,4 +1,5 @@
-"""Figures of sites for people: last scenes, each member's skew, completeness over time.
+"""Figures of sites for people: last scenes, each member's skew, completeness over time; and of
+predictions that have no site.
 
 Rule: no decision depends on them. They cost time per scene, not per prediction; their memory is
 bounded, and freed with the site.
@@ -7,9 +8,9 @@ bounded, and freed with the site.
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
-from penstock.core.diagnosis.problem import seconds
+from penstock.core.diagnosis.problem import named, seconds
 from penstock.messages.scene import Status
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, Reason, Refused
@@ -25,7 +26,7 @@ IN_A_ROW: Final = 10
 # For these reasons no place in a scene is meant for the stream.
 OF_NO_MEMBER: Final = {"other_model", "stranger", "crowded"}
 
-MENDS: Final[Mapping[Reason, str]] = {
+MENDS: Final[Mapping[str, str]] = {
     "late": "they came after their scene had closed: raise scenes.patience_ms, or look at why "
     "their streams are slow; cameras that are triggered, not periodic, need "
     'scenes.anchor = "smallest" and a scenes.tolerance_ms',
@@ -41,10 +42,12 @@ MENDS: Final[Mapping[Reason, str]] = {
     "stranger": "their member is not on the site's list: add it to scenes.members",
     "crowded": "the site has scenes.max_members already: is scenes.site right?",
     "overload": "scenes.max_open scenes are undecided: members are too far apart in time",
+    "no_site": "scenes.site finds no site and member in the names of their streams",
+    "unreadable": "they are no predictions: scenes.input_topic must be the topic of answers",
 }
 
 
-def losses(refused: Mapping[Reason, int], placed: int, *, is_told: bool) -> str | None:
+def losses(refused: Mapping[str, int], placed: int, *, is_told: bool) -> str | None:
     """What to tell about this many refused predictions, beside `placed` in scenes. None: nothing.
     `is_told`: True if it was told already.
     """
@@ -80,6 +83,8 @@ STEP_MS = 10_000
 STEPS = 60
 # What is lost is judged by the steps of the last minute.
 LOST_STEPS = 6
+# Predictions without a site are judged this often.
+JUDGED_MS: Final = 1_000
 # The weight of a new scene in the mean of a member's skew. The mean covers about twenty scenes.
 SKEW_WEIGHT = 0.05
 
@@ -96,7 +101,70 @@ class Step:
         self.complete = 0
         self.places = 0
         self.taken = 0
-        self.refused: Counter[Reason] = Counter()
+        self.refused: Counter[str] = Counter()
+
+
+class Steps(deque[Step]):
+    """The last steps, the present one at the end."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(maxlen=most)
+
+    def at(self, now_ms: int) -> Step:
+        since_ms = now_ms // STEP_MS * STEP_MS
+        if not self or self[-1].since_ms != since_ms:
+            self.append(Step(since_ms))
+        return self[-1]
+
+    def lost(self, now_ms: int, *, begun: int, is_told: bool) -> str | None:
+        """What to tell about the last minute. The first `begun` steps are not judged."""
+        judged = self.judged(now_ms, begun)
+        refused = sum((step.refused for step in judged), Counter[str]())
+        return losses(refused, sum(step.taken for step in judged), is_told=is_told)
+
+    def judged(self, now_ms: int, begun: int) -> list[Step]:
+        since_ms = now_ms - LOST_STEPS * STEP_MS
+        return [step for step in list(self)[begun:] if step.since_ms >= since_ms]
+
+
+class KeyedFigures:
+    """Counts the predictions that this worker has read, and those of them that have no site: these
+    are in no site's figures. `totals`: by `arrived`, `no_site`, `unreadable`.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._steps = Steps(LOST_STEPS + 1)
+        self._lost: str | None = None
+        self._judged_ms = 0
+        self._stream = ""
+        self.totals = {"arrived": 0, "no_site": 0, "unreadable": 0}
+
+    def placed(self) -> None:
+        self.totals["arrived"] += 1
+        self._steps.at(self._wall_ms()).taken += 1
+
+    def refused(self, reason: Literal["no_site", "unreadable"], stream: str) -> None:
+        now_ms = self._wall_ms()
+        self.totals["arrived"] += 1
+        self.totals[reason] += 1
+        self._stream = stream
+        self._steps.at(now_ms).refused[reason] += 1
+        if now_ms - self._judged_ms >= JUDGED_MS:
+            self.judge()
+
+    def judge(self) -> str | None:
+        """What to tell now; None: nothing."""
+        self._judged_ms = self._wall_ms()
+        before = self._lost
+        self._lost = self._steps.lost(self._judged_ms, begun=0, is_told=before is not None)
+        if self._lost is not None:
+            self._lost += f"; the last of {named(self._stream)}"
+        if before is None and self._lost is not None:
+            log.warning("%s", self._lost)
+        if before is not None and self._lost is None:
+            log.info("predictions have a site again")
+        return self._lost
 
 
 class SiteView:
@@ -106,7 +174,7 @@ class SiteView:
         self.last: deque[dict[str, Any]] = deque(maxlen=LAST)
         self.absent: Mapping[str, Status] = {}
         self.skews: dict[str, float] = {}
-        self.steps: deque[Step] = deque(maxlen=STEPS)
+        self.steps = Steps(STEPS)
         self.lost: str | None = None
         # For each member whose last predictions are in no scene: how many, and the last of them.
         self._runs: dict[str, tuple[int, Refused]] = {}
@@ -115,13 +183,10 @@ class SiteView:
         """Tell it when many predictions are in no scene, or no longer. In a site's first step its
         rhythm is learned, so the step is not judged.
         """
-        since_ms = now_ms - LOST_STEPS * STEP_MS
-        judged = [step for step in list(self.steps)[1:] if step.since_ms >= since_ms]
-        refused = sum((step.refused for step in judged), Counter[Reason]())
-        placed = sum(step.taken for step in judged)
-        before, self.lost = self.lost, losses(refused, placed, is_told=self.lost is not None)
+        before = self.lost
+        self.lost = self.steps.lost(now_ms, begun=1, is_told=before is not None)
         runs = {name: last for name, (count, last) in self._runs.items() if count >= IN_A_ROW}
-        if runs and judged:
+        if runs and self.steps.judged(now_ms, begun=1):
             self.lost = lost_members(runs)
         if before is None and self.lost is not None:
             log.warning("site %s: %s", site, self.lost)
@@ -129,7 +194,7 @@ class SiteView:
             log.info("site %s: its predictions are in scenes again", site)
 
     def refuse(self, refused: Sequence[Refused], now_ms: int) -> None:
-        self.step(now_ms).refused.update(each.reason for each in refused)
+        self.steps.at(now_ms).refused.update(each.reason for each in refused)
         for each in refused:
             if each.reason not in OF_NO_MEMBER:
                 count, _ = self._runs.get(each.member, (0, each))
@@ -152,18 +217,11 @@ class SiteView:
             self._count(scene, now_ms)
 
     def _count(self, scene: Decided, now_ms: int) -> None:
-        step = self.step(now_ms)
+        step = self.steps.at(now_ms)
         step.scenes += 1
         step.complete += scene.closed_by == "complete"
         step.taken += len(scene.taken)
         step.places += len(scene.taken) + len(scene.absent)
-
-    def step(self, now_ms: int) -> Step:
-        """The present step."""
-        since_ms = now_ms // STEP_MS * STEP_MS
-        if not self.steps or self.steps[-1].since_ms != since_ms:
-            self.steps.append(Step(since_ms))
-        return self.steps[-1]
 
 
 class SiteFigures:
