@@ -190,6 +190,7 @@ class Status:
             "calls": self.flow.calls(),
             "costly": self.flow.costs.costly,
             "stores": self.flow.stores(figures.flow),
+            **self._results(),
             **self._models(),
             **self._region(),
             **self._shadow(),
@@ -207,6 +208,20 @@ class Status:
             "silence": figures.streams.silence,
             "streams_others": figures.streams.others,
             "letters": [letter._asdict() for letter in reversed(pipeline.wiring.reject.recent)],
+        }
+
+    def _results(self) -> dict[str, Any]:
+        """The writes of result objects, if there are any."""
+        writes = self._pipeline.wiring.writes
+        if writes is None:
+            return {}
+        limiter, answer_s = writes.limiter, writes.limiter.answer_s
+        return {
+            "results": {
+                "in_flight": limiter.in_flight,
+                "limit": limiter.limit,
+                "answer_ms": None if answer_s is None else round(answer_s * 1000, 1),
+            }
         }
 
     def _models(self) -> dict[str, Any]:

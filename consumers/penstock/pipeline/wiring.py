@@ -127,6 +127,8 @@ class Wiring:
         self.tracks = self._tracks()
         self._offers = {model: track.download.offer for model, track in self.tracks.items()}
         self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
+        # Of result objects; None: there are none.
+        self.writes: StoreReads | None = None
         self.publish = self._publish(offload)
         self.help_regions = self._help_regions()
         times = settings.times
@@ -359,8 +361,8 @@ class Wiring:
         terms, results = self.settings.results, self.adapters.results
         if terms is None or results is None:
             return None
-        writes = self._turns(DEFAULT)
-        return ObjectResults(results, terms, offload, writes, self.telemetry, self._guards)
+        self.writes = self._turns(DEFAULT)
+        return ObjectResults(results, terms, offload, self.writes, self.telemetry, self._guards)
 
     def _turns(self, store: str) -> StoreReads:
         terms = self.settings.objects

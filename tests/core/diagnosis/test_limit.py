@@ -136,6 +136,18 @@ def test_most_streams_are_late_or_only_a_few(
     assert are_most_late({"streams": streams, "streams_others": others}, 50.0) == expected
 
 
+def test_results_that_wait_for_their_store_do_not_wait_for_kafka() -> None:
+    slow = flow(**LATE, busy=IDLE | {"publishing": 1.0}, way_ms=WAY | {"publish": 900.0})
+    for write_ms, kind, what in (
+        (800.0, "store", "the store of the results is the limit: 9 of 16 writes in flight, 800 ms"),
+        (80.0, "kafka", "Kafka is the limit"),
+    ):
+        results = {"in_flight": 9, "limit": 16, "answer_ms": write_ms}
+        problem = limit(slow | {"results": results})
+        assert problem is not None
+        assert (problem.kind, problem.what.startswith(what)) == (kind, True)
+
+
 def test_a_worker_is_late_by_age_by_lag_or_by_its_bound() -> None:
     assert not is_late(flow(moving_s=0.5, lag_s=0.5, over_bound=None))
     assert is_late(flow(moving_s=1.1))

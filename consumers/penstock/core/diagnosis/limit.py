@@ -270,6 +270,16 @@ def _store(document: Document) -> _Limit:
 
 
 def _kafka(document: Document) -> _Limit:
+    """Answers wait until their result object is stored, then for Kafka."""
+    results: Mapping[str, Any] = document.get("results") or {}
+    write_ms = results.get("answer_ms") or 0.0
+    if write_ms >= LONGEST_SHARE * (value_at(document, "flow", "way_ms", "publish") or 0.0) > 0.0:
+        return _Limit(
+            "store",
+            f"the store of the results is the limit: {results['in_flight']} of {results['limit']} "
+            f"writes in flight, {seconds(write_ms / 1000)} each",
+            "Look at its load and the way to it; objects with more rows need fewer writes",
+        )
     each = _each(document, "publish", "until an answer is acknowledged")
     do = "Look at the brokers' load and disks, and at what else writes to them"
     return _Limit("kafka", f"Kafka is the limit{each}", do)
