@@ -1,6 +1,7 @@
 """`penstock config --init`: the file of any answers passes `penstock lint`, and so do its hints."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -102,6 +103,12 @@ def test_what_the_url_of_a_model_tells_is_set() -> None:
         "url": "http://gate/east",
         "name": "a b",
     }
+    for grpc in (
+        "grpc://t:8001/v2/models/a oip-grpc",
+        "grpc://t:8001/v2/models/a",
+        "grpc://t:8001/a",
+    ):
+        assert model(grpc) == {"protocol": "oip-grpc", "url": "grpc://t:8001", "name": "a"}
     assert model("http://own:9/score") == {
         "protocol": "http",
         "url": "http://own:9",
@@ -126,6 +133,7 @@ def test_hints_can_be_uncommented(tmp_path: Path) -> None:
         (StarterAnswers(store="sensors"), "s3://BUCKET"),
         (StarterAnswers(model="ts:8080"), "URL [PROTOCOL]"),
         (StarterAnswers(model="http://ts:8080 torch"), "torchserve"),
+        (StarterAnswers(model="grpc://t:8001/a oip"), "grpc://HOST:PORT/NAME"),
         (StarterAnswers(rows="a b c"), "FORMAT [REQUEST]"),
     ],
 )
@@ -160,6 +168,8 @@ def test_the_command_writes_once_and_leaves_nothing_that_lint_refuses(tmp_path: 
     words = ["config", "--init", "--config", str(file), "--kafka", "kafka-1:9092/objects"]
     wrong = CliRunner().invoke(cli, [*words, "--rows", "csvv json"])
     assert wrong.exit_code != 0
+    assert "csvv" in str(wrong.exception)
+    assert "mine.toml" not in str(wrong.exception)
     assert not file.exists()
     made = CliRunner().invoke(cli, words)
     assert made.exit_code == 0, made.output
@@ -167,6 +177,34 @@ def test_the_command_writes_once_and_leaves_nothing_that_lint_refuses(tmp_path: 
     again = CliRunner().invoke(cli, words)
     assert isinstance(again.exception, Fatal)
     assert "is there already" in str(again.exception)
+
+
+def test_answers_are_read_from_a_pipe_in_the_order_of_the_questions(tmp_path: Path) -> None:
+    """An empty or missing line stands for the default; a question that an option answers is not
+    asked.
+    """
+    file = tmp_path / "piped.toml"
+    words = ["config", "--init", "--config", str(file), "--kafka", "kafka-1:9092/objects"]
+    made = CliRunner().invoke(cli, words, input="\nhttp://ts:8080/predictions/rows/2.0\n")
+    assert made.exit_code == 0, made.output
+    tree = tomllib.loads(file.read_text())
+    assert tree["kafka"]["input_topic"] == "objects"
+    assert tree["objects"]["endpoint_url"] == "http://localhost:9000"
+    assert tree["model"]["version"] == "2.0"
+    assert tree["rows"]["format"] == "auto"
+
+
+def test_an_extra_that_is_not_installed_is_told_and_the_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    monkeypatch.delitem(sys.modules, "penstock.adapters.model_servers.oip.grpc_calls", False)
+    file = tmp_path / "g2.toml"
+    words = ["config", "--init", "--config", str(file), "--model", "grpc://t:8001/rows"]
+    made = CliRunner().invoke(cli, words)
+    assert made.exit_code == 0, made.output
+    assert "[grpc]" in made.output
+    assert tomllib.loads(file.read_text())["model"]["protocol"] == "oip-grpc"
 
 
 @pytest.mark.parametrize(

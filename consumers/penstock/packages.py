@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import Fatal, usage
+from penstock.errors import EXIT_USAGE, Fatal, usage
 
 T = TypeVar("T")
 
@@ -46,10 +46,15 @@ def _broken(group: str, name: str, value: str, reason: str) -> Fatal:
     )
 
 
-def missing_extra(what: str, extra: str, error: ImportError | None = None) -> Fatal:
+class MissingExtra(Fatal):
+    """This installation lacks a library; the configuration may be right."""
+
+
+def missing_extra(what: str, extra: str, error: ImportError | None = None) -> MissingExtra:
     """The error for a missing library that `what` needs. It says how to install the library."""
     missing = f"{error.name or 'a library'} ({error})" if error is not None else "an extra"
-    return usage(f"{what} needs {missing}: {install_command(extra)}")
+    message = f"{what} needs {missing}: {install_command(extra)}"
+    return MissingExtra(message, exit_code=EXIT_USAGE)
 
 
 def install_command(extra: str) -> str:

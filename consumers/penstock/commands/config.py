@@ -5,6 +5,7 @@ Rule: `--init` never overwrites a file, and `lint` finds nothing wrong in what i
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.commands.common_options import Context, common, say, say_json
-from penstock.config import Config, check_files
+from penstock.config import Config, check_files, load
 from penstock.config.starter import StarterAnswers, starter
-from penstock.errors import usage
+from penstock.errors import Fatal, usage
 
 DEFAULT = "default"
 # The file that `--init` writes, unless --config names another one.
@@ -103,11 +104,13 @@ def _text(value: object) -> str:
 
 def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     """Write the first configuration file. `given`: the answers from options. On a terminal the user
-    is asked for the other answers; without a terminal their defaults are taken.
+    is asked for the other answers; without a terminal they are read from standard input, a line
+    each, and an empty or missing line stands for the default.
     """
     # This import loads every client. It stands here, so that a command without `--init` need not
     # wait for it.
-    from penstock.tools.lint import lint
+    from penstock.packages import MissingExtra
+    from penstock.tools.lint import lint, refused
 
     path = path or FILE
     if path.exists():
@@ -119,14 +122,20 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
             file.write(text)
     except OSError as error:
         raise usage(f"{path}: {error.strerror}; name another file by --config") from None
-    if findings := lint(path, {}, ()):
+    findings = lint(path, {}, ())
+    lacking: set[str] = set()
+    with suppress(Fatal):  # of a value that no key takes; it is among the findings
+        errors = refused(load(path, {}))
+        lacking = {str(error) for error in errors if isinstance(error, MissingExtra)}
+    if wrong := [finding.said for finding in findings if finding.said not in lacking]:
+        # No line is named: the file that has it is not left.
         path.unlink()
-        raise usage("\n".join(str(finding) for finding in findings))
-    say(f"{path} is written. Next: penstock doctor --config {path}")
+        raise usage("\n".join(wrong))
+    say("\n".join([f"{path} is written. Next: penstock doctor --config {path}", *sorted(lacking)]))
 
 
 def _ask(name: str) -> str:
     default = StarterAnswers._field_defaults[name]
     if not sys.stdin.isatty():
-        return str(default)
+        return sys.stdin.readline().strip() or str(default)
     return str(click.prompt(QUESTIONS[name], default=default))

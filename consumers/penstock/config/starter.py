@@ -23,6 +23,7 @@ PRESETS: Final = get_args(Preset)
 # The protocols and presets whose servers have addresses of the form `URL/NAME`.
 _NAMED: Final = ("torchserve", "oip", "oip-grpc", "tf-serving", "bentoml", "ray-serve")
 PROTOCOLS: Final = (*get_args(Protocol), *PRESETS)
+_GRPC: Final = ("grpc", "grpcs")
 # Rows of these formats are opaque bytes.
 _OPAQUE: Final = ("image", "video", "audio", "text", "bytes")
 # What cameras write, and the format that reads it. `auto` knows both by extension and first bytes.
@@ -139,8 +140,12 @@ def _model(answer: str) -> dict[str, str]:
     """The keys of `[model]` that follow from the answer, which is a URL and perhaps a protocol."""
     url, _, protocol = answer.strip().partition(" ")
     protocol, parts = protocol.strip(), urlsplit(url)
-    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.netloc:
+    if parts.scheme not in ("http", "https", *_GRPC) or not parts.netloc:
         raise _wrong("model", answer, "URL [PROTOCOL]", StarterAnswers().model)
+    if parts.scheme in _GRPC:
+        if protocol not in ("", "oip-grpc"):
+            raise _wrong("model", answer, "grpc://HOST:PORT/NAME", "grpc://localhost:8001/rows")
+        protocol = "oip-grpc"
     if protocol and protocol not in PROTOCOLS:
         raise _wrong(
             "model", answer, f"URL and one of {', '.join(PROTOCOLS)}", StarterAnswers().model
@@ -148,7 +153,8 @@ def _model(answer: str) -> dict[str, str]:
     root = f"{parts.scheme}://{parts.netloc}"
     for server, read in MODEL_PATHS.items():
         address = read(parts.path)
-        if address and (not protocol or protocol == server or server not in ("torchserve", "oip")):
+        is_meant = not protocol or protocol.removesuffix("-grpc") == server
+        if address and (is_meant or server not in ("torchserve", "oip")):
             names = {key: value for key, value in name_and_version(address).items() if value}
             return {
                 **_protocol(protocol or server),
