@@ -81,8 +81,14 @@ class Transient(PenstockError):
 
 class Unreachable(Transient):
     """No answer came, because the connection was refused, reset or timed out. This says nothing
-    about the request itself.
+    about the request itself. `mend`: what a person should check. `found`: the message without it,
+    for a page that says by itself what to check.
     """
+
+    def __init__(self, message: str, *, mend: str = "", retry_after_s: float | None = None) -> None:
+        text = f"{message}; {mend}" if mend else message
+        super().__init__(text, retry_after_s=retry_after_s)
+        self.found = message
 
 
 class NoAnswer(Unreachable):

@@ -34,6 +34,15 @@ def test_a_service_that_failed_and_now_is_away_is_told_to_be_away(
     ]
 
 
+def test_what_to_check_is_logged_but_no_part_of_what_the_page_tells(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outage = Outage("model server", HandClock(), None)
+    outage.unreachable(Unreachable("connection refused", mend="check model.url"))
+    assert outage.why == "connection refused"
+    assert "waiting: connection refused; check model.url" in caplog.text
+
+
 def test_an_outage_begins_anew_after_a_failure_that_ended_by_itself() -> None:
     clock = HandClock()
     outage = Outage("model server", clock, 60.0)

@@ -312,7 +312,7 @@ async def ask_model(
                 answers = await predict(canary)
             complaint = next(iter(answers.errors.values()), None)
         except TimeoutError:
-            raise Unreachable(f"no answer within {MODEL_S:.0f} s; check model.url") from None
+            raise Unreachable(f"no answer within {MODEL_S:.0f} s", mend="check model.url") from None
         except Poison as error:
             complaint = str(error)
             if canary and isinstance(error, Doubtful) and tries_left:

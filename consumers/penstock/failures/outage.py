@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from penstock.core.health.retries import Backoff
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Poison, Transient, usage
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Poison, Transient, Unreachable, usage
 from penstock.ports import PROBE, Clock, Objects
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ class Outage:
         # While the service fails: the time at which it counts as healthy again if no other failure
         # is reported. While it does not answer at all: infinite.
         self._until_s = math.inf
-        # What is wrong with the service; None while it answers.
+        # What is wrong with the service, without what to check, which the status page says by
+        # itself; None while it answers.
         self.why: str | None = None
 
     @property
@@ -83,6 +84,8 @@ class Outage:
         self._until_s = math.inf
         since_s = now_s - silent_s
         self._lasts("does not answer", "did not answer", str(error), since_s, is_news=is_news)
+        if isinstance(error, Unreachable):
+            self.why = error.found
 
     def fails(self, why: str, silent_s: float = 0.0, *, did_work: bool = True) -> None:
         """The service answers, but does not do its work. Raises `Fatal` as `unreachable` does. If

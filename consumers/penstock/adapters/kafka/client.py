@@ -166,9 +166,8 @@ def by_code(what: str, code: int, words: str) -> PenstockError:
 
 
 def no_answer(what: str, words: str) -> Unreachable:
-    return Unreachable(
-        f"Kafka did not answer {what}: {words}. Is the broker of kafka.bootstrap_servers running?"
-    )
+    mend = "check kafka.bootstrap_servers and that the brokers run"
+    return Unreachable(f"Kafka did not answer {what}: {words}", mend=mend)
 
 
 def not_now(what: str, words: str) -> Transient:

@@ -237,7 +237,9 @@ class Reader:
         new = sum(min(after[part], ends[part]) - before for part, before in at.items())
         if not has_found and not new:
             topic = next(iter(at)).topic
-            raise Unreachable(f"Kafka stopped sending {topic} before its end. Is the broker up?")
+            raise Unreachable(
+                f"Kafka stopped sending {topic} before its end", mend="check that the brokers run"
+            )
         passed(new)
         return {part: now for part, now in after.items() if now < ends[part]}
 

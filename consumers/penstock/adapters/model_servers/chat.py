@@ -31,6 +31,7 @@ from penstock.adapters.model_servers.http_calls import (
     Reply,
     Request,
 )
+from penstock.adapters.model_servers.offers import with_offers
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     by_status,
@@ -151,7 +152,7 @@ class ChatModel(HttpModel):
             request = self.request(payloads)
             reply = await self._http.post(self.url, request, rows)
         if not reply.is_answer:
-            raise self._refusal(reply, len(request.body))
+            raise await with_offers(self._refusal(reply, len(request.body)), self._http)
         return read_answer(self._answers, reply, rows, request)
 
     def request(self, payloads: Sequence[Payload]) -> Request:
@@ -178,7 +179,7 @@ class ChatModel(HttpModel):
             if models.status != NOT_FOUND or reply.status == NOT_FOUND:
                 reply = models
         if reply.status >= REDIRECT:
-            raise of_server(self._refusal(reply, 0))
+            raise await with_offers(of_server(self._refusal(reply, 0)), self._http)
 
     def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
         reason = complaint(reply.body)

@@ -23,6 +23,7 @@ from penstock.adapters.model_servers.http_calls import (
     Reply,
     Request,
 )
+from penstock.adapters.model_servers.offers import with_offers
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     TOO_LARGE,
@@ -93,7 +94,8 @@ class EmbeddingsModel(HttpModel):
         request = Request(orjson.dumps({"model": self._name, "input": texts}), _JSON)
         reply = await self._http.post(self._url, request, len(texts))
         if not reply.is_answer:
-            raise self._refusal(reply, texts, len(request.body))
+            error = self._refusal(reply, texts, len(request.body))
+            raise await with_offers(error, self._http)
         return read_answer(_vectors, reply, len(texts), request)
 
     def _refusal(self, reply: Reply, texts: list[str], sent_bytes: int) -> PenstockError:
@@ -119,7 +121,7 @@ class EmbeddingsModel(HttpModel):
         if reply.status == NOT_FOUND:
             reply = await self._http.look(self._models_url)
         if reply.status >= REDIRECT:
-            raise of_server(self._refusal(reply, [], 0))
+            raise await with_offers(of_server(self._refusal(reply, [], 0)), self._http)
 
 
 def _elements(payload: Payload) -> list[Any]:

@@ -37,6 +37,7 @@ from penstock.adapters.http.certificates import trusting, untrusted
 from penstock.adapters.http.connections import SPREAD, AnswerRoom, Connection, Host
 from penstock.adapters.model_servers.access import ServerAccess
 from penstock.adapters.model_servers.refusals import (
+    MEND,
     MOST_VALUES,
     TOO_LARGE,
     excerpt,
@@ -366,6 +367,7 @@ class ModelHttp:
         is_too_large: Meaning = too_large,
     ) -> None:
         self.access = ServerAccess(settings)
+        self.protocol = settings.protocol
         base = self.access.base
         self._timeout_s = settings.timeout_ms / 1000
         self._answer_bytes_per_row = bounds.row_bytes
@@ -438,11 +440,12 @@ class ModelHttp:
         most_bytes: int,
     ) -> PenstockError:
         """What it means that no answer came, or none that can be read."""
+        shown = config.shown_url(str(url))
         if isinstance(error, NotConnected):
-            return Unreachable(self._said(url, str(error)))
+            return Unreachable(f"{shown}: {error}", mend=MEND)
         if isinstance(error, Packed):
             return usage(
-                f"{config.shown_url(str(url))} packs its answers (Content-Encoding: {error}), "
+                f"{shown} packs its answers (Content-Encoding: {error}), "
                 "which the requests do not allow; switch that off at the server, or at the proxy "
                 "before it"
             )
@@ -451,8 +454,7 @@ class ModelHttp:
         if isinstance(error, TooLong):
             return too_many_bytes(most_bytes)
         if isinstance(error, TimeoutError):
-            reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
-            lost = NoAnswer(self._said(url, reason))
+            lost = NoAnswer(f"{shown}: no answer within {timeout_s:g} s (model.timeout_ms)")
         else:
             reason = f"{type(error).__name__}: {self.access.masked_text(str(error))}"
             # The server may have hung up because the request is too large for it, or because the
@@ -460,13 +462,9 @@ class ModelHttp:
             is_oversize = len(request.body) > self._limit.most_bytes
             if is_oversize:
                 reason = f"{reason} under a request of {len(request.body)} bytes"
-            lost = HungUp(self._said(url, reason), is_oversize=is_oversize)
+            lost = HungUp(f"{shown}: {reason}", is_oversize=is_oversize)
         lost.sent = request.shown(rows)
         return lost
-
-    def _said(self, url: URL, reason: str) -> str:
-        hint = "check model.url and that the model server runs"
-        return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
 
 class HttpModel:

@@ -19,6 +19,7 @@ from penstock.adapters.model_servers.http_calls import (
     Reply,
     Request,
 )
+from penstock.adapters.model_servers.offers import with_offers
 from penstock.adapters.model_servers.refusals import (
     NOT_ALLOWED,
     NOT_FOUND,
@@ -67,7 +68,7 @@ class JsonModel(HttpModel):
         request = self.request(payloads)
         reply = await self._http.post(self.url, request, rows)
         if not reply.is_answer:
-            raise self._refusal(reply, len(request.body))
+            raise await with_offers(self._refusal(reply, len(request.body)), self._http)
         return read_answer(self._parsed, reply, rows, request)
 
     def request(self, payloads: Sequence[Payload]) -> Request:
@@ -94,7 +95,8 @@ class JsonModel(HttpModel):
         if reply.status in (NOT_ALLOWED, NOT_IMPLEMENTED):  # the server knows POST alone
             await self._check_address()
         elif reply.status >= 300:
-            raise of_server(self._refusal(reply, 0, self._health_url))
+            error = of_server(self._refusal(reply, 0, self._health_url))
+            raise await with_offers(error, self._http)
 
     async def _check_address(self) -> None:
         """Send OPTIONS to the address of the predictions. Only 401, 403, 404 and statuses above 501
@@ -103,7 +105,7 @@ class JsonModel(HttpModel):
         """
         reply = await self._http.look(self.url, "OPTIONS")
         if reply.status in (401, 403, NOT_FOUND) or reply.status > NOT_IMPLEMENTED:
-            raise of_server(self._refusal(reply, 0))
+            raise await with_offers(of_server(self._refusal(reply, 0)), self._http)
 
     def _refusal(self, reply: Reply, sent_bytes: int, asked: URL | None = None) -> PenstockError:
         url = config.shown_url(str(asked)) if asked else self._shown_url

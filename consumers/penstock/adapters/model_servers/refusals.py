@@ -13,6 +13,7 @@ from typing import Final
 import orjson
 
 from penstock.errors import (
+    EXIT_USAGE,
     Doubtful,
     Fatal,
     Overloaded,
@@ -46,6 +47,8 @@ _RAISED: Final = 500
 # than this many characters are read: a year, in seconds, has eight digits.
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?", re.ASCII)
 MOST_DIGITS: Final = 8
+# What to check if there is no connection. A server that hangs up, or is slow, does run.
+MEND: Final = "check model.url and that the model server runs"
 # How many characters of a server's own words an error shows: as many as a person wants to read.
 EXCERPT_CHARS: Final = 300
 # How many values the JSON of an answer may have, by its commas. Reading a value takes up to 100
@@ -97,10 +100,15 @@ def by_status(
     return Transient(reason, retry_after_s=wish_s)
 
 
-def not_there(reason: str) -> Fatal:
-    return usage(
+class NotThere(Fatal):
+    """The server does not know the address, or the model."""
+
+
+def not_there(reason: str) -> NotThere:
+    return NotThere(
         f"{reason}; check model.url, model.name (in [[models]] served_as, if its server calls it "
-        "otherwise) and model.version, and that the model is loaded"
+        "otherwise) and model.version, and that the model is loaded",
+        exit_code=EXIT_USAGE,
     )
 
 

@@ -31,6 +31,7 @@ from penstock.adapters.model_servers.http_calls import (
     Request,
     is_denied,
 )
+from penstock.adapters.model_servers.offers import with_offers
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     OK,
@@ -189,7 +190,8 @@ class TorchServeModel(HttpModel):
         request = self.request(payloads)
         reply = await self._http.post(self.url, request, rows)
         if not reply.is_answer:
-            raise refusal(*reply, self._shown_url, len(request.body))
+            error = refusal(*reply, self._shown_url, len(request.body))
+            raise await with_offers(error, self._http)
         parse = row_answers.parse_single if self._form.single else row_answers.parse
         return read_answer(parse, reply, rows, request)
 

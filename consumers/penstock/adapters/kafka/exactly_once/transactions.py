@@ -213,7 +213,8 @@ class KafkaTransactions:
 
 
 def _silent(what: str, after_s: float) -> Unreachable:
-    return Unreachable(f"Kafka did not answer {what} within {after_s:.0f} s. Is the broker up?")
+    message = f"Kafka did not answer {what} within {after_s:.0f} s"
+    return Unreachable(message, mend="check that the brokers run")
 
 
 # How long we look for open transactions. After this time the broker itself has aborted every

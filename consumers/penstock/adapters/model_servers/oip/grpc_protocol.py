@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.model_servers.oip.rest_calls import LOADING, raised
-from penstock.adapters.model_servers.refusals import clean, denied, not_there
+from penstock.adapters.model_servers.refusals import MEND, clean, denied, not_there
 from penstock.errors import (
     HungUp,
     NoAnswer,
@@ -148,7 +148,7 @@ def refusal(code: grpc.StatusCode, reason: str, where: str) -> PenstockError:
         return HungUp(message)
     if code is _CODE.UNAVAILABLE:
         if _NO_CONNECTION.search(reason):
-            return Unreachable(f"{message}; check model.url and that the model server runs")
+            return Unreachable(message, mend=MEND)
         return HungUp(message) if _BROKEN.search(reason) else Overloaded(message)
     if code is _CODE.DEADLINE_EXCEEDED:
         return NoAnswer(f"{message} (model.timeout_ms)")
@@ -158,5 +158,8 @@ def refusal(code: grpc.StatusCode, reason: str, where: str) -> PenstockError:
     if code in DENIED:
         return denied(message)
     if code in (_CODE.NOT_FOUND, _CODE.UNIMPLEMENTED):
-        return Transient(message) if LOADING in reason else not_there(message)
+        if LOADING in reason:
+            return Transient(message)
+        lists = "a Triton or MLServer lists its models by HTTP: POST /v2/repository/index"
+        return usage(f"{not_there(message)}; {lists}")
     return Rejected("model_rejected", message) if code in _BY_MODEL else Transient(message)

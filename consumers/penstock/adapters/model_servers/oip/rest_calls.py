@@ -25,6 +25,7 @@ from penstock.adapters.model_servers.http_calls import (
     Reply,
     Request,
 )
+from penstock.adapters.model_servers.offers import with_offers
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import OutputTensor, from_list, from_raw, unusable
 from penstock.adapters.model_servers.oip.signature import Column, Filled, fit_for_json
@@ -64,7 +65,7 @@ class RestWire:
         if reply.status == NOT_FOUND and self._settings.inputs:
             reply = Reply(OK, {}, b"{}")
         if reply.status != OK:
-            raise of_server(refusal(reply, self._shown_url, 0))
+            raise await with_offers(of_server(refusal(reply, self._shown_url, 0)), self._http)
         limits = await self._http.look(self._url / "config")
         self._is_binary = await self._takes_binary()
         return Description(_read(reply), _read(limits))
@@ -72,7 +73,7 @@ class RestWire:
     async def check_ready(self) -> None:
         reply = await self._http.look(self._url / "ready")
         if reply.status >= REDIRECT:
-            raise of_server(refusal(reply, self._shown_url, 0))
+            raise await with_offers(of_server(refusal(reply, self._shown_url, 0)), self._http)
 
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
@@ -110,7 +111,8 @@ class RestWire:
     async def _infer(self, request: Request, filled: Filled) -> list[OutputTensor]:
         reply = await self._http.post(self.url, request, filled.sent)
         if not reply.is_answer:
-            raise refusal(reply, self._shown_url, len(request.body))
+            error = refusal(reply, self._shown_url, len(request.body))
+            raise await with_offers(error, self._http)
         try:
             return read_outputs(reply)
         except Poison as error:
