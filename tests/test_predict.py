@@ -250,6 +250,25 @@ async def test_a_wrong_setting_is_a_fatal_and_no_group(server: EmbeddedModelServ
         [one async for one in predict("/no/*.such", config=settings(server.url))]
 
 
+@pytest.mark.parametrize(
+    ("urls", "said"),
+    [
+        (["folder"], "is a folder"),
+        (["a.csv", "folder"], "is a folder"),
+        (["a.csv", "no/*"], "no file matches"),
+    ],
+)
+async def test_what_the_user_must_correct_is_said_before_the_model_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, urls: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.csv").write_text("1,2\n")
+    async with asyncio.timeout(30):  # limits.start_ms is 60 s
+        with pytest.raises(PenstockError, match=said):
+            [one async for one in predict(urls, config=settings("http://127.0.0.1:9"))]
+
+
 @pytest.mark.parametrize("missing", ["model", "store"])
 async def test_a_service_that_is_away_at_the_start_ends_it_after_start_ms(
     server: EmbeddedModelServer, missing: str

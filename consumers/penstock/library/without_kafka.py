@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from penstock import config
 from penstock.adapters.inputs.left_out_objects import ExistingResults, of_shard
-from penstock.adapters.inputs.urls import ResultSink, UrlSource, references
+from penstock.adapters.inputs.urls import ReadAhead, ResultSink, UrlSource, references
 from penstock.adapters.model_servers import request_forms
 from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
 from penstock.adapters.result_stores.results import open_results
@@ -85,13 +85,14 @@ async def predict_lines(
 
 
 class _CallParts(NamedTuple):
-    """The parts of a pipeline that answers one call. `ended` is set when all references of the URLs
-    were read.
+    """The parts of a pipeline that answers one call. `named`: the references of the URLs. `ended`
+    is set when all of them were read.
     """
 
     pipeline: Pipeline
     objects: LocalObjects
     sink: ResultSink
+    named: ReadAhead
     ended: asyncio.Event
 
 
@@ -148,20 +149,22 @@ def _call(
         intake = settings.intake
         existing = ExistingResults(results, terms.names, intake.stream_from, intake.places)
         named = existing.left_out(named, share.skipped)
-    source = UrlSource(_counted(named, on_listed), ended.set, clock.wall_ms())
+    ahead = ReadAhead(_counted(named, on_listed))
+    source = UrlSource(ahead.all(), ended.set, clock.wall_ms())
     adapters = Adapters(source, objects, model, sink, clock, results=results)
     pipeline = Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
-    return _CallParts(pipeline, objects, sink, ended)
+    return _CallParts(pipeline, objects, sink, ahead, ended)
 
 
 async def _until_answered(call: _CallParts, urls: Sequence[str], cfg: config.Config) -> None:
-    """If a URL names S3, wait until the store of `[objects]` answers. Then wait until the model
-    answers.
+    """If a URL names S3, wait until the store of `[objects]` answers. Then look at what the URLs
+    name, and wait until the model answers.
     """
     clock, start_s = SystemClock(), cfg.limits.start_ms / 1000
     if any(url.startswith("s3") and local_path(url) is None for url in urls):
         ask = partial(ask_store, call.objects, cfg.objects.endpoint_url)
         await until_answered("object store", ask, clock, start_s)
+    await call.named.look()
     await until_answered("model server", call.pipeline.wiring.main.calls.check, clock, start_s)
 
 

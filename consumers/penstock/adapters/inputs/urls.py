@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from penstock.adapters.stores.local_files import LOCAL, MEMORY, local_files, local_path
 from penstock.core.progress.line_stop import Word
 from penstock.core.routing.store_choice import StoreChoice
-from penstock.errors import Poison, usage
+from penstock.errors import Fatal, PenstockError, Poison, usage
 from penstock.messages.codec import SchemaError, encode_reference
 from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
@@ -20,6 +20,8 @@ from penstock.ports import Commit, Location, Objects, Outgoing, Rebalance, Recor
 # The most references of one poll. If a page of the store's listing has more, the store's client
 # holds the rest.
 POLL_RECORDS = 100
+# How many references are read before the model is waited for: a page of a listing.
+READ_AHEAD = 1_000
 # The only partition.
 SOLE = Where("predict", 0)
 # How many batches of results may wait for their reader.
@@ -76,6 +78,36 @@ async def references(
             raise usage(str(error)) from None
         if not matched:
             raise usage(f"no object matches {url}{_of_brackets(key)}")
+
+
+class ReadAhead:
+    """References, of which `look` reads the first ones before the model is waited for, because what
+    the user must correct can be said at once.
+    """
+
+    def __init__(self, named: AsyncIterator[Reference]) -> None:
+        self._named = named
+        self._read: list[Reference] = []
+        self._failed: PenstockError | None = None
+
+    async def look(self, most: int = READ_AHEAD) -> None:
+        """Raises `Fatal` if a URL of these references is refused."""
+        try:
+            while len(self._read) < most and (one := await anext(self._named, None)) is not None:
+                self._read.append(one)
+        except Fatal:
+            raise
+        except PenstockError as error:
+            self._failed = error  # it is raised in its turn
+
+    async def all(self) -> AsyncIterator[Reference]:
+        for reference in self._read:
+            yield reference
+        self._read.clear()
+        if self._failed is not None:
+            raise self._failed
+        async for reference in self._named:
+            yield reference
 
 
 def _names(glob: str, name: str) -> bool:
