@@ -47,7 +47,7 @@ def test_the_proof_holds_if_everything_was_answered_once(progress: DemoProgress)
         ({"objects": 1}, "2 objects were announced, the topics know 1"),
         ({"rows": 29}, "30 rows were written, 29 were answered"),
         ({"rejected": 1}, "1 good rows were rejected"),
-        ({"duplicates": 3}, "3 rows were answered twice"),
+        ({"duplicates": 3}, "3 records were written twice"),
     ],
 )
 def test_the_proof_names_everything_that_is_wrong(

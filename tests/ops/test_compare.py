@@ -128,3 +128,18 @@ def test_the_table_says_how_sure_it_is_and_sends_no_escapes() -> None:
     assert "7 rows, the shadow did not answer" in text
     assert "rejected: too\\x1b[31m hot" in text
     assert "\x1b" not in text
+
+
+def test_disagreements_without_a_record_are_told_with_their_reason() -> None:
+    comparing = taken(
+        summary(1, unsent=5, unsent_why={"many": 3, "unwritten": 2}),
+        summary(2, unsent=4, unsent_why={"many": 4}),
+        summary(3, unsent=1),
+    )
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(render(only(comparing), worst=5))
+    said = console.export_text()
+    assert "without a record: 7, too many came at once" in said
+    assert "without a record: 2, the shadow topic could not be written" in said
+    assert "without a record: 1, its worker did not say why" in said
+    assert only(comparing).as_json(5)["unsent"] == 10

@@ -109,7 +109,7 @@ def test_agreement_is_of_the_rows_that_both_predicted() -> None:
     assert [one.stream for one in difference.worst] == ["s1", "s2", "s7"]
     text = " ".join(lines(difference))
     assert "2 of 3 rows that were predicted then and now agree" in text
-    assert "2 failed both times with the same code" in text
+    assert "2 rows failed both times with the same code" in text
 
 
 def test_an_example_tells_whose_row_it_is() -> None:

@@ -1,6 +1,7 @@
 """A shadow model is asked what the live one was, and the live line never notices."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,13 @@ def totals(world: World) -> dict[str, int]:
     summaries = shadow_records(world, "summary")
     names = ("rows", "agreed", "dropped", "unanswered", "unsent")
     return {name: sum(summary[name] for summary in summaries) for name in names}
+
+
+def unsent_why(world: World) -> Counter[str]:
+    why = Counter[str]()
+    for summary in shadow_records(world, "summary"):
+        why.update(summary["unsent_why"])
+    return why
 
 
 async def off_by_one_in_ten(payloads: Sequence[Payload]) -> Answers:
@@ -317,6 +325,7 @@ async def test_disagreements_that_kafka_does_not_take_are_counted() -> None:
         feed(world)
         await asyncio.sleep(60.0)
     assert totals(world)["unsent"] == 100
+    assert unsent_why(world) == {"unwritten": 100}
 
 
 @virtual_time
@@ -333,6 +342,7 @@ async def test_a_disagreement_longer_than_a_record_has_none() -> None:
         await asyncio.sleep(60.0)
     assert not shadow_records(world, "disagreement")
     assert totals(world)["unsent"] == 10
+    assert unsent_why(world) == {"long": 10}
 
 
 @virtual_time

@@ -125,7 +125,7 @@ def test_a_delivery_that_goes_back_after_a_crash_is_only_counted() -> None:
     assert_clean(report)
     assert (report.rows, report.duplicates) == (50, 14)
     assert report.sentence().endswith(
-        "in order, none lost, 14 answered twice (same id, same answer)."
+        "in order, none lost, 14 records written twice (same id, same answer)."
     )
 
 

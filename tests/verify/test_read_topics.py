@@ -108,7 +108,7 @@ def test_the_command_ends_with_0_and_a_sentence(cfg: config.Config) -> None:
     assert result.exit_code == 0
     assert result.stdout.endswith(
         "600 rows of 1 stream in 6 objects: in order, none lost, "
-        "50 answered twice (same id, same answer).\n"
+        "50 records written twice (same id, same answer).\n"
     )
 
 

@@ -54,8 +54,10 @@ class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
     number of its compared rows and of its agreed rows; some streams count together as `(others)`.
     The sums over all streams are `rows` and `agreed`. Two kinds of rows were not compared:
     `dropped` rows, for which there was no room, and `unanswered` rows, which the shadow did not
-    answer. `unsent` counts disagreements without a record. `live_took` and `shadow_took` count
-    calls by time: the entry with the key k counts calls of up to 0.1 ms * 10^(k/20).
+    answer. `unsent` counts disagreements without a record, and `unsent_why` counts them by reason:
+    `many` came at once, too `long` for a record, or `unwritten` as the topic was away. `live_took`
+    and `shadow_took` count calls by time: the entry with the key k counts calls of up to
+    0.1 ms * 10^(k/20).
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -72,6 +74,7 @@ class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
     dropped: Count
     unanswered: Count
     unsent: Count
+    unsent_why: dict[str, Count] = {}
     live_took: dict[int, Count]
     shadow_took: dict[int, Count]
 

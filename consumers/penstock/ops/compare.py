@@ -5,11 +5,11 @@ because some may be missing. Summaries of different versions or tolerances are n
 Memory grows with streams and comparisons, not with rows.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from rich.console import Group, RenderableType
@@ -23,6 +23,12 @@ from penstock.messages.reference import SchemaError
 from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
 from penstock.terminal_text import agreement, folded, utc, worst_streams
 
+# Why disagreements have no record, in words (`core.comparing.comparison.Unsent`).
+UNSENT: Final[Mapping[str, str]] = {
+    "many": "too many came at once; they are counted all the same",
+    "long": "too long for a record: raise max.message.bytes of the topic",
+    "unwritten": "the shadow topic could not be written: see the worker's log",
+}
 # At most this many streams of all workers are counted by name; all others are counted together.
 MOST_STREAMS = 10_000
 
@@ -39,7 +45,7 @@ class ComparisonRules(NamedTuple):
 @dataclass(slots=True)
 class ComparisonSums:
     """The sums of one comparison. `since` and `until`: the times of its first and last summary, in
-    epoch milliseconds.
+    epoch milliseconds. `unsent`: by its reason, the number of disagreements without a record.
     """
 
     rules: ComparisonRules
@@ -47,6 +53,7 @@ class ComparisonSums:
     until: int
     sums: Comparison = field(default_factory=lambda: Comparison(Tally(MOST_STREAMS)))
     examples: Sequence[Disagreement] = ()
+    unsent: Counter[str] = field(default_factory=Counter)
 
     @property
     def share(self) -> AgreementShare:
@@ -68,7 +75,8 @@ class ComparisonSums:
             "interval": self.share.interval(),
             "dropped": sums.dropped,
             "unanswered": sums.unanswered,
-            "unsent": sums.unsent,
+            "unsent": sum(self.unsent.values()),
+            "unsent_why": self.unsent,
             "live_ms": _quantiles(sums.live_took),
             "shadow_ms": _quantiles(sums.shadow_took),
             "worst": [
@@ -148,7 +156,10 @@ class Comparing:
                 comparison.sums.tally.add(stream, rows, agreed)
         comparison.sums.dropped += summary.dropped
         comparison.sums.unanswered += summary.unanswered
-        comparison.sums.unsent += summary.unsent
+        why = {**summary.unsent_why}
+        if unknown := summary.unsent - sum(why.values()):  # of a worker of before 'unsent_why'
+            why[""] = unknown
+        comparison.unsent.update(why)
         comparison.sums.live_took.merge(summary.live_took)
         comparison.sums.shadow_took.merge(summary.shadow_took)
 
@@ -223,8 +234,9 @@ def _parts(comparison: ComparisonSums, worst: int) -> Iterator[RenderableType]:
                 for example in comparison.examples
             ),
         )
-    if sums.unsent:
-        yield Text(f"{sums.unsent:,} disagreements have no record")
+    for why, rows in comparison.unsent.items():
+        reason = UNSENT.get(why, "its worker did not say why")
+        yield Text(f"disagreements without a record: {rows:,}, {reason}")
 
 
 def _times(comparison: ComparisonSums) -> Table:

@@ -22,6 +22,7 @@ from penstock.core.comparing.comparison import (
     AgreementShare,
     Comparison,
     Tally,
+    Unsent,
 )
 from penstock.core.comparing.shadow_copies import CopiedRows, Copies, ShadowCopy, requests, run_of
 from penstock.core.health.retries import Backoff
@@ -330,7 +331,7 @@ class ShadowTopic:
             )
         )
         if len(self._records) >= MOST_RECORDS or self._nbytes + len(value) > MOST_BYTES:
-            self._not_sent(1)
+            self._not_sent(1, "many")
             return
         self._records.append((run, value))
         self._nbytes += len(value)
@@ -380,7 +381,8 @@ class ShadowTopic:
                 streams=_shortened(comparison.tally.streams, named),
                 dropped=comparison.dropped,
                 unanswered=comparison.unanswered,
-                unsent=comparison.unsent,
+                unsent=comparison.unsent.total(),
+                unsent_why={str(why): rows for why, rows in comparison.unsent.items()},
                 live_took=dict(comparison.live_took.counts),
                 shadow_took=dict(comparison.shadow_took.counts),
             )
@@ -391,8 +393,10 @@ class ShadowTopic:
         if not records and self._summary is None:
             return
         unsent = len(records)
+        why: Unsent = "unwritten"
         try:
             unsent -= await self._send(records)
+            why = "long"
         except PenstockError as error:
             if not self._is_away:
                 log.warning("%s is not written: %s", self._terms.topic, error)
@@ -407,7 +411,7 @@ class ShadowTopic:
             self._is_away = False
             self._summary = None
         finally:
-            self._not_sent(unsent)
+            self._not_sent(unsent, why)
 
     async def _send(self, records: Iterable[tuple[CopiedRows, bytes]]) -> int:
         """Send the disagreements, and the summary if one is due. Returns how many disagreements
@@ -431,9 +435,9 @@ class ShadowTopic:
             await report
         return sent
 
-    def _not_sent(self, records: int) -> None:
+    def _not_sent(self, records: int, why: Unsent) -> None:
         if records:
-            self.interval.unsent += records
+            self.interval.unsent[why] += records
             self._telemetry.unsent(records)
 
 

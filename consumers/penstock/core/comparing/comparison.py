@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -192,11 +192,16 @@ class ComparedTimes:
         return None
 
 
+# Why a disagreement has no record: too many came between two writes, it is too long for a record of
+# the topic, or the topic could not be written.
+Unsent = Literal["many", "long", "unwritten"]
+
+
 @dataclass(slots=True)
 class Comparison:
     """The counts of a comparison. `dropped`: rows for which the buffer had no room. `unanswered`:
-    rows that the shadow did not answer. `unsent`: rows that disagreed, but for which no record was
-    written.
+    rows that the shadow did not answer. `unsent`: by its reason, the number of rows that disagreed,
+    but for which no record was written.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -204,7 +209,7 @@ class Comparison:
     shadow_took: ComparedTimes = field(default_factory=ComparedTimes)
     dropped: int = 0
     unanswered: int = 0
-    unsent: int = 0
+    unsent: Counter[Unsent] = field(default_factory=Counter)
 
     @property
     def is_empty(self) -> bool:

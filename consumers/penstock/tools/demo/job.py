@@ -374,7 +374,7 @@ def broken(report: VerifyReport, progress: DemoProgress, restarts: int) -> list[
             report.rows == progress.rows_sent
         ),
         f"{report.rejected:,} good rows were rejected": report.rejected == 0,
-        f"{report.duplicates:,} rows were answered twice, by one and the same worker": (
+        f"{report.duplicates:,} records were written twice, by one and the same worker": (
             restarts > 0 or report.duplicates == 0
         ),
     }

@@ -266,11 +266,15 @@ def lines(difference: Difference) -> list[str]:
         "came again and are counted once": difference.repeated,
         "could not be compared, as their counterparts were too far away": difference.unseen,
     }
-    counted = (
-        "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    said = (
+        "; ".join(f"{_rows(count)} {what}" for what, count in counts.items() if count)
         for counts in (failed, alone)
     )
-    return [agree, *(f"{line}." for line in counted if line)]
+    return [agree, *(f"{line}." for line in said if line)]
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"
 
 
 def _percent(share: float) -> str:

@@ -48,14 +48,15 @@ class BrokenPromise(Struct, frozen=True):
 
 
 class VerifyReport(Struct, frozen=True, kw_only=True):
-    """`outside`: the number of records whose references are not among the offsets that were read.
-    `announced_again`: the number of objects that were answered by a marker which points to an
-    earlier answer. `unproven`: the number of objects with neither rows nor a dead letter while
-    `output.markers` is off. `results`: the number of objects whose result object was read and
-    checked. `waiting`: how many of the objects that are not completely answered are of messages
-    that the group has not committed. `replaced`: the number of objects whose result a later
-    record's has replaced. `violated`: how many violations of each kind there are. `violations`: the
-    first few of each kind.
+    """`duplicates`: the number of records whose id was written before, each about a row, or about
+    an object where answers are written as objects. `outside`: the number of records whose
+    references are not among the offsets that were read. `announced_again`: the number of objects
+    that were answered by a marker which points to an earlier answer. `unproven`: the number of
+    objects with neither rows nor a dead letter while `output.markers` is off. `results`: the number
+    of objects whose result object was read and checked. `waiting`: how many of the objects that are
+    not completely answered are of messages that the group has not committed. `replaced`: the number
+    of objects whose result a later record's has replaced. `violated`: how many violations of each
+    kind there are. `violations`: the first few of each kind.
     """
 
     references: int
@@ -101,7 +102,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
             )
             return f"{counts}: VIOLATED: {kinds}.{waiting}"
         repeated = (
-            f"{self.duplicates:,} answered twice (same id, same answer)"
+            f"{counted(self.duplicates, 'record')} written twice (same id, same answer)"
             if self.duplicates
             else "none twice"
         )
