@@ -104,8 +104,10 @@ def children_of(process: subprocess.Popen[str], folder: Path) -> set[int]:
     return children
 
 
-def test_its_first_line_is_the_page_where_its_worker_can_be_killed(tmp_path: Path) -> None:
+def test_it_says_at_once_what_it_does_and_where_its_worker_can_be_killed(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", LONG_S, "--streams", "3") as process:
+        assert process.stdout is not None
+        assert "then 3 streams for 10 s" in process.stdout.readline()
         page = lines_until(process, r"(http://\S+)/#token=(\S+)")
         assert page.string.startswith("the live page")
         lines_until(process, "kill -9")

@@ -2,7 +2,7 @@
 
 import click
 
-from penstock.commands.common_options import Context, common, run_async
+from penstock.commands.common_options import Context, common, run_async, say
 
 # The demo with scenes may last this long at most. The proof at the end must read every record, but
 # the embedded broker keeps only 5 MB of a partition and drops older records.
@@ -43,6 +43,10 @@ def demo(
         raise click.UsageError(
             "--frames asks the embedded model, as that of the stack takes numbers"
         )
+    # Said before the imports: they and the services take seconds.
+    where = "on the running stack" if stack else "beside a broker, a bucket and a model of its own"
+    then = f"{streams} streams for {seconds:g} s" if not scenes else f"scenes for {seconds:g} s"
+    say(f"a worker starts {where}, in about 5 s; then {then}, and at the end the proof")
     from penstock.tools.demo.job import JobOptions, run_demo
     from penstock.tools.demo.scenes import run_scenes_demo
 
