@@ -107,6 +107,7 @@ async def test_two_workers_end_when_all_is_answered_though_one_was_killed(
     changes["DELIVERY__GUARANTEE"] = "exactly_once"
     first, second = (job.environment(**changes) for _ in range(2))
     proxy.hold_after(0)
+    assert (await told(first))["workers"] == 0
     async with running_worker(first, "--until-end") as one:
         await one.ready()
         await job.broker.publish(job.topics.input, [Message({"bucket": job.bucket, "key": "x"})])
@@ -116,6 +117,7 @@ async def test_two_workers_end_when_all_is_answered_though_one_was_killed(
             held = await told(first)
             assert (held["references"], held["answered"]) == (60, 0)
             assert (held["left"], held["left_s"], held["errors"]) == (60, None, {})
+            assert held["workers"] > 0
             proxy.release()
             other.may_end()
             assert await other.ended() == 0, other.said

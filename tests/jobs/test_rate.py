@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.commands.progress import progress_lines
+from penstock.messages.command_json import Progress
 from penstock.tools.jobs.progress import LOOK_S, PAST_S, Rate
 
 
@@ -32,3 +34,32 @@ def test_what_was_more_than_a_minute_ago_does_not_count() -> None:
     for second in range(100, 100 + int(PAST_S) + 2):
         rate.look(second, 100_000 + second - 100)
     assert rate.a_second == 1
+
+
+@pytest.mark.parametrize(
+    ("workers", "left_s", "said"),
+    [
+        (0, None, "0 a second now, 4 since it began: no worker is in the group g; start one"),
+        (1, None, "nothing moves"),
+        (1, 25.0, "about 25 s left"),
+        (None, 25.0, "about 25 s left"),
+    ],
+)
+def test_where_no_worker_is_there_no_time_is_promised(
+    workers: int | None, left_s: float | None, said: str
+) -> None:
+    look = Progress(
+        group="g",
+        begun_ms=1,
+        references=200,
+        answered=100,
+        left=100,
+        rate=0.0,
+        average=4.0,
+        left_s=left_s,
+        workers=workers,
+        answered_by_errors=0,
+        errors={},
+        stopped=[],
+    )
+    assert said in "\n".join(progress_lines(look))

@@ -36,14 +36,14 @@ def progress(context: Context, watch: bool, as_json: bool) -> None:
                 if as_json:
                     say_json(msgspec.json.encode(look))
                 else:
-                    say("\n".join(_progress_lines(look)))
+                    say("\n".join(progress_lines(look)))
                 if not watch:
                     return
 
     run_async(work())
 
 
-def _progress_lines(look: "Progress") -> Iterator[str]:
+def progress_lines(look: "Progress") -> Iterator[str]:
     from penstock.terminal_text import utc
 
     share = look.answered / look.references if look.references else 1.0
@@ -54,9 +54,12 @@ def _progress_lines(look: "Progress") -> Iterator[str]:
     )
     since = "" if look.average is None else f", {look.average:,.0f} since it began"
     if look.left:
-        how_long = (
-            "nothing moves" if look.left_s is None else f"about {_duration(look.left_s)} left"
-        )
+        if look.workers == 0:
+            how_long = f"no worker is in the group {look.group}; start one: penstock run"
+        elif look.left_s is None:
+            how_long = "nothing moves"
+        else:
+            how_long = f"about {_duration(look.left_s)} left"
         yield f"{look.rate:,.0f} a second now{since}: {how_long}"
     if look.errors is None:
         yield "answered by errors: too many to be counted here; see penstock dlq list"

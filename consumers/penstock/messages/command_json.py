@@ -24,8 +24,9 @@ class Progress(Struct, frozen=True, kw_only=True):
     everything that the topics hold is counted. `references` counts messages by their offsets.
     `rate` (now) and `average` (since the job began) are references a second. `left_s` is the time
     until the end at the average rate; without a job, at the present rate. `left_s` is null if
-    nothing moves. `answered_by_errors` counts references, and `errors` counts them by code; both
-    are null if there are too many letters to read.
+    nothing moves, or no worker is in the group. `workers` is null if the broker does not tell it.
+    `answered_by_errors` counts references, and `errors` counts them by code; both are null if there
+    are too many letters to read.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -37,6 +38,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     rate: float
     average: float | None
     left_s: float | None
+    workers: Count | None = None
     answered_by_errors: Count | None
     errors: dict[str, Count] | None
     stopped: list[StoppedLine]

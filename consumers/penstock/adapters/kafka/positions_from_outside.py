@@ -15,6 +15,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened, within
+from penstock.adapters.kafka.group.observed import members_of
 from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import lines_group, parts_of, positions, words
 from penstock.core.progress.line_stop import MOST_WORDS, Word, decode_words, encode_words, obeyed
@@ -47,6 +48,19 @@ class Groups:
         async with answered_within("a question about the ends of the input", within_s):
             ends = await self._consumer.end_offsets(parts_of(parts))
         return {Where(*part): end for part, end in ends.items()}
+
+    async def workers(self) -> int | None:
+        """How many members the group has. None: the broker does not tell, as of each group by the
+        newer protocol.
+        """
+        if self._settings.group_protocol == "consumer":
+            return None
+        group = self._settings.group
+        async with answered_within(f"a question about group {group}", QUESTION_S):
+            try:
+                return len(await members_of(self._consumer, group))
+            except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
+                return None
 
     async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
         """Commit positions for a group that has none yet: the group will begin there. If the group

@@ -294,6 +294,8 @@ class _Looking:
             took_s = max(1.0, (self._clock.wall_ms() - job.begun_ms) / 1000)
             average = answered / took_s
         pace = rate if average is None else average
+        workers = await self._groups.workers()
+        left_s = round(left / pace, 1) if pace and workers != 0 else None
         is_read = await self._errors.read_on(self._reader)
         return Progress(
             group=self._cfg.kafka.group,
@@ -303,7 +305,8 @@ class _Looking:
             left=left,
             rate=round(rate, 1),
             average=None if average is None else round(average, 1),
-            left_s=0.0 if not left else round(left / pace, 1) if pace else None,
+            left_s=left_s if left else 0.0,
+            workers=workers,
             answered_by_errors=self._errors.references if is_read else None,
             errors=dict(self._errors.by_code.most_common()) if is_read else None,
             stopped=list(self._stopped()),

@@ -63,7 +63,7 @@ class GroupStanding(_Looker):
         consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):
             lag = await self._lag(consumer, group)
-            members = await _members(consumer, group.group)
+            members = await members_of(consumer, group.group)
             helping = (member["client_id"].startswith(self._helpers) for member in members)
             return RegionState(lag, len(members) - sum(helping))
 
@@ -117,7 +117,7 @@ class GroupView(_Looker):
 
     async def _owners(self, consumer: Any) -> Mapping[Where, tuple[str, str]]:
         try:
-            members = await _members(consumer, self._settings.group)
+            members = await members_of(consumer, self._settings.group)
         except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
             return {}
         return {
@@ -139,7 +139,7 @@ async def _parts(consumer: Any, settings: config.Kafka) -> list[Where]:
     ]
 
 
-async def _members(consumer: Any, group: str) -> list[dict[str, Any]]:
+async def members_of(consumer: Any, group: str) -> list[dict[str, Any]]:
     client = client_of(consumer)
     node = await client.coordinator_lookup(CoordinationType.GROUP, group)
     answer = await client.send(node, DescribeGroupsRequest([group]))
