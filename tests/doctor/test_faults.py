@@ -211,6 +211,28 @@ async def test_all_services_away_are_told_one_by_one(tmp_path: Path) -> None:
     assert "correct stores.lake.url" in wrong["stores.lake"]
 
 
+async def test_an_object_is_told_also_where_its_store_is_away(tmp_path: Path) -> None:
+    """One of another place is looked at all the same."""
+    port, here = own_port(), tmp_path / "a.csv"
+    here.write_text("1,2\n")
+    cfg = config.Config(
+        kafka=config.Kafka(bootstrap_servers=f"127.0.0.1:{port}", timeout_ms=500),
+        objects=config.Objects(endpoint_url=f"http://127.0.0.1:{port}", key="k", secret="s"),
+        stores={"lake": config.Store(url=f"file://{tmp_path}")},
+        model=config.Model(url=f"http://127.0.0.1:{port}"),
+    )
+    urls = ("s3://b/a.csv", "lake://a.csv", "s3://", str(here))
+    found = [one async for one in examine(cfg, urls, fix=False)]
+    said = {one.what: (one.level, one.said) for one in found}
+    level, why = said["s3://b/a.csv"]
+    assert (level, said["store"][0]) == ("wrong", "wrong")
+    assert "could not be looked at" in why
+    assert f"127.0.0.1:{port}" in why
+    assert "not well" not in said["lake://a.csv"][1]
+    assert said["s3://"][0] == "wrong"
+    assert said[str(here)][0] == "ok"
+
+
 async def test_a_model_of_several_that_is_away_is_named(tmp_path: Path) -> None:
     async with json_server("/", lambda rows: [0 for _ in rows]) as server:
         cfg = config.Config(

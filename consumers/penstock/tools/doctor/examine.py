@@ -44,6 +44,7 @@ from penstock.tools.doctor.models_and_routes import (
     try_first_row,
 )
 from penstock.tools.doctor.stores import (
+    is_of_default,
     look_at_allowed,
     look_at_clock,
     look_at_default,
@@ -155,9 +156,12 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
     if store.is_well:
         for finding in await run_checks("buckets", partial(look_at_allowed, cfg)):
             yield finding
-    # Local files need no store.
-    for url in (url for url in urls if store.is_well or local_path(url) is not None):
-        yield await run_check(url, partial(look_at_object, cfg, url))
+    for url in urls:
+        if store.is_well or not is_of_default(cfg, url):
+            yield await run_check(url, partial(look_at_object, cfg, url))
+        else:
+            message = f"it could not be looked at, as its store is not well: {store.said}"
+            yield Finding(url, "wrong", message)
     for name in cfg.stores:
         look = partial(look_at_named, name, cfg.stores[name])
         yield await run_check(f"stores.{name}", look)

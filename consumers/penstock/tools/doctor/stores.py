@@ -23,8 +23,8 @@ from penstock.adapters.stores.refusals import NoBucket
 from penstock.core.diagnosis.clocks import ahead_s
 from penstock.core.diagnosis.diagnose import CLOCK_S
 from penstock.core.records.result_names import Template, parsed
-from penstock.core.routing.store_choice import StoreChoice
-from penstock.errors import Poison, usage
+from penstock.core.routing.store_choice import DEFAULT, StoreChoice
+from penstock.errors import PenstockError, Poison, usage
 from penstock.failures.outage import ask_store
 from penstock.messages.reference import SchemaError
 from penstock.messages.urls import split_url
@@ -98,6 +98,16 @@ async def look_at_object(cfg: config.Config, url: str) -> str:
     async with aclosing(open_any(cfg)) as objects:
         part = await objects.part(location, 0, 1)
     return f"readable, {part.size:,} bytes"
+
+
+def is_of_default(cfg: config.Config, url: str) -> bool:
+    """True if the object is in the store of `[objects]`, so that nothing can be said of it if that
+    store is away.
+    """
+    try:
+        return local_path(url) is None and place_of(cfg, url).store == DEFAULT
+    except PenstockError:  # the look at the object says what is wrong with the URL
+        return False
 
 
 def open_any(cfg: config.Config) -> LocalObjects:
