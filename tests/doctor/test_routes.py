@@ -2,6 +2,7 @@
 
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, ModelRoute, Routes
 from penstock.core.routing.stream_keys import StreamNames
+from penstock.tools.doctor.finding import Finding
 from penstock.tools.doctor.models_and_routes import RouteMatches
 
 
@@ -32,3 +33,31 @@ def test_of_few_objects_it_may_be_chance() -> None:
 def test_routes_that_match_are_well() -> None:
     found = seen(10, "site-*").verdict()
     assert (found.level, found.said) == ("ok", "each matches some of the newest 11 objects")
+
+
+SPLIT = ModelRoute(("rows",), stream="cam-*", split={"other": 20.0})
+
+
+def shares(*numbers: int) -> list[Finding]:
+    matches = RouteMatches(Routes(("rows", "other"), [SPLIT]), StreamNames(None))
+    for number in numbers:
+        value = b'{"bucket": "plat", "key": "cam-%d/1.csv"}' % number
+        for offset in range(2):
+            matches.take(0, offset, None, value)
+    return matches.shares()
+
+
+def test_a_split_is_told_with_the_number_of_streams_that_it_moves() -> None:
+    (found,) = shares(*range(1_000))
+    moved = sum(SPLIT.model_of(f"cam-{number}") == "other" for number in range(1_000))
+    assert found.level == "ok"
+    assert f"other answers {moved} of 1,000 streams" in found.said
+    assert "whole streams go, by a hash of names" in found.said
+    assert shares() == []
+
+
+def test_a_split_that_moves_far_more_of_few_streams_is_to_be_minded() -> None:
+    moved = [number for number in range(100) if SPLIT.model_of(f"cam-{number}") == "other"]
+    (found,) = shares(*moved[:4], next(n for n in range(100) if n not in moved))
+    assert found.level == "mind"
+    assert "other answers 4 of 5 streams seen, by a split of 20 %" in found.said

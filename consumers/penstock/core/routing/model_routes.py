@@ -92,13 +92,20 @@ class Routes:
 
     def of(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
         """The models that each answer every row, in the route's order."""
+        number = self.route_of(stream, bucket, key)
+        if number is None:
+            return (self.default,)
+        route = self.routes[number]
+        return (route.model_of(stream),) if route.split else route.models
+
+    def route_of(self, stream: str, bucket: str | None, key: str | None) -> int | None:
+        """The place of the route that decides. None: the default model answers."""
         self.asked += 1
         for number, globs in enumerate(self._globs):
             if all(map(_matches, globs, (stream, bucket, key))):
                 self.unmatched.pop(number, None)
-                route = self.routes[number]
-                return (route.model_of(stream),) if route.split else route.models
-        return (self.default,)
+                return number
+        return None
 
 
 def _compiled(glob: str | None) -> re.Pattern[str] | None:

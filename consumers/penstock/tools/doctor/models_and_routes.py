@@ -8,6 +8,7 @@ model answers them.
 """
 
 import asyncio
+from collections import Counter
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -154,6 +155,8 @@ def _came(error: PenstockError) -> str:
     return f"what came: {error}"
 
 
+# The share of streams that a split moves is to be minded if it is further from its percentage.
+FAR_OFF: Final = 0.2
 # At most this many of a topic's newest messages are read.
 MOST_MESSAGES: Final = 4_000
 
@@ -167,18 +170,20 @@ async def look_at_routes(cfg: config.Config) -> list[Finding]:
             each = MOST_MESSAGES // max(1, len(spans))
             newest = {n: (max(begin, end - each), end) for n, (begin, end) in spans.items()}
             await reader.read(topic, newest, seen.take, lambda _: None)
-    return [seen.verdict()]
+    return [seen.verdict(), *seen.shares()]
 
 
 class RouteMatches:
     """Applies the routes to the objects of some messages. `verdict` says which routes match none of
-    them.
+    them, and `shares` how many streams each split gives away.
     """
 
     def __init__(self, routes: Routes, naming: StreamNames) -> None:
         self._routes = routes
         self._naming = naming
         self._last = ""
+        # For each route with a split: the streams that it matched.
+        self._split = {n: set[str]() for n, route in enumerate(routes.routes) if route.split}
 
     def take(self, partition: int, _: int, key: bytes | None, value: bytes | None) -> None:
         with suppress(SchemaError):  # a worker rejects such a message
@@ -189,10 +194,32 @@ class RouteMatches:
     def _ask(self, message: References | Inline, streams: list[str]) -> None:
         self._last = streams[-1]
         if isinstance(message, Inline):
-            self._routes.of(self._last, None, None)
+            self._note(self._last, None, None)
             return
         for reference, stream in zip(message.items, streams, strict=True):
-            self._routes.of(stream, reference.bucket, reference.key)
+            self._note(stream, reference.bucket, reference.key)
+
+    def _note(self, stream: str, bucket: str | None, key: str | None) -> None:
+        number = self._routes.route_of(stream, bucket, key)
+        if number in self._split:
+            self._split[number].add(stream)
+
+    def shares(self) -> list[Finding]:
+        """Whole streams go by a hash of their names, so of few streams a share can be far off."""
+        findings: list[Finding] = []
+        for number, streams in self._split.items():
+            route = self._routes.routes[number]
+            given = Counter(map(route.model_of, streams))
+            for model, percent in route.split.items() if streams else ():
+                message = (
+                    f"{model} answers {given[model]:,} of {len(streams):,} streams seen, by a "
+                    f"split of {percent:g} %: whole streams go, by a hash of names, so of few the "
+                    "share may be far off; penstock route STREAM... shows which go, and a route "
+                    "of its own before this one moves a stream"
+                )
+                is_far_off = abs(given[model] / len(streams) - percent / 100) > FAR_OFF
+                findings.append(Finding("split", "mind" if is_far_off else "ok", message))
+        return findings
 
     def verdict(self) -> Finding:
         routes = self._routes
