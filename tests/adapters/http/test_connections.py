@@ -167,6 +167,31 @@ async def test_the_sisters_of_a_dead_connection_are_not_used(service: Service) -
         await host.aclose()
 
 
+@virtual_time
+async def test_after_a_pause_unlike_those_of_late_connections_are_not_used_again() -> None:
+    """They may all have died while work stood still, because those to another service had."""
+    host = Host("127.0.0.1", 1, None)
+
+    async def is_used_after(rest_s: float) -> bool:
+        await asyncio.sleep(rest_s)
+        connection = host.take()
+        is_used = connection is not None
+        if connection is None:
+            connection = Connection(asyncio.get_running_loop())
+            connection.connection_made(_Wire())
+        await answered(connection)
+        host.give(connection)
+        return is_used
+
+    await is_used_after(0.0)
+    rests_s = [0.6, 0.6, SILENCE_S, 0.6, SILENCE_S, SILENCE_S, SILENCE_S * 1.9]
+    used = [await is_used_after(rest_s) for rest_s in rests_s]
+    assert used == [True, True, False, True, True, True, True]
+    for _ in range(int(AGE_S)):  # what was a minute ago is forgotten
+        await is_used_after(1.1)
+    assert not await is_used_after(SILENCE_S)
+
+
 class _Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()

@@ -311,6 +311,8 @@ class Host:
         self._open: set[Connection] = set()
         self._addresses = _Addresses(name, port)
         self._slowest_s = 0.0
+        # The longest time without an answer of late, and until when it is remembered.
+        self._rest_s, self._rest_until_s = 0.0, -math.inf
 
     @property
     def silence_s(self) -> float:
@@ -322,9 +324,10 @@ class Host:
         None: no idle connection can be used, or there should be more connections.
         """
         now_s = self._idle[0].loop.time() if self._idle else 0.0
+        is_doubted = bool(self._idle) and self._rests_unusually(now_s)
         while self._idle:
             connection = self._idle[0]
-            if not connection.is_fresh(now_s):
+            if is_doubted or not connection.is_fresh(now_s):
                 self._idle.popleft().close()
                 continue
             is_often_asked = now_s - connection.heard_s < self._often_s
@@ -332,6 +335,15 @@ class Host:
                 return None
             return self._idle.popleft()
         return None
+
+    def _rests_unusually(self, now_s: float) -> bool:
+        """Was there no answer for so much longer than lately that the way may have forgotten all
+        connections? Work may have stood still because another service's connections are dead, too.
+        """
+        rest_s, usual_s = now_s - self._idle[-1].heard_s, self._rest_s
+        if rest_s >= usual_s or now_s >= self._rest_until_s:
+            self._rest_s, self._rest_until_s = rest_s, now_s + AGE_S
+        return rest_s >= max(SILENCE_S, 2 * usual_s)
 
     @property
     def _wanted(self) -> int:
