@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from random import Random
 from typing import Any, Protocol
 
 import orjson
@@ -124,6 +125,8 @@ class World:
     spans: MemorySpans = field(default_factory=MemorySpans)
     clock: VirtualClock = field(default_factory=VirtualClock)
     telemetry: Telemetry = field(default_factory=Telemetry)
+    # A test is the same each time: what chance does to the worker is the simulation's to find.
+    random: Random = field(default_factory=lambda: Random(1))
 
     def __post_init__(self) -> None:
         self.source = MemorySource(self.partitions)
@@ -184,6 +187,8 @@ class World:
             self.telemetry,
             decoders=self.decoders,
             offload=self.offload,
+            jitter=self.random.random,
+            draw=self.random.random,
             raises=not self.forgives,
         )
         return Pipeline(wiring)
