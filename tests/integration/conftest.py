@@ -18,10 +18,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from penstock.adapters.kafka.topics import controller_known, topics_known
 from realstack.minio import s3_client
 from tests.support.job import Job
-from tests.support.lanes import ALONE, ON_SERVICES, file_of
+from tests.support.lanes import ON_SERVICES
 from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy, proxy_of
-from tests.support.services import Services, Topics, Unavailable, find, turn
+from tests.support.services import Services, Topics, Unavailable, find
 from tests.support.topic_tools import Broker, broker_of
 
 FOUND = pytest.StashKey[Services | Exception]()
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Before the test's clock starts: the services, and its turn on them."""
+    """Before the test's clock starts: the services."""
     if not item.get_closest_marker("stack"):
         return (yield)
     config = item.config
@@ -49,8 +49,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
                 config.stash[FOUND] = find(cleanup, _model_servers(item.session))
             except (Unavailable, RuntimeError) as error:
                 config.stash[FOUND] = error
-    with turn(alone=file_of(item.nodeid) in ALONE):
-        return (yield)
+    return (yield)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

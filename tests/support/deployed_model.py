@@ -34,7 +34,8 @@ class DeployedModel:
         return aiohttp.ClientSession(connector=aiohttp.UnixConnector(self._management))
 
     async def register(self, archive: Path) -> None:
-        query = {"url": archive.as_uri(), "initial_workers": "1", "synchronous": "true"}
+        query = {"model_name": self.name, "url": archive.as_uri()}
+        query |= {"initial_workers": "1", "synchronous": "true"}
         async with (
             self._session() as session,
             session.post(self._url, params=query) as answer,
@@ -48,18 +49,23 @@ class DeployedModel:
         ):
             await answer.read()
 
-    async def kill_worker(self) -> bool:
-        """End its Python process at once; False if there is none at the moment."""
+    async def worker_pid(self) -> int | None:
+        """Of its Python process; None if there is none at the moment."""
         async with (
             self._session() as session,
             session.get(f"{self._url}/{self.name}") as answer,
         ):
             (description,) = await answer.json()
-        alive = [worker for worker in description["workers"] if worker["status"] == "READY"]
-        if not alive:
+        alive = (worker["pid"] for worker in description["workers"] if worker["status"] == "READY")
+        return next(alive, None)
+
+    async def kill_worker(self) -> bool:
+        """At once; False if there is none at the moment."""
+        pid = await self.worker_pid()
+        if pid is None:
             return False
         try:
-            os.kill(alive[0]["pid"], signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return False
         return True
@@ -99,10 +105,17 @@ async def deployed(
             command += ["--extra-files", ",".join(map(str, extra_files))]
         # Its warning about a module that is run while it is imported is none of ours.
         await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
-        archive = Path(folder, f"{name}.mar")
-        model = DeployedModel(name, services.management_socket)
-        try:
-            await model.register(archive)
+        async with registered(services, name, Path(folder, f"{name}.mar")) as model:
             yield model
-        finally:
-            await model.unregister()
+
+
+@asynccontextmanager
+async def registered(services: Services, name: str, archive: Path) -> AsyncIterator[DeployedModel]:
+    """An archive as a model of this name."""
+    assert services.management_socket is not None
+    model = DeployedModel(name, services.management_socket)
+    try:
+        await model.register(archive)
+        yield model
+    finally:
+        await model.unregister()

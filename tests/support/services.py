@@ -3,7 +3,7 @@
 Rule: services that the environment names, else the stack if it is up, else containers of this
 process's own where Docker answers, else the stack, which is started. What cannot be had is
 `Unavailable`, with the reason for the summary. Several processes may run tests on the same
-services: each test takes its `turn`.
+services.
 """
 
 import fcntl
@@ -166,19 +166,6 @@ def _exports_of_session() -> dict[str, str]:
 def _missing_of_session() -> dict[str, str]:
     missing: dict[str, str] = stack_status()["missing"]
     return missing
-
-
-@contextmanager
-def turn(*, alone: bool) -> Iterator[None]:
-    """Beside the tests of other processes, or `alone`. While one waits to be alone, no other test
-    begins.
-    """
-    layout.home().mkdir(parents=True, exist_ok=True)
-    with (layout.home() / "gate").open("w") as gate, (layout.home() / "turn").open("w") as lock:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
 
 
 def _docker_answers() -> bool:
