@@ -14,10 +14,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.waiting import DEADLINE_S
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 PUBLIC = {"penstock", "penstock.plugins", "penstock.testing"}
-WITHIN_S = 60
 _FENCE = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 Serve = Callable[[str], str]
 
@@ -70,7 +71,7 @@ def run(folder: Path, *command: str, **variables: str) -> str:
         env=environ | variables,
         capture_output=True,
         text=True,
-        timeout=WITHIN_S,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,10 +21,8 @@ from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.support.json_server import json_server
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.warm_start import PENSTOCK
-
-ENDS_S = 60.0
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ async def command(
     server: EmbeddedModelServer, folder: Path, *arguments: str, stdin: bytes = b""
 ) -> Ended:
     process = await start(server, folder, *arguments)
-    async with asyncio.timeout(ENDS_S):
+    async with asyncio.timeout(DEADLINE_S):
         out, err = await process.communicate(stdin)
     assert process.returncode is not None
     lines = [orjson.loads(line) for line in out.splitlines()]
@@ -188,7 +186,7 @@ async def test_ctrl_c_leaves_the_output_of_before_and_says_so(
     async def is_writing() -> bool:
         return len(names(tmp_path)) == 2
 
-    async with asyncio.timeout(ENDS_S):
+    async with asyncio.timeout(DEADLINE_S):
         await until(is_writing, lambda: "no file for the results")
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
@@ -205,7 +203,7 @@ async def test_ctrl_c_says_how_far_it_came(server: EmbeddedModelServer, tmp_path
     process = await start(server, tmp_path, "x.csv", "-")  # standard input never ends
     assert process.stdout is not None
     assert process.stderr is not None
-    async with asyncio.timeout(ENDS_S):
+    async with asyncio.timeout(DEADLINE_S):
         await process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, err = await asyncio.gather(process.stdout.read(), process.stderr.read())

@@ -14,9 +14,9 @@ import pytest
 
 from penstock import logs
 from penstock.config import MASK, Config, Store, load, shown_url
+from tests.support.waiting import DEADLINE_S
 from tests.support.warm_start import PENSTOCK
 
-ENDS_S = 60.0
 SECRETS = {
     "KAFKA__SASL_PASSWORD": 'kafka-"password"',
     "OBJECTS__KEY": "access-key-of-ours",
@@ -65,7 +65,7 @@ async def said_by(*arguments: str, settings: dict[str, str]) -> tuple[int, str]:
     )
     assert process.stdout is not None
     message = ""
-    async with asyncio.timeout(ENDS_S):
+    async with asyncio.timeout(DEADLINE_S):
         async for line in process.stdout:
             message += line.decode()
             if "waiting" in message and process.returncode is None:

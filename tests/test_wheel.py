@@ -14,10 +14,9 @@ import pytest
 
 from penstock.errors import EXIT_USAGE
 from penstock.packages import DISTRIBUTION, command_from, missing_extra
+from tests.support.waiting import DEADLINE_S
 
 ROOT = Path(__file__).parent.parent
-BUILT_WITHIN_S = 90
-DEMO_WITHIN_S = 90
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def _run(*command: str) -> None:
         capture_output=True,
         check=False,
         text=True,
-        timeout=BUILT_WITHIN_S,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr
 
@@ -63,13 +62,12 @@ def _penstock(binaries: Path, *arguments: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEMO_WITHIN_S,
+        timeout=DEADLINE_S,
         cwd=binaries,
         env=environ,
     )
 
 
-@pytest.mark.timeout(3 * BUILT_WITHIN_S)
 def test_the_demo_works_from_an_installed_wheel(installed: Path) -> None:
     done = _penstock(installed, "demo", "--seconds", "1", "--streams", "4")
     assert done.returncode == 0, done.stderr

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 PROOF = re.compile(r"([\d,]+) rows of (\d+) streams in ([\d,]+) objects: in order, none lost")
-ENDS_WITHIN_S = 90
 # The pid of the worker is told after two seconds. A worker that is killed then is replaced after
 # about as long, so streams that go on meanwhile cost nothing.
 LONG_S = "10"
@@ -44,7 +43,7 @@ def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Exit code and what is still to be read."""
-    out, err = process.communicate(timeout=ENDS_WITHIN_S)
+    out, err = process.communicate(timeout=DEADLINE_S)
     return process.returncode, out, err
 
 
@@ -175,5 +174,5 @@ def test_a_demo_that_is_killed_takes_its_children_along(tmp_path: Path) -> None:
         ends = [os.pidfd_open(pid) for pid in children_of(process, tmp_path)]
         process.kill()
         for end in ends:
-            assert select.select([end], [], [], ENDS_WITHIN_S)[0]
+            assert select.select([end], [], [], DEADLINE_S)[0]
             os.close(end)

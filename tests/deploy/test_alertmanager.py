@@ -13,9 +13,7 @@ from prometheus_client import generate_latest
 from penstock.telemetry.worker import Telemetry
 from realstack.layout import free_ports
 from tests.deploy.tools import DEPLOY, running, tool
-
-# Of two programs that start on a busy machine, a scrape, a rule and a message.
-WITHIN_S = 60.0
+from tests.support.waiting import DEADLINE_S
 
 
 @asynccontextmanager
@@ -78,7 +76,7 @@ async def test_a_store_that_fails_over_is_told_to_the_webhook(tmp_path: Path) ->
                 f"--web.listen-address={itself}",
                 "--storage.tsdb.path=data",
             ),
-            asyncio.timeout(WITHIN_S),
+            asyncio.timeout(DEADLINE_S),
         ):
             message = await notified
     (alert,) = message["alerts"]

@@ -6,8 +6,6 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from tests.integration.test_own_data import blocks, followed
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker
@@ -22,7 +20,6 @@ done
 """
 
 
-@pytest.mark.timeout(420)
 async def test_the_frames_of_the_page_are_in_scenes(
     services: Services, topics: Topics, broker: Broker, tmp_path: Path
 ) -> None:

@@ -90,7 +90,7 @@ def planted(cause: str, group: Path, worker: int) -> Iterator[None]:
             yield
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_what_a_process_lacks_is_named_by_page_doctor_log_and_alert(
     services: Services,

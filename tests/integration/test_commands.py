@@ -14,7 +14,7 @@ from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.worker import environment, penstock, running_worker
 
 
@@ -203,7 +203,7 @@ async def test_watching_without_answers_says_that_it_waits(
     )
     assert watching.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             line = (await watching.stderr.readline()).decode()
             watching.send_signal(signal.SIGINT)
             assert await watching.wait() == 0

@@ -21,7 +21,7 @@ MOST_MB = 350
 WITHIN_S = 240.0
 
 
-@pytest.mark.timeout(200 + MB)
+@pytest.mark.timeout(480 + MB)
 @pytest.mark.parametrize("key", MAKERS)
 async def test_a_huge_object_goes_through_in_bounded_memory(
     services: Services, bucket: str, s3: Any, key: str, tmp_path: Path

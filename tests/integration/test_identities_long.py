@@ -48,7 +48,7 @@ CERTIFICATE_S = 60.0
 REST_S = 120.0
 pytestmark = [
     pytest.mark.skipif(not SECONDS, reason="takes minutes: IDENTITY_SECONDS says how many seconds"),
-    pytest.mark.timeout(2 * SECONDS + 400),
+    pytest.mark.timeout(2 * SECONDS + 600),
 ]
 BOTH = [
     (client, guarantee)

@@ -25,7 +25,7 @@ pytest.importorskip("gssapi", reason="the extra kerberos is not installed")
 MESSAGES, PAUSE_S = int(os.environ.get("IDENTITY_SECONDS", "90")), 1.0
 pytestmark = [
     pytest.mark.skipif(not kerberos.IS_HERE, reason="krb5-kdc is not installed"),
-    pytest.mark.timeout(MESSAGES + 300),
+    pytest.mark.timeout(MESSAGES + 480),
 ]
 
 

@@ -120,7 +120,6 @@ def server(way: str) -> Iterator[OwnServer]:
 # Each death takes a start of the server: one of them is enough for what no server does for itself.
 # This one hangs up on everybody while it starts.
 @pytest.mark.parametrize("way", ["mlserver"], indirect=True)
-@pytest.mark.timeout(300)
 async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
     services: Services,
     topics: Topics,
@@ -152,7 +151,6 @@ async def test_a_row_that_kills_the_server_each_time_is_rejected_alone(
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(240)
 async def test_a_server_that_is_killed_and_comes_back_costs_no_row_and_blames_none(
     services: Services,
     topics: Topics,

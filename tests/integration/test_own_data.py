@@ -7,14 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker
+from tests.support.waiting import DEADLINE_S
 from tests.support.worker import own_port
 
 DOCS = Path(__file__).parents[2] / "docs"
-WITHIN_S = 150.0
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -22,7 +20,6 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.timeout(330)
 async def test_the_page_works_and_can_be_repeated(
     services: Services, topics: Topics, broker: Broker, tmp_path: Path
 ) -> None:
@@ -65,7 +62,7 @@ async def test_the_page_works_and_can_be_repeated(
 
 
 def followed(
-    script: str, environ: dict[str, str], folder: Path, within_s: float = WITHIN_S
+    script: str, environ: dict[str, str], folder: Path, within_s: float = DEADLINE_S
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environ, timeout=within_s, check=False,

@@ -85,7 +85,7 @@ async def test_a_model_that_hangs_up_on_rows_and_one_that_is_away_are_told_apart
                 'document.querySelector("#verdict .first").innerText.includes("without rows")'
             )
             # Each row is tried a dozen times, after waits of up to 5 s.
-            await broker.until_committed(topics.input, topics.input, {1: 1}, within_s=180.0)
+            await broker.until_committed(topics.input, topics.input, {1: 1})
             model.dislikes = lambda _: True
             await broker.publish(topics.input, [message])
             await tab.until(first_line_has("The model server has not answered for"))

@@ -211,7 +211,7 @@ async def test_a_topic_too_small_for_a_name_is_a_matter_of_settings(
         assert "max.message.bytes" in worker.said
 
 
-@pytest.mark.timeout(GONE_S + 240)
+@pytest.mark.timeout(GONE_S + 480)
 async def test_a_topic_that_was_deleted_is_called_gone_in_the_last_line(
     services: Services, make_topics: MakeTopics, broker: Broker
 ) -> None:

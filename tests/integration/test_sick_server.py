@@ -202,7 +202,7 @@ async def test_a_full_queue_blames_no_row_and_is_not_stormed(
     assert await answers(broker, topics) == [(float(row), None) for row in range(SICK_ROWS)]
 
 
-@pytest.mark.timeout(DEATHS_S + 180)
+@pytest.mark.timeout(DEATHS_S + 480)
 async def test_a_row_that_kills_the_worker_process_is_rejected_alone(
     services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
 ) -> None:

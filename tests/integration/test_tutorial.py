@@ -14,6 +14,7 @@ import pytest
 
 from realstack.model_servers import TorchServe
 from tests.support.services import Services
+from tests.support.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.stack
 
@@ -21,7 +22,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 TITLE = "## Your own model in ten minutes"
 # What comes after it is a server of one's own; the stack's is there already.
 END = "### A server of your own"
-WITHIN_S = 100.0
 
 
 def blocks() -> Iterator[tuple[str, str, str]]:
@@ -51,7 +51,6 @@ def environ(services: Services) -> dict[str, str]:
     }
 
 
-@pytest.mark.timeout(200)
 def test_the_tutorial_works(environ: dict[str, str], tmp_path: Path) -> None:
     assert shutil.which("torch-model-archiver", path=environ["PATH"])
     script, expected = ["set -euo pipefail"], []
@@ -87,7 +86,7 @@ def _named(script: str, suffix: str) -> str:
 
 def _bash(script: str, environ: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environ, timeout=WITHIN_S, check=False,
+        ["bash", "-c", script], cwd=folder, env=environ, timeout=DEADLINE_S, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
 

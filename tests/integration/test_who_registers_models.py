@@ -22,7 +22,7 @@ from penstock.adapters.model_servers.torchserve import ServerBatching, server_ba
 from realstack.model_servers import SETTINGS, SOCKET, TorchServe
 from tests.support.secured import listens, ports, running
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.stack
 
 PORTS = (
     "torchserve", "torchserve_metrics", "torchserve_grpc", "torchserve_grpc_management",

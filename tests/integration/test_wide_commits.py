@@ -37,7 +37,6 @@ class Ours:
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_more_metadata_than_the_broker_takes_at_once_is_committed(
     services: Services, make_topics: MakeTopics, client: Client

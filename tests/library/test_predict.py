@@ -18,9 +18,7 @@ from penstock.config import Config
 from penstock.library.python_api import Predictions, to_arrow, to_pandas, to_polars
 from penstock.messages.prediction import Source
 from tests.support.json_server import json_server
-from tests.support.waiting import until
-
-ENDS_S = 60.0
+from tests.support.waiting import DEADLINE_S, until
 
 
 def mean(rows: list[list[float]]) -> list[dict[str, float]]:
@@ -148,7 +146,7 @@ async def test_progress_is_shown_if_it_is_asked_for(tmp_path: Path, asked: bool)
         )
         # rich then takes the pipe for a terminal.
         process = run(code, FORCE_COLOR="1", COLUMNS="80")
-        _, err = await asyncio.to_thread(process.communicate, timeout=ENDS_S)
+        _, err = await asyncio.to_thread(process.communicate, timeout=DEADLINE_S)
     assert process.returncode == 0, err
     assert ("objects, 4 rows" in err) == asked
 
@@ -171,7 +169,7 @@ async def test_an_interrupt_stops_the_work_and_not_only_the_waiting(tmp_path: Pa
 
         await until(is_asked, lambda: "the model was not asked")
         process.send_signal(signal.SIGINT)
-        out, err = await asyncio.to_thread(process.communicate, timeout=ENDS_S)
+        out, err = await asyncio.to_thread(process.communicate, timeout=DEADLINE_S)
     assert "predict_sync" not in out, err
     assert out.startswith("['MainThread'"), err
 

@@ -20,7 +20,7 @@ from penstock.messages.reference import Reference
 from penstock.tools.embedded.model_server import EmbeddedModelServer
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.warm_start import PENSTOCK
 
 KUBERNETES = {"JOB_COMPLETION_INDEX": "2"}
@@ -106,7 +106,7 @@ async def start(server: EmbeddedModelServer, folder: Path, *arguments: str) -> P
 
 
 async def ended(process: Process) -> tuple[int | None, str, str]:
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(DEADLINE_S):
         out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
@@ -130,7 +130,6 @@ class Stuck(EmbeddedModelServer):
 OBJECTS, ROWS, SHARDS = 120, 40, 4
 
 
-@pytest.mark.timeout(200)
 async def test_four_processes_of_which_two_are_killed_answer_each_object_once_and_whole(
     server: EmbeddedModelServer, tmp_path: Path
 ) -> None:

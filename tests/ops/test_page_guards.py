@@ -7,6 +7,7 @@ from aiohttp import web
 
 from penstock import config
 from penstock.ops.http_server import serving
+from tests.support.waiting import DEADLINE_S
 
 LOCAL = ["localhost", "LOCALHOST:8900", "127.0.0.1:1", "127.8.9.1", "[::1]:8900", "localhost."]
 STRANGE = [
@@ -64,7 +65,7 @@ async def test_a_connection_that_brings_no_whole_request_is_closed(begun: bytes)
     async with serving(config.Http(port=0), {"/": hello}, request_s=0.2) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         writer.write(begun)
-        assert await asyncio.wait_for(reader.read(), 60.0) == b""
+        assert await asyncio.wait_for(reader.read(), DEADLINE_S) == b""
         writer.close()
 
 
@@ -107,8 +108,8 @@ async def test_who_takes_nothing_of_a_long_answer_is_let_go() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
             writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             await reader.readexactly(1)
-            await asyncio.wait_for(_until_gone(writer), 60.0)
-        await asyncio.wait_for(ended.wait(), 60.0)
+            await asyncio.wait_for(_until_gone(writer), DEADLINE_S)
+        await asyncio.wait_for(ended.wait(), DEADLINE_S)
 
 
 async def _until_gone(writer: asyncio.StreamWriter) -> None:

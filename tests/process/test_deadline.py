@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from penstock.errors import EXIT_UNREACHABLE
+from tests.support.waiting import DEADLINE_S
 
 HANGS = """
 import asyncio, time
@@ -20,7 +21,11 @@ ENDS = "from penstock.process.signals import end_within; end_within(60.0)"
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
 

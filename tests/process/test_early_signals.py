@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.support.waiting import DEADLINE_S
+
 # The discard port: nobody listens there.
 NOBODY = "127.0.0.1:9"
 # `python -m penstock`, which says when it has begun to care for signals, and whether a library was
@@ -84,7 +86,7 @@ async def test_a_signal_while_kafka_does_not_answer_ends_it_with_0(
             },
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             await is_asked.wait()
             service.send_signal(signal.SIGTERM)
             _, output = await service.communicate()

@@ -23,8 +23,8 @@ from tests.support.waiting import until
 from tests.support.warm_start import PENSTOCK
 
 # More than the worker's own drain (15 s), the session of a member that was killed before (8 s), and
-# a start of the interpreter, on two cores that five test processes share.
-EXIT_S = 80.0
+# a start of the interpreter, on two cores that seven test processes share.
+EXIT_S = 200.0
 # More than the workers of one test.
 HELD_PORTS = 64
 _held: deque[socket.socket] = deque()

@@ -16,6 +16,7 @@ from penstock.adapters.confluent.source import ConfluentSource
 from penstock.ports import Commit, Record, Where
 from tests.adapters.confluent.doubles import Consumer
 from tests.support.partitions import by_number
+from tests.support.waiting import DEADLINE_S
 
 
 class Group:
@@ -85,7 +86,7 @@ class Member:
     async def polls(self, is_done: Callable[[], object], *wanted: Where) -> list[Record]:
         """Poll until it is so, at least once. Returns what was read."""
         found: list[Record] = []
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 found += await self.source.poll(wanted, 5)
                 if is_done():

@@ -13,6 +13,7 @@ from penstock.ports import UNDECIDED, Commit
 from tests.adapters.confluent.doubles import Message
 from tests.adapters.confluent.member import Member, member
 from tests.support.partitions import P0, P1
+from tests.support.waiting import DEADLINE_S
 
 T = TypeVar("T")
 
@@ -143,7 +144,7 @@ async def test_a_lost_position_is_looked_for_after_a_rebalance_not_in_it(
         one.consumer.hands_over(Message(0, KafkaError._PARTITION_EOF))
         one.consumer.hands_over(Message(0, KafkaError._AUTO_OFFSET_RESET))
         one.consumer.calls_back("on_revoke", 0)
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(DEADLINE_S):
             while ("suspended", {0}) not in one.lanes.said:
                 await one.source.poll([P0], 1_000)
 

@@ -299,10 +299,10 @@ async def test_a_request_over_a_forgotten_connection_goes_over_a_new_one() -> No
         assert way.forget() == 4
         began_s = now_s()
         assert await ask(exchange) == b"ok"
-        assert SILENCE_S <= now_s() - began_s < SILENCE_S + 2
+        assert SILENCE_S <= now_s() - began_s < 2 * SILENCE_S
         for _ in range(4):
             assert await ask(exchange) == b"ok"
-        assert now_s() - began_s < SILENCE_S + 2, "each forgotten one was waited for"
+        assert now_s() - began_s < 2 * SILENCE_S, "each forgotten one was waited for"
         await exchange.aclose()
 
 

@@ -13,6 +13,7 @@ from penstock import config
 from penstock.adapters.kafka.identity.identity import identity_of, of_kerberos
 from penstock.errors import EXIT_USAGE, Fatal, Transient
 from tests.support.secured import Authority
+from tests.support.waiting import DEADLINE_S
 
 
 def by_password(**keys: Any) -> config.Kafka:
@@ -86,7 +87,7 @@ async def test_a_refusal_wakes_everybody_who_minds_the_login() -> None:
     minding = [asyncio.create_task(identity.refused()) for _ in range(2)]
     await asyncio.sleep(0)
     await asyncio.to_thread(identity.note_refusal, None)
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*minding)
 
 

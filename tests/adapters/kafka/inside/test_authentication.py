@@ -22,6 +22,7 @@ from tests.adapters.kafka.inside.fake_broker import (
     listening,
     versions,
 )
+from tests.support.waiting import DEADLINE_S
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 VERSIONS = versions((HANDSHAKE, 1, 1), (AUTHENTICATE, 1, 1))
@@ -74,7 +75,7 @@ async def test_a_token_that_a_broker_refuses_is_not_shown_again(
     refused = asyncio.create_task(identity_of(kafka).refused())
     with pytest.raises(SaslAuthenticationFailed, match="no such!"):
         await connected(broker, kafka)
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(DEADLINE_S):
         await refused
     (tmp_path / "token").write_text("second")
     broker.takes.add("second")

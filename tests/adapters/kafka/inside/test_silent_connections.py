@@ -68,7 +68,7 @@ async def test_a_silent_connection_ends_with_all_that_rested_as_long(broker: Bro
     began_s = now_s()
     with pytest.raises(RequestTimedOutError):
         await one.send(MetadataRequest([]))
-    assert now_s() - began_s < SILENCE_S + 2
+    assert now_s() - began_s < 2 * SILENCE_S
     assert not one.connected()
     assert not sister.connected()
     assert joining.connected(), "it waits for other members, and not for the broker"
@@ -133,7 +133,7 @@ async def test_a_way_that_forgets_costs_the_same_wait_each_time(broker: Broker) 
         began_s = now_s()
         with pytest.raises(RequestTimedOutError):
             await one.send(MetadataRequest([]))
-        assert now_s() - began_s < SILENCE_S + 2
+        assert now_s() - began_s < 2 * SILENCE_S
         broker.silent = set()
         one = await connected(broker)
         await one.send(MetadataRequest([]))
