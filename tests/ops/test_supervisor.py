@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from penstock.ops.supervisor import MemberTerms, supervise
 from penstock.process.process_end import RESERVE
 from tests.support.gone import is_gone
 from tests.support.waiting import until
+from tests.support.warm_start import STUB
 from tests.support.worker import own_port
 
 AT_ONCE = Backoff(first_s=0.0, most_s=0.0)
@@ -127,7 +127,7 @@ async def supervised(
     frees_first: bool = False,
     is_job: bool = False,
 ) -> AsyncIterator[Supervised]:
-    command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
+    command = [*STUB, str(folder), *arguments]
     group = Supervised(config.Http(port=own_port(), token=token), asyncio.Event(), folder)
     terms = MemberTerms(command, "pod-7", group.free, stop_s, backoff, frees_first, is_job)
     waiting = [*command, RESERVE] if reserve else None

@@ -1,4 +1,4 @@
-"""A Python that has loaded what `penstock` needs, and becomes a command of it by a fork (`forks`).
+"""A Python that has loaded what a module needs, and becomes `python -m` of it by a fork (`forks`).
 
 Owner: `warm_start`, which starts it.
 """
@@ -10,6 +10,7 @@ import runpy
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow
@@ -18,6 +19,7 @@ from penstock.decoders import decoder_process
 from penstock.decoders.zygote_client import COMMAND
 from tests.support.forks import HIGH_FD, Start, heard, serve, settle, starting, told
 
+COMMANDS: Final = "penstock"
 # What a worker, a replay and most other commands load.
 LOADED: Final = (
     "penstock.commands.root",
@@ -43,14 +45,15 @@ LOADED: Final = (
 )
 
 
-def become(start: Start, fds: Sequence[int]) -> None:
+def become(module: str, start: Start, fds: Sequence[int]) -> None:
     """This process is the command from here on."""
     # With several members the command itself decodes nothing, and its children are its members.
-    spare = None if "--processes" in start.arguments else Spare()
+    decodes = module == COMMANDS and "--processes" not in start.arguments
+    spare = Spare() if decodes else None
     settle(start, fds)
     if spare is not None:
         spare.takes_the_place()
-    runpy.run_module("penstock", run_name="__main__", alter_sys=True)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class Spare:
@@ -97,10 +100,13 @@ class Spare:
 
 
 def main() -> None:
-    for name in LOADED:
+    module = sys.argv[1]
+    for name in LOADED if module == COMMANDS else [module]:
         importlib.import_module(name)
+    if module != COMMANDS:
+        del sys.modules[module]  # it is run, not imported
     gc.freeze()  # the collector leaves what exists now alone: it stays shared
-    serve(socket.socket(fileno=int(sys.argv[1])), become)
+    serve(socket.socket(fileno=int(sys.argv[2])), partial(become, module))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """`penstock` as a process of its own, at a twentieth of what a start costs: 0.05 s of a core in the
-place of 1 s; so is the process that decoders are forked from.
+place of 1 s; so are the process that decoders are forked from, and a member that stands in for one.
 
 Rule: for tests that are about what a process does. What is started is a process in every respect, a
 child of ours, but its libraries were loaded before. Tests of the start itself and of memory use
@@ -22,6 +22,7 @@ from tests.support.forks import GO, MESSAGE_BYTES, Start, starting, told
 
 # Begins a command line. Without us, Python ignores the option that it does not know.
 PENSTOCK: Final = (sys.executable, "-X", "warm", "-m", "penstock")
+STUB: Final = (sys.executable, "-X", "warm", "-m", "tests.support.stub_worker")
 # `zygote_client.COMMAND`, whose module loads more than most tests need.
 ZYGOTE: Final = (sys.executable, "-P", "-m", "penstock.decoders.decoder_process")
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -85,14 +86,15 @@ def _take(words: Sequence[str], start: Start, fds: Sequence[int]) -> int | None:
 
 
 def _started(words: Sequence[str], start: Start) -> _Server:
-    if words == PENSTOCK:
-        return _Server(sys.executable, "-m", "tests.support.warm_server", environ=os.environ)
-    module = "tests.support.warm_zygote"
-    return _Server(*words[:-1], module, environ=start.environ, late=["PYTHONPATH"])
+    if words == ZYGOTE:
+        module = "tests.support.warm_zygote"
+        return _Server(*words[:-1], module, environ=start.environ, late=["PYTHONPATH"])
+    module = "tests.support.warm_server"
+    return _Server(sys.executable, "-m", module, words[-1], environ=os.environ)
 
 
 def start_warm() -> None:
     """From now on, in this process."""
     if sys.platform == "linux":  # the only one that gives a process other children than its own
-        for words in (PENSTOCK, ZYGOTE):
+        for words in (PENSTOCK, STUB, ZYGOTE):
             starting(words, partial(_take, words))
