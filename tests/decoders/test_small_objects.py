@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 from penstock.core.rows.payload import Matrix
+from penstock.decoders.decoder_process import RANGE
 from penstock.decoders.packing import joined, packed, with_end
-from penstock.decoders.pool import SHARED_S, Pool
-from penstock.decoders.protocol import Answer, Died, Said, Task
+from penstock.decoders.pool import SHARED_S, Pool, Reuse
+from penstock.decoders.protocol import NEXT, Answer, Died, Said, Task
 from penstock.decoders.small_objects import MOST_BYTES, SmallObjects
-from penstock.decoders.socket_messages import ROWS, SEVERAL
+from penstock.decoders.socket_messages import LAST, MOST_CHARS, NEED, ROWS, SEVERAL
 from penstock.errors import Poison
 from penstock.formats.registry import Claim, claim_of
-from penstock.formats.runs import RowOptions, Run
+from penstock.formats.runs import PIECE_ROWS, RowOptions, Run
 from tests.decoders.test_pool import pool, values
 
 OPTIONS = RowOptions()
@@ -105,6 +106,10 @@ def lies() -> Iterator[tuple[str, bytes]]:
     yield "a length", SEVERAL + b"=" + struct.pack("<II", 2**32 - 1, 64) + bytes(120)
     yield "an error with rows", SEVERAL + b"=" + b"".join(joined([good, bad]))
     yield "an end", SEVERAL + b"=" + b"".join(joined([good, of_end({"notes": [], "x": 1}, 1)]))
+    long = of_end({"notes": [{"level": 40, "text": "x" * MOST_CHARS}] * 2}, 1)
+    yield "log lines", SEVERAL + b"=" + b"".join(joined([good, long]))
+    yield "an object's end", LAST + b"=" + b"".join(good)
+    yield "a question", NEED + b"=" + RANGE.pack(*NEXT)
     many = of_end({"notes": []}, 1_001)
     yield "too many rows", SEVERAL + b"=" + b"".join(joined([many, good]))
 
@@ -118,6 +123,133 @@ async def test_what_a_decoder_says_of_several_objects_is_not_believed(lie: bytes
             await told(decoders, [task(b"say " + lie, "a.deadly", few), task(b"1,2\n")])
         assert not died.value.by_object
         assert not decoders._idle
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_decoder_that_answers_several_objects_twice_gets_no_other() -> None:
+    # Its second answer comes while the worker still looks at the first.
+    runs = [Run(1, None, error="x")] * (3 * PIECE_ROWS)
+    end = with_end(msgspec.msgpack.encode({"notes": []}), runs)
+    lie = SEVERAL + b"=" + b"".join(joined([end, end]))
+    async with pool(most=1) as decoders:
+        first, second = await told(decoders, [task(b"say twice " + lie, "a.deadly"), task(b"1\n")])
+        assert isinstance(first, list)
+        assert isinstance(second, list)
+        assert not decoders._idle
+
+
+async def answered(decoders: Pool, one: Task, stream: str) -> Answer:
+    """The rows of an object, by as many tries as it gets in a worker."""
+    for new in (False, True):
+        runs: list[Run] = []
+        try:
+            async with decoders.lent(stream, bool, bool, new=new, task=one) as decoder:
+                message = await decoder.turn(one)
+                while message is not None:
+                    runs += message if isinstance(message, list) else []
+                    message = await decoder.turn(b"")
+                return runs
+        except Died as died:
+            if died.by_object or new:
+                return died.poison
+        except Poison as poison:
+            return poison
+    raise AssertionError
+
+
+def damages() -> Iterator[tuple[str, bytes]]:
+    one = of_end({"notes": []}, 1)
+    yield "an answer too many", b"say " + SEVERAL + b"=" + b"".join(joined([one] * 5))
+    long = of_end({"notes": [{"level": 40, "text": "x" * MOST_CHARS}] * 2}, 1)
+    yield "log lines", b"say " + SEVERAL + b"=" + b"".join(joined([one, one, one, long]))
+    yield "none is answered", b"say " + SEVERAL + b"=" + struct.pack("<I", 0) * 4
+    yield "half of one", b"say " + SEVERAL + b"=" + b"".join(joined([one] * 4))[:-64]
+    yield "its own end", b"say " + LAST + b"=" + b"".join(one)
+    yield "a question", b"say " + NEED + b"=" + RANGE.pack(*NEXT)
+    for word in ("segfault", "exit", "close end", "raise", "memory", "busy"):
+        yield word, word.encode()
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("word", [w for _, w in damages()], ids=[name for name, _ in damages()])
+async def test_whatever_one_of_several_does_all_others_have_their_own_rows(
+    word: bytes, place: int
+) -> None:
+    tasks = [task(b"%d\n" % number) for number in range(8)]
+    tasks[place] = task(word, "a.deadly")
+    async with pool(most=1) as decoders:
+        async with decoders.lent_alone("s", bool, bool) as decoder:
+            assert await decoder.turn(tasks[7]) != []
+            assert await decoder.turn(b"") is None
+            decoder.most_together = 4  # however long it took
+            reading = [asyncio.create_task(answered(decoders, each, "s")) for each in tasks]
+            reading.append(asyncio.create_task(answered(decoders, task(b"9\n"), "t")))
+            await asyncio.sleep(0)
+        answers = [await each for each in reading]
+    bad = answers.pop(place)
+    assert isinstance(bad, Poison) or word.startswith((b"say", b"busy", b"raise"))
+    left = [*range(8), 9]
+    left.pop(place)
+    assert [values(answer) for answer in answers if isinstance(answer, list)] == [
+        [[number]] for number in left
+    ]
+
+
+@pytest.mark.usefixtures("planted")
+async def test_others_of_its_turn_do_not_wait_for_one_that_hangs_once_their_decoder_is_ended() -> (
+    None
+):
+    tasks = [task(b"sleep", "a.deadly"), *[task(b"%d\n" % number) for number in range(7)]]
+    async with pool(most=2) as decoders:
+        alone = decoders.lent_alone
+        async with alone("s", bool, bool), alone("s", bool, bool) as decoder:
+            assert await decoder.turn(tasks[7]) != []
+            assert await decoder.turn(b"") is None
+            decoder.most_together = 4
+            decoder._least_s = 0.1  # all others have longer than any test takes
+            reading = [asyncio.create_task(answered(decoders, each, "s")) for each in tasks]
+            await asyncio.sleep(0)
+        answers = [await each for each in reading[1:]]
+        assert [values(answer) for answer in answers if isinstance(answer, list)] == [
+            [[number]] for number in range(7)
+        ]
+        assert not reading[0].done()
+        reading[0].cancel()
+        await asyncio.gather(reading[0], return_exceptions=True)
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("reuse", ["stream", "object"])
+async def test_what_one_of_several_says_for_others_reaches_no_further_than_its_decoder(
+    reuse: Reuse,
+) -> None:
+    """No lie can be seen in it: it has an answer for each."""
+    forged = of_end({"notes": []}, 1)
+    several = SEVERAL + b"=" + b"".join(joined([forged] * 4))
+    own = LAST + b"=" + b"".join(forged)
+    lie = several if reuse == "stream" else own
+    tasks = [task(b"%d\n" % number) for number in range(8)]
+    tasks[3] = task(b"say " + lie, "a.deadly")
+    async with pool(most=1, reuse=reuse) as decoders:
+        async with decoders.lent_alone("s", bool, bool) as decoder:
+            await decoder.turn(tasks[7])
+            await decoder.turn(b"")
+            if reuse == "stream":
+                decoder.most_together = 4
+            streams = ["s"] * 8 + ["t"]
+            works = map(answered, [decoders] * 9, [*tasks, tasks[7]], streams)
+            reading = [asyncio.create_task(each) for each in works]
+            await asyncio.sleep(0)
+        answers = [await each for each in reading]
+    rows = [values(answer) for answer in answers if isinstance(answer, list)]
+    own_rows = [[[number]] for number in [*range(8), 7]]
+    together = 4 if reuse == "stream" else 1
+    lied = range(4 - together, 4)
+    assert [rows[number] for number in lied] == [[[1.0, 1.0]]] * together
+    assert [row for number, row in enumerate(rows) if number not in lied] == [
+        row for number, row in enumerate(own_rows) if number not in lied
+    ]
 
 
 class Told:

@@ -3,23 +3,36 @@ object is to blame for what the system did not give.
 """
 
 import asyncio
+import io
 import os
 import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from penstock.decoders.protocol import Died, Task
+from penstock.decoders.pool import MOST_PROVEN
+from penstock.decoders.protocol import Decoders, Died, Task
 from penstock.decoders.zygote_client import Zygote
-from penstock.errors import Transient
+from penstock.errors import Poison, Transient
 from penstock.formats.registry import Claim
-from penstock.formats.runs import RowOptions
-from tests.decoders.test_pool import DEATHS, LONG_S, may_take, open_files, pool, read, values
+from penstock.formats.runs import RowOptions, Run
+from tests.decoders.test_pool import (
+    DEATHS,
+    LONG_S,
+    lent_read,
+    may_take,
+    open_files,
+    pool,
+    read,
+    values,
+)
 
 HELD = """
 import ctypes, sys
@@ -146,6 +159,62 @@ async def test_decoders_of_a_worker_whose_starter_ignored_the_end_of_children() 
             assert zygote_of(decoders) is zygote
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+async def read_of(decoders: Decoders, stream: str, data: bytes, key: str) -> list[Run]:
+    async with decoders.lent(stream, lambda: True, lambda: None) as decoder:
+        return await lent_read(decoder, data, key, RowOptions())
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("word", [b"sleep", b"loop"])
+async def test_a_stream_that_was_read_well_has_a_decoder_while_objects_of_six_others_hang(
+    word: bytes,
+) -> None:
+    """By counts: no decoder is ended while this lasts."""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"a": [1.0, 2.0]}), out)
+    body = out.getvalue()
+    async with pool(most=2) as decoders:
+        expected = values(await read_of(decoders, "honest", body, "a.parquet"))
+        hanging = [
+            asyncio.create_task(read_of(decoders, f"strange {number}", word, "a.deadly"))
+            for number in range(6)
+        ]
+        await asyncio.sleep(0)
+        for _ in range(20):
+            assert values(await read_of(decoders, "honest", body, "a.parquet")) == expected
+        assert not DEATHS
+        assert not any(each.done() for each in hanging)
+        for each in hanging:
+            each.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("planted")
+async def test_a_stream_is_proven_as_long_as_its_objects_are_read_well() -> None:
+    async with pool(most=1) as decoders:
+        for data, key, is_proven in (
+            (b"1,2\n", "a.csv", True),
+            (b"segfault", "a.deadly", False),
+            (b"1,2\n", "a.parquet", True),  # an error was soon found
+        ):
+            with suppress(Died, Poison):
+                await read_of(decoders, "s", data, key)
+            assert decoders.is_proven("s") is is_proven
+            assert not decoders.is_proven("t")
+        async with decoders.lent_alone("s", bool, bool) as decoder:
+            await lent_read(decoder, b"1,2\n", "a.csv", RowOptions())
+            decoder._worked_s = LONG_S / 4  # a large part of its time
+        assert not decoders.is_proven("s")
+
+
+async def test_the_streams_that_are_proven_are_few() -> None:
+    async with pool() as decoders:
+        for number in range(2 * MOST_PROVEN):
+            decoders._note(str(number), is_proven=True)
+        assert len(decoders._proven) == MOST_PROVEN
+        assert decoders.is_proven(str(2 * MOST_PROVEN - 1))
 
 
 REFUSED = """

@@ -5,14 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.process.asyncio_additions import Places
+from penstock.process.asyncio_additions import LONG_S, Places
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 class Users:
     """`order`: the users of the only place, in the order in which they had it."""
 
     def __init__(self, most: int = 1, weight: Callable[[str], int] = lambda stream: 1) -> None:
-        self.places = Places(most, weight)
+        self.places = Places(most, weight, is_proven=str.isupper)
         self.order: list[str] = []
         self.leave = asyncio.Event()
 
@@ -96,3 +97,69 @@ async def test_a_user_who_is_cancelled_leaves_its_turn_to_the_next(moment: str) 
         cancelled.cancel()
     assert users.order == ["first", "next"]
     assert users.places.has_free
+
+
+@pytest.mark.parametrize(
+    ("most", "hang", "wait", "given"),
+    [
+        (2, "ab", ["c", "P"], ["P"]),
+        (1, "a", ["c", "P"], ["P"]),
+        (2, "ab", ["P", "Q", "P"], ["P", "Q", "P"]),  # one after the other
+        (2, "ab", ["c", "d"], []),  # of nobody it is known that it would not hang, too
+        (2, "aP", ["P"], []),  # it has one
+        (2, "aP", ["P", "Q"], ["Q"]),
+        (2, "PQ", ["R"], ["R"]),  # those that were read well may hang, too
+        (2, "ab", ["P hangs", "Q"], ["P hangs"]),  # there is one more and no second
+    ],
+)
+@virtual_time
+async def test_a_proven_stream_gets_one_more_place_while_all_are_held_for_long(
+    most: int, hang: str, wait: list[str], given: list[str]
+) -> None:
+    users = Users(most)
+    async with asyncio.TaskGroup() as tasks:
+        for name in hang:
+            tasks.create_task(users.use(name, stays=True))
+        await settled()
+        for name in wait:
+            tasks.create_task(users.use(name, stream=name[0], stays="hangs" in name))
+        await settled()
+        assert users.order == [*hang]
+        await asyncio.sleep(2 * LONG_S)
+        assert users.order[len(hang) :] == given
+        assert users.places.used == 1.0
+        users.leave.set()
+    assert sorted(users.order) == sorted([*hang, *wait])
+    assert users.places.has_free
+
+
+@pytest.mark.parametrize(
+    ("most", "hang", "wait", "order"),
+    [
+        (2, "ab", ["c", "d", "P", "Q"], ["P", "Q", "c", "d"]),
+        (4, "abcd", ["e", "P"], ["P", "e"]),
+        (4, "abPQ", ["e", "R"], ["R", "e"]),
+        (4, "aPQR", ["e", "S"], ["e", "S"]),  # the others have less than half
+        (2, "aP", ["c", "d"], ["c", "d"]),  # what nobody else wants is theirs
+        (1, "a", ["c", "P"], ["c", "P"]),  # all that there is, if it is free
+        (2, "ab", ["P", "c head"], ["c head", "P"]),
+    ],
+)
+@virtual_time
+async def test_streams_that_are_not_proven_have_half_of_the_places_while_a_proven_one_waits(
+    most: int, hang: str, wait: list[str], order: list[str]
+) -> None:
+    users = Users(most)
+    async with asyncio.TaskGroup() as tasks:
+        last = tasks.create_task(users.use(hang[-1], stays=True))
+        for name in hang[:-1]:
+            tasks.create_task(users.use(name, stays=True))
+        await settled()
+        for name in wait:
+            tasks.create_task(users.use(name, stream=name[0], is_head="head" in name))
+        await settled()
+        last.cancel()
+        await settled()
+        await asyncio.sleep(0)
+        assert users.order[most:] == order
+        users.leave.set()

@@ -14,10 +14,11 @@ import pytest
 
 from penstock.adapters.memory import MemoryObjects
 from penstock.decoders.protocol import Decoder, Said, Task
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.runs import RowOptions
 from penstock.ports import Location, ObjectBody
-from penstock.process.asyncio_additions import Places
+from penstock.process.asyncio_additions import LONG_S, Places
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.formats.picture_bodies import png
 from tests.support.pipelines import World, csv, running, until
@@ -30,6 +31,8 @@ KINDS = {
     "packed": ("csv", gzip.compress(csv(50_000))),
     "picture": ("png", png(2, 1)),
 }
+ROWS = 200
+LARGE = csv(ROWS)  # for a decoder
 _PIXELS = RowOptions(own=(PictureOptions(image=PixelOptions(2, 1)),))
 # Of virtual time: for the window and the test's own looking.
 MOST_WAIT_S = 0.1
@@ -68,8 +71,51 @@ class HungDecoders:
         async with self._places.one(stream, is_head, review):
             yield _Hung()
 
+    def is_proven(self, stream: str) -> bool:
+        return False
+
     async def aclose(self) -> None:
         return
+
+
+class HungForStrangers(DecodersAtHand):
+    """Only objects of one stream can be read."""
+
+    def __init__(self) -> None:
+        super().__init__(DECODERS, is_proven=self.is_proven)
+
+    def is_proven(self, stream: str) -> bool:
+        return stream == "proven"
+
+    @asynccontextmanager
+    async def lent(
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
+        task: Task | None = None,
+    ) -> AsyncIterator[Decoder]:
+        async with super().lent(stream, is_head, review, new=new, task=task) as decoder:
+            yield decoder if self.is_proven(stream) else _Hung()
+
+
+@pytest.mark.parametrize("hung", [DECODERS, 60])
+@virtual_time
+async def test_a_stream_that_was_read_well_goes_on_though_those_of_strangers_hold_all_seats(
+    hung: int,
+) -> None:
+    world = World(partitions=2, decoders=HungForStrangers()).with_settings(drain_s=0.0)
+    assert DECODERS < world.settings.objects.fetchers < 60
+    for number in range(hung):
+        world.announce(f"{number}.csv", LARGE, stream=f"strange {number}")
+    async with running(world):
+        await asyncio.sleep(1)
+        for number in range(1, 21):
+            world.announce(f"{number}.csv", LARGE, partition=1, stream="proven")
+            await until(partial(_has_rows, world, ROWS * number), within_s=2 * LONG_S)
+    assert not world.records(0)
 
 
 def _has_rows(world: World, rows: int) -> bool:

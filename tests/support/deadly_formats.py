@@ -60,7 +60,9 @@ class _Parser(Parser):
 
     def close(self) -> Iterator[Run]:
         if self._word.startswith(b"say "):
-            _line()._end.send(self._word.removeprefix(b"say "))
+            said = self._word.removeprefix(b"say ")
+            for _ in range(2 if said.startswith(b"twice ") else 1):
+                _line()._end.send(said.removeprefix(b"twice "))
             _line().hear(socket_messages.DATA)
             return
         yield Run(2, Matrix(ROWS))

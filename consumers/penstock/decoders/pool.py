@@ -38,6 +38,8 @@ IDLE_BYTES: Final = 512 * _MIB
 # millisecond, to give memory back.
 REVIEW_S: Final = 1.0
 MOST_BY_DEFAULT: Final = 4
+# So many streams are remembered as proven. What is kept of one takes 100 bytes.
+MOST_PROVEN: Final = 5_000
 # Streams share the decoders for so long after another one needed a decoder.
 SHARED_S: Final = 5.0
 
@@ -73,7 +75,7 @@ class Pool(Places):
         idle_bytes: int = IDLE_BYTES,
         weight: Callable[[str], int] = lambda stream: 1,
     ) -> None:
-        super().__init__(most or default_decoders(), weight)
+        super().__init__(most or default_decoders(), weight, self.is_proven)
         self._times = (ms_per_mib / 1000, least_s)
         self._died = died
         self._reuse = reuse
@@ -87,6 +89,9 @@ class Pool(Places):
         # If decoders are used up, the next one is made while others work.
         self._wears_out = reuse == "object"
         self._spare: Fork | None = None
+        # The streams whose last object was read well, by the hashes of their names, which may be
+        # long; the one that was read last is the last.
+        self._proven: dict[int, None] = {}
         self._small = SmallObjects(self.lent_alone, self._is_shared)
         self._last_stream: str | None = None
         self._shared_until_s = 0.0
@@ -126,9 +131,12 @@ class Pool(Places):
             try:
                 yield decoder
             except Died as died:
+                self._note(stream, is_proven=False)
                 self._died(signal_name(died.signal) if died.signal else "none")
                 raise
             finally:
+                if decoder.is_idle and not decoder.is_new:
+                    self._note(stream, is_proven=decoder.was_quick)
                 self._libraries |= decoder.libraries
                 if decoder.is_idle and self._reuse != "object":
                     self._idle.append((of, decoder))
@@ -138,6 +146,16 @@ class Pool(Places):
                         self._review()
                 else:
                     decoder.close()
+
+    def is_proven(self, stream: str) -> bool:
+        return hash(stream) in self._proven
+
+    def _note(self, stream: str, *, is_proven: bool) -> None:
+        self._proven.pop(hash(stream), None)
+        if is_proven:
+            self._proven[hash(stream)] = None
+            if len(self._proven) > MOST_PROVEN:
+                del self._proven[next(iter(self._proven))]
 
     def _is_shared(self) -> bool:
         return asyncio.get_running_loop().time() < self._shared_until_s

@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from penstock.core.rows.payload import ROW_COST_BYTES
 from penstock.decoders import kernel_figures, late_libraries
 from penstock.decoders.decoder_process import RANGE, UNREADY
 from penstock.decoders.packing import MOST_ERROR_CHARS, parted
@@ -54,15 +53,10 @@ from penstock.decoders.socket_messages import (
     said,
 )
 from penstock.decoders.system_calls import how_ended
-from penstock.decoders.told_rows import (
-    LEAST_ROW_BYTES,
-    MOST_END_BYTES,
-    ToldRows,
-    most_row_bytes,
-)
+from penstock.decoders.told_rows import FREE_MADE_BYTES, MOST_END_BYTES, ToldRows, most_row_bytes
 from penstock.decoders.zygote_client import KILLED_S, Exit, Fork, Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.runs import LEAST_FRAME_WEIGHT, PIECE_BYTES, RowOptions, Run, shown
+from penstock.formats.runs import PIECE_BYTES, RowOptions, Run, shown
 from penstock.formats.source import MOST_NEED_BYTES, Need
 
 log = logging.getLogger(__name__)
@@ -90,11 +84,8 @@ _MOST_BY_ROWS: Final = 64
 # The largest message, beside one row of the largest size. Most have 2 MiB and a run. It is in no
 # budget until it is whole.
 _MOST_BYTES: Final = 64 << 20
-# An object may become so many bytes, or so many times its own: twice what silence may become; or
-# the largest rows, as many as a film may have frames.
-_FREE_MADE_BYTES: Final = 8 << 30
-_MOST_MADE: Final = 8_192
-_FREE_FRAMES: Final = 4_096
+# An object is quick that takes at most this part of its time: 2 s, if it is small.
+_QUICK: Final = 5
 # Objects that take one turn together take about this long: others wait for the decoder meanwhile.
 _MOMENT_S: Final = 0.05
 _MIB: Final = 1 << 20
@@ -126,7 +117,7 @@ class PooledDecoder:
     def __init__(self, zygote: Zygote, fork: Fork, s_per_mib: float, least_s: float) -> None:
         number, end, memory = fork.number.result(), fork.end, fork.memory
         end.setblocking(False)
-        self.is_idle = self.is_new = self._is_alone = True
+        self.is_idle = self.is_new = self._is_alone = self._is_heard = True
         self.most_together = 1
         self.libraries: frozenset[str] = frozenset()
         self._zygote = zygote
@@ -188,10 +179,12 @@ class PooledDecoder:
                 raise ValueError(f"{letter!r} in place of several answers")
             parts = zip(tasks, parted(memoryview(body), len(tasks)), strict=True)
             told = [await ToldRows(task).with_end(part) if part else None for task, part in parts]
+            answers = [None if each is None else self._answer_of(*each) for each in told]
         except (ValueError, struct.error, msgspec.DecodeError) as error:
+            self.is_idle = False
             raise self._died(f"says nonsense: {error}", "bad_format") from error
         self._learn(alone=None in told)
-        return [None if each is None else self._answer_of(*each) for each in told]
+        return answers
 
     def _answer_of(self, end: End, runs: list[Run]) -> Answer:
         try:
@@ -199,6 +192,11 @@ class PooledDecoder:
         except Poison as poison:
             return poison
         return runs
+
+    @property
+    def was_quick(self) -> bool:
+        """Its last object took a small part of the time that it might."""
+        return self._worked_s * _QUICK <= self._by_bytes_s + self._by_rows_s
 
     def close(self) -> None:
         """End the decoder's process at once."""
@@ -283,7 +281,7 @@ class PooledDecoder:
         if not is_small or self._worked_s > _AT_ONCE_S:
             self._held_bytes = None
         self.libraries = late_libraries.known(end.libraries)
-        self.is_idle = not self._process.done()  # it may have been killed behind its last word
+        self.is_idle = self._is_heard  # it may have been killed behind its last word
         if end.code is None:
             return
         if end.trace:
@@ -296,13 +294,6 @@ class PooledDecoder:
         is_part = 0 <= need.start < need.stop <= self._tail_at and nbytes <= MOST_NEED_BYTES
         if not is_part or self._asked_bytes > max(_FREE_BYTES, self._told.size * _MOST_READ):
             raise ValueError(f"it asks for bytes {need.start} to {need.stop} of {self._told.size}")
-
-    def _most_made_bytes(self) -> int:
-        size, options = max(self._told.size, self._given_bytes), self._told.options
-        weight = size * max(options.expansion_ratio, ROW_COST_BYTES)
-        frames = max(_FREE_FRAMES, weight // LEAST_FRAME_WEIGHT)
-        of_frames = frames * (LEAST_ROW_BYTES + options.row_bytes)
-        return max(_FREE_MADE_BYTES, _MOST_MADE * size, of_frames)
 
     def _note(self, notes: list[Note]) -> None:
         if sum(note.chars for note in notes) > MOST_CHARS:
@@ -380,7 +371,7 @@ class PooledDecoder:
         ends_s = began_s + max(0.0, left_s)
         self._ending = loop.call_at(ends_s, self._end_overrun, began_s, paused_s, _MOST_PAUSES)
         try:
-            if self._process.done():
+            if not self._is_heard:
                 raise EOFError
             self._end.send(message)
             reply: Message | Exception = await answer
@@ -405,9 +396,12 @@ class PooledDecoder:
                 raise await self._ended()
         self._left_s = PAUSED_S if is_late else max(0.0, left_s - max(spent_s, _LEAST_TURN_S))
         self._made_bytes += len(reply.body)
-        if self._made_bytes > _FREE_MADE_BYTES and self._made_bytes > self._most_made_bytes():
+        most_bytes = FREE_MADE_BYTES
+        if self._made_bytes > most_bytes:
+            most_bytes = self._told.most_made_bytes(self._given_bytes)
+        if self._made_bytes > most_bytes:
             raise self._died(
-                f"made more than {self._most_made_bytes()} bytes of rows, the most that "
+                f"made more than {most_bytes} bytes of rows, the most that "
                 "limits.row_bytes and limits.expansion_ratio allow an object of this size",
                 "too_large",
             )
@@ -431,7 +425,7 @@ class PooledDecoder:
     def _fail(self, error: Exception) -> None:
         """Listen to the decoder no more."""
         asyncio.get_running_loop().remove_reader(self._end)
-        self.is_idle = False
+        self.is_idle = self._is_heard = False
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(error)
 

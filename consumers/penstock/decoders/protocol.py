@@ -131,6 +131,12 @@ class Decoders(Protocol):
         """
         ...
 
+    def is_proven(self, stream: str) -> bool:
+        """Was the last object of this stream read well, in a small part of the time that it may
+        take? Then the next one need not wait until objects of others that hang are ended.
+        """
+        ...
+
     @property
     def is_wanted(self) -> bool:
         """True if all decoders are lent and a waiting object holds up everything behind it. Then an

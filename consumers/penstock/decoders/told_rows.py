@@ -9,15 +9,21 @@ from typing import Final
 
 import msgspec
 
+from penstock.core.rows.payload import ROW_COST_BYTES
 from penstock.decoders.arrow_messages import MOST_ROW_TIMES
 from penstock.decoders.packing import end_and_rest, unpacked
 from penstock.decoders.protocol import Task
 from penstock.decoders.socket_messages import End
 from penstock.formats.plugins_checked import FORMS
-from penstock.formats.runs import PIECE_ROWS, RowOptions, Run, most_rows
+from penstock.formats.runs import LEAST_FRAME_WEIGHT, PIECE_ROWS, RowOptions, Run, most_rows
 
 LEAST_ROW_BYTES: Final = 64 << 10
 MOST_END_BYTES: Final = 4 << 20
+# An object may become so many bytes, or so many times its own: twice what silence may become; or
+# the largest rows, as many as a film may have frames.
+FREE_MADE_BYTES: Final = 8 << 30
+_MOST_MADE: Final = 8_192
+_FREE_FRAMES: Final = 4_096
 
 
 class ToldRows:
@@ -27,6 +33,14 @@ class ToldRows:
         self.options, self.size = task.options, task.size
         self._wants = task.wants_any
         self._rows = 0
+
+    def most_made_bytes(self, given_bytes: int) -> int:
+        """`given_bytes`: those of the object that the decoder has got."""
+        size, options = max(self.size, given_bytes), self.options
+        weight = size * max(options.expansion_ratio, ROW_COST_BYTES)
+        frames = max(_FREE_FRAMES, weight // LEAST_FRAME_WEIGHT)
+        of_frames = frames * (LEAST_ROW_BYTES + options.row_bytes)
+        return max(FREE_MADE_BYTES, _MOST_MADE * size, of_frames)
 
     async def with_end(self, message: memoryview) -> tuple[End, list[Run]]:
         """The end of the object and its last rows. Raises `ValueError`."""

@@ -367,9 +367,8 @@ class Wiring:
     def _turns(self, store: str) -> StoreReads:
         terms = self.settings.objects
         limiter = Limiter(terms.stores[store], terms.begin_fetches.get(store))
-        return StoreReads(
-            limiter, self.adapters.clock, weights(self.settings.main.window.priorities)
-        )
+        weight = weights(self.settings.main.window.priorities)
+        return StoreReads(limiter, self.adapters.clock, weight, self.decoders.is_proven)
 
     def _help_regions(self) -> HelpRegions | None:
         neighbours, telemetry = self.adapters.neighbours, self.telemetry.region

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any, Final, Generic, TypeVar
@@ -173,23 +174,42 @@ async def taken(turn: asyncio.Future[T], give_back: Callable[[T], object]) -> T:
         raise
 
 
+# An object that has had its place for so long may hang.
+LONG_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    stream: str
+    since_s: float
+
+
 class Places:
     """At most `most` objects have a place at a time. A place is a decoder, or one of the reads that
     an object's store allows at a time. Of the other objects, one that holds up everything behind it
     comes first, then one whose stream has the fewest places for its weight, then the one that came
     first. So no stream keeps others waiting for more than its objects that have a place. Used from
     one event loop only.
+
+    Objects of many streams may hang at once. `is_proven`: was this stream read well lately? While
+    such a stream waits, half of the places are enough for all others; and if all places are held
+    for long, it gets one more, if it has none.
     """
 
     def __init__(
-        self, most: int = sys.maxsize, weight: Callable[[str], int] = lambda stream: 1
+        self,
+        most: int = sys.maxsize,
+        weight: Callable[[str], int] = lambda stream: 1,
+        is_proven: Callable[[str], bool] = lambda stream: False,
     ) -> None:
         self._most = most
         self._weight = weight
-        self._taken = 0
+        self._is_proven = is_proven
+        self._given: dict[_Place, None] = {}  # the last that was given is the last
         # How many places each stream has that has some.
         self._held: dict[str, int] = {}
-        self._waiting: dict[asyncio.Future[None], tuple[str, Callable[[], bool]]] = {}
+        self._waiting: dict[asyncio.Future[_Place], tuple[str, Callable[[], bool]]] = {}
+        self._looking: asyncio.TimerHandle | None = None
 
     @property
     def most(self) -> int:
@@ -198,17 +218,17 @@ class Places:
 
     @property
     def has_free(self) -> bool:
-        return self._taken < self.most
+        return len(self._given) < self.most
 
     @property
     def used(self) -> float:
         """The share of the places that is taken."""
-        return self._taken / self.most
+        return min(1.0, len(self._given) / self.most)
 
     @property
     def is_wanted(self) -> bool:
         """True if all places are taken and a waiting object holds up everything behind it."""
-        return self._taken >= self.most and any(is_head() for _, is_head in self._waiting.values())
+        return not self.has_free and any(is_head() for _, is_head in self._waiting.values())
 
     @asynccontextmanager
     async def one(
@@ -217,54 +237,81 @@ class Places:
         """A place, as soon as one is free. `is_head`: does the object that waits for the place hold
         up everything behind it? `review`: a function that is called when the wait begins.
         """
-        if self._taken < self.most:
-            self._take(stream)
+        if self.has_free:
+            place = self._take(stream)
         else:
-            await self._turn(stream, is_head, review)
+            place = await self._turn(stream, is_head, review)
         try:
             yield
         finally:
-            self._hand_over(stream)
+            self._hand_over(place)
 
     async def _turn(
         self, stream: str, is_head: Callable[[], bool], review: Callable[[], object]
-    ) -> None:
-        turn = asyncio.get_running_loop().create_future()
+    ) -> _Place:
+        turn: asyncio.Future[_Place] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = stream, is_head
         review()
+        self._give()
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn in self._waiting:
-                del self._waiting[turn]
-            elif not turn.cancelled():
-                self._hand_over(stream)
-            raise
+            return await taken(turn, self._hand_over)
+        finally:
+            self._waiting.pop(turn, None)
 
-    def _take(self, stream: str) -> None:
-        self._taken += 1
+    def _take(self, stream: str) -> _Place:
+        place = _Place(stream, asyncio.get_running_loop().time())
+        self._given[place] = None
         self._held[stream] = self._held.get(stream, 0) + 1
+        return place
 
-    def _hand_over(self, former: str) -> None:
-        """Give the free places to the next waiting objects. A place counts as taken as soon as it
-        is given, so that no new object gets ahead of those that wait.
+    def _hand_over(self, former: _Place) -> None:
+        del self._given[former]
+        self._held[former.stream] -= 1
+        if not self._held[former.stream]:
+            del self._held[former.stream]
+        self._give()
+
+    def _give(self) -> None:
+        """Give places to the next waiting objects. A place counts as taken as soon as it is given,
+        so that no new object gets ahead of those that wait.
         """
-        self._taken -= 1
-        self._held[former] -= 1
-        if not self._held[former]:
-            del self._held[former]
-        while self._waiting and self._taken < self.most:
-            stream, _ = self._waiting.pop(turn := self._next())
+        while self._waiting and (turn := self._next()) is not None:
+            stream, _ = self._waiting.pop(turn)
             if not turn.done():  # otherwise the object was cancelled while it waited
-                self._take(stream)
-                turn.set_result(None)
+                turn.set_result(self._take(stream))
+        if self._waiting and self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LONG_S / 2, self._look)
 
-    def _next(self) -> asyncio.Future[None]:
-        heads = {turn: of for turn, of in self._waiting.items() if of[1]()}
-        firsts: dict[str, asyncio.Future[None]] = {}
-        for turn, (stream, _) in (heads or self._waiting).items():
+    def _look(self) -> None:
+        self._looking = None
+        self._give()
+
+    def _next(self) -> asyncio.Future[_Place] | None:
+        waiting = self._waiting
+        if not self.has_free:
+            if not self._is_stuck:
+                return None
+            waiting = {
+                turn: of
+                for turn, of in waiting.items()
+                if of[0] not in self._held and self._is_proven(of[0])
+            }
+        waiting = {turn: of for turn, of in waiting.items() if of[1]()} or waiting
+        others = sum(not self._is_proven(place.stream) for place in self._given)
+        if others >= max(1, self.most // 2):
+            proven = {turn: of for turn, of in waiting.items() if self._is_proven(of[0])}
+            waiting = proven or waiting
+        firsts: dict[str, asyncio.Future[_Place]] = {}
+        for turn, (stream, _) in waiting.items():
             firsts.setdefault(stream, turn)
-        return firsts[min(firsts, key=self._share)]
+        return firsts[min(firsts, key=self._share)] if firsts else None
+
+    @property
+    def _is_stuck(self) -> bool:
+        """True if each place, and no more than those, is held for long."""
+        last = next(reversed(self._given))
+        is_long = asyncio.get_running_loop().time() - last.since_s >= LONG_S
+        return is_long and len(self._given) == self.most
 
     def _share(self, stream: str) -> float:
         return (self._held.get(stream, 0) + 1) / self._weight(stream)

@@ -75,11 +75,16 @@ class StoreReads:
     """Call `begin` before a request, and then exactly one of `answered`, `broke` and `dropped`.
     `used`: the share of the allowed reads that is in flight, over time. `is_answered`, where it is
     an argument: the store answered, but the time of this answer says nothing about others.
-    `seats`: an object of any model holds one while it has a decoder or waits for one.
+    `seats`: an object of any model holds one while it has a decoder or waits for one. `is_proven`:
+    as of `Decoders`.
     """
 
     def __init__(
-        self, limiter: Limiter, clock: Clock, weight: Callable[[str], int] = lambda stream: 1
+        self,
+        limiter: Limiter,
+        clock: Clock,
+        weight: Callable[[str], int] = lambda stream: 1,
+        is_proven: Callable[[str], bool] = lambda stream: False,
     ) -> None:
         self.limiter = limiter
         self.used = Used(clock.now())
@@ -87,7 +92,7 @@ class StoreReads:
         self.bucket: str | None = None
         self._clock = clock
         self._least = limiter.limit
-        self.seats = _Seats(self, weight)
+        self.seats = _Seats(self, weight, is_proven)
         self._waiting: Waiters[InFlight] = Waiters()
 
     @property
@@ -146,8 +151,13 @@ class StoreReads:
 class _Seats(Places):
     """As many as a model has fetchers for this store."""
 
-    def __init__(self, reads: StoreReads, weight: Callable[[str], int]) -> None:
-        super().__init__(weight=weight)
+    def __init__(
+        self,
+        reads: StoreReads,
+        weight: Callable[[str], int],
+        is_proven: Callable[[str], bool],
+    ) -> None:
+        super().__init__(weight=weight, is_proven=is_proven)
         self._reads = reads
 
     @property
