@@ -4,14 +4,15 @@ Rule: a lane is a generation. When the partition is taken away, the lane closes 
 again; work that still arrives for it is dropped and can neither be published nor committed. In a
 rebalance the lane is suspended until it is known which worker gets the partition: it receives,
 publishes and commits nothing, and all other work goes on. A record is decoded only while the lane
-has room for its objects; in one step these objects get their places in the ledger, in the order and
-in a fetch queue.
+has room for its objects (backlog.py); in one step these objects get their places in the ledger, in
+the order and in a fetch queue.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from penstock.core.progress.ledger import Account
 from penstock.core.progress.line_stop import LineStop
@@ -29,11 +30,11 @@ from penstock.core.progress.order import (
 )
 from penstock.core.progress.stall import Snapshot, holder
 from penstock.core.rows.blocks import StoppedOwner, Ticket
+from penstock.lane.backlog import Backlog, Decoding
 from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost
 from penstock.ports import Commit, Record, Where
 
-# Returns a ticket for each object that the record names, in the record's order. Never raises.
-Decode = Callable[["Lane", Record], Sequence[Ticket]]
+Decode = Callable[["Lane", Record], Decoding]
 # Tells the fetchers of a model that the lane has objects to fetch.
 Offer = Callable[["Lane"], None]
 
@@ -78,11 +79,10 @@ class Lane:
             for model in offers
         }
         self._offers = offers
-        self._decode = decode
-        self._backlog: deque[Record] = deque()
         self._max_objects = max_objects
         self._budget = budget
         self._held = Held(budget)
+        self._backlog = Backlog(partial(decode, self), self._held, self._admit)
         self._changed = asyncio.Event()
         # What `release` gave out and the broker has not acknowledged, in this order.
         self._leaving: deque[Sequence[Release]] = deque()
@@ -102,12 +102,12 @@ class Lane:
     @property
     def read_next(self) -> int:
         """The offset after the last record that was received."""
-        return self._backlog[-1].offset + 1 if self._backlog else self.ledger.seen_next
+        return self._backlog.last.offset + 1 if self._backlog else self.ledger.seen_next
 
     @property
     def undecoded_ms(self) -> int | None:
         """The timestamp of the oldest record that waits to be decoded; None: no record waits."""
-        return self._backlog[0].timestamp_ms if self._backlog else None
+        return self._backlog.first.timestamp_ms if self._backlog else None
 
     def stands_at(self, end: int) -> bool:
         """Is everything before offset `end` delivered, except for streams that were stopped?"""
@@ -146,7 +146,7 @@ class Lane:
         `read_next` or by the next assignment.
         """
         if self._is_receiving:
-            self._backlog.append(record)
+            self._backlog.add(record)
             self._admit()
 
     def pass_over(self, offset: int) -> None:
@@ -159,15 +159,20 @@ class Lane:
             self.ledger.pass_over(offset)
 
     def _admit(self) -> None:
-        while self._backlog and self._has_room_for(self._backlog[0].offset):
-            record = self._backlog.popleft()
+        while self._backlog:
+            record = self._backlog.first
+            if not (self._backlog.is_begun or self._has_room_for(record.offset)):
+                break
             # With order per stream a former assignment may have answered records beyond the
             # committed offset. The objects of these records are not even decoded again.
             is_known = record.offset < self.ledger.inherited_stop
             if is_known and self.ledger.is_completed(record.offset):
+                self._backlog.pass_first()
                 self.ledger.open(record.offset, 0)
                 continue
-            tickets = self._decode(self, record)
+            tickets: Sequence[Ticket] | None = self._backlog.decoded()
+            if tickets is None:
+                break
             if is_known and self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
             # The ledger must also owe the objects of stopped streams, so that the commit does not
@@ -404,6 +409,7 @@ class Lane:
     def close(self) -> None:
         """End the generation, and give back at once all bytes that it held."""
         self.alive = False
+        self._backlog.stop()
         # The partitions that stay need the room now. So the bytes are not given back block by
         # block, when the stages let go of the blocks.
         self._held.refund_all()

@@ -5,7 +5,7 @@ without any field of our own forms is tried as a notification.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -139,14 +139,30 @@ _batch_decoder = msgspec.json.Decoder(list[Raw])
 _encoder = msgspec.json.Encoder()
 
 
+# What a message names may be many thousand objects. Behind so many of them others have a turn.
+PIECE_OBJECTS: Final = 500
+Decoding = Generator[None, None, References | Inline | Ignored]
+
+
 def decode(value: bytes | None) -> References | Inline | Ignored:
     """The objects or rows that a value of the input topic names. Raises `SchemaError` if the value
     names none.
     """
+    pieces = decoding(value)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            found: References | Inline | Ignored = end.value
+            return found
+
+
+def decoding(value: bytes | None) -> Decoding:
+    """Like `decode`, in pieces."""
     if value is None:
         raise SchemaError("the message has no value (a tombstone)")
     try:
-        return _decode(value)
+        return (yield from _decode(value))
     except SchemaError:
         raise
     except RecursionError:
@@ -161,14 +177,14 @@ def encode_reference(reference: Reference) -> bytes:
     return _encoder.encode(reference)
 
 
-def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
+def _decode(value: bytes, wrappings: int = 0) -> Decoding:
     if wrappings > MAX_WRAPPINGS:
         raise SchemaError(f"messages wrapped more than {MAX_WRAPPINGS} times")
     if value[:64].lstrip().startswith(b"["):
-        return _batch(value, wrappings)
+        return (yield from _batch(value, wrappings))
     message = _decoder.decode(value)
     if message.specversion is not UNSET:
-        return _from_cloud_event(value, wrappings)
+        return (yield from _from_cloud_event(value, wrappings))
     # Notifications of other clouds have a `bucket`, like references, but their field for the key
     # has another name.
     named = message.bucket is not None and _is_reference(message, value)
@@ -180,7 +196,12 @@ def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
     if message.objects is not UNSET:
         if not message.objects:
             raise SchemaError("objects names no object")
-        return References(tuple(map(_reference, message.objects)))
+        references: list[Reference] = []
+        for number, fields in enumerate(message.objects, 1):
+            references.append(_reference(fields))
+            if not number % PIECE_OBJECTS:
+                yield
+        return References(tuple(references))
     if message.inline is not UNSET:
         return _inline(message, message.inline, value)
     return _announced(events_of(value))
@@ -206,7 +227,7 @@ def _is_reference(message: _Message, value: bytes) -> bool:
     return other.kind is UNSET and other.action is UNSET
 
 
-def _batch(value: bytes, wrappings: int) -> References | Ignored:
+def _batch(value: bytes, wrappings: int) -> Decoding:
     """Several events in one message: Event Grid and batches of CloudEvents come as arrays."""
     items: list[Reference | str] = []
     events = _batch_decoder.decode(value)
@@ -214,8 +235,10 @@ def _batch(value: bytes, wrappings: int) -> References | Ignored:
         raise SchemaError(
             "an empty array announces nothing; a message is an object, or an array of events"
         )
-    for event in events:
-        inner = _decode(bytes(event), wrappings + 1)
+    for number, event in enumerate(events, 1):
+        if not number % PIECE_OBJECTS:
+            yield
+        inner = yield from _decode(bytes(event), wrappings + 1)
         if isinstance(inner, Inline):
             raise SchemaError("inline rows must be a message of their own")
         if isinstance(inner, References):
@@ -226,10 +249,10 @@ def _batch(value: bytes, wrappings: int) -> References | Ignored:
     return _announced(items)
 
 
-def _from_cloud_event(value: bytes, wrappings: int) -> References | Inline | Ignored:
+def _from_cloud_event(value: bytes, wrappings: int) -> Decoding:
     event = cloud_event(value)
     if not is_of_cloud(event):
-        return _decode(event.body, wrappings + 1)
+        return (yield from _decode(event.body, wrappings + 1))
     return _announced(of_cloud_event(event))
 
 

@@ -24,8 +24,9 @@ from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Unforeseen
 from penstock.failures.unexpected_errors import Guards, works_on
+from penstock.lane.backlog import Decoding
 from penstock.lane.lane import Lane
-from penstock.messages.codec import Ignored, Inline, SchemaError, decode
+from penstock.messages.codec import PIECE_OBJECTS, Ignored, Inline, SchemaError, decoding
 from penstock.messages.prediction import printable
 from penstock.messages.reference import Reference
 from penstock.ports import Clock, InputSource, Record, Where
@@ -125,9 +126,9 @@ class Intake:
         self._places = terms.places
         self._telemetry = telemetry
 
-    def tickets(self, lane: Owner, record: Record) -> list[Ticket]:
+    def tickets(self, lane: Owner, record: Record) -> Decoding:
         """The tickets of the objects that the record names, in the record's order."""
-        tickets = self._guarded(lane, record)
+        tickets = yield from self._guarded(lane, record)
         if not self._takes_all:
             tickets = self._chosen(tickets)
         received_s = self._clock.now()
@@ -137,14 +138,14 @@ class Intake:
             self._tracer.begin(record, tickets)
         return tickets
 
-    def _guarded(self, lane: Owner, record: Record) -> list[Ticket]:
+    def _guarded(self, lane: Owner, record: Record) -> Decoding:
         works_on(partial(of_place, lane.where, record.offset))
         # If an unforeseen exception comes, the record gets a second try. If that fails as well,
         # only this record is answered by an error.
         for tries in (1, 2):
             try:
                 with self._guard:
-                    return self._tickets(lane, record)
+                    return (yield from self._tickets(lane, record))
             except Unforeseen as error:
                 why = Rejection(error.code, str(error), "consume", tries)
         return [self._refused(lane, record, why)]
@@ -157,9 +158,9 @@ class Intake:
         self.skipped += len(tickets) - len(chosen)
         return chosen
 
-    def _tickets(self, lane: Owner, record: Record) -> list[Ticket]:
+    def _tickets(self, lane: Owner, record: Record) -> Decoding:
         try:
-            message = decode(record.value)
+            message = yield from decoding(record.value)
         except SchemaError as error:
             self._telemetry.record_read(ignored=False)
             why = Rejection("bad_reference", str(error), "consume")
@@ -174,14 +175,13 @@ class Intake:
         streams = streams_of(message, self._naming, record.key, lane.where.partition)
         if isinstance(message, Inline):
             return self._routed(lane, record, 0, streams[0], None, message)
-        named = zip(message.items, streams, strict=True)
-        return [
-            ticket
-            for index, (reference, stream) in enumerate(named)
-            for ticket in self._routed(
-                lane, record, index, stream, self._times.timed(reference), None
-            )
-        ]
+        tickets: list[Ticket] = []
+        for index, (reference, stream) in enumerate(zip(message.items, streams, strict=True)):
+            if index and not index % PIECE_OBJECTS:
+                yield
+            timed = self._times.timed(reference)
+            tickets += self._routed(lane, record, index, stream, timed, None)
+        return tickets
 
     def _count_ignored(self, kind: str) -> None:
         if self._telemetry.event_ignored(kind[:80]):

@@ -6,6 +6,7 @@ row whose record cannot be made: the release is cut until it is alone, and tried
 that cannot be made in full is shortened, not left out.
 """
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ from penstock.tracing import Tracer
 # So many rows make about 1 MB of records, the size of a Kafka batch, and take a few ms of the event
 # loop.
 RELEASE_ROWS = 2_500
+# So many objects that end take as long as all these rows.
+PIECE_RELEASES = 100
 # The limit if records are long, because of large answers or many attributes: two Kafka batches.
 # While they leave, they are in memory twice.
 RELEASE_BYTES = 2 << 20
@@ -117,15 +120,18 @@ class Encode:
         """How much may be encoded and sent at once."""
         return Room(RELEASE_ROWS, min(RELEASE_BYTES, most_bytes), self._records.frame_bytes)
 
-    def releases(
+    async def releases(
         self, lane: Lane, releases: Sequence[Release]
     ) -> tuple[list[Leaving], list[RefusedReleases]]:
         """Returns two things: the releases that leave, encoded; and the refused releases, one entry
-        for each line.
+        for each line. The lane may have ended meanwhile.
         """
         passed: list[Leaving] = []
         refused: dict[str, RefusedReleases] = {}
-        for whole in releases:
+        for number, whole in enumerate(releases):
+            # A thousand objects may have a row each, or an error.
+            if number and not number % PIECE_RELEASES:
+                await asyncio.sleep(0)
             line = lane.line_of(whole.ticket)
             # An earlier release of the same partition or stream was refused in this step.
             if line in refused:

@@ -119,7 +119,9 @@ class Publish:
         while (releases := await self._next(lane, room, idle_s)) is not None:
             if releases or _is_due(lane):
                 with lane.leaving():
-                    await leave(self._step(lane, releases))
+                    step = await self._step(lane, releases)
+                    if lane.alive:
+                        await leave(step)
 
     async def _side_by_side(
         self,
@@ -147,7 +149,9 @@ class Publish:
                         continue
                     with ExitStack() as leaving:
                         leaving.enter_context(lane.leaving())
-                        step = self._step(lane, releases)
+                        step = await self._step(lane, releases)
+                        if not lane.alive:
+                            return
                         await _written(ours.add(step.releases))
                         before = under_way[-1].task if under_way else None
                         task = tasks.create_task(self._leave_after(before, step, ours, leave))
@@ -194,12 +198,12 @@ class Publish:
             lane.confirm(releases)
         self._end(lane, step)
 
-    def _step(self, lane: Lane, releases: Sequence[Release]) -> _Step:
+    async def _step(self, lane: Lane, releases: Sequence[Release]) -> _Step:
         """Encode these releases. This comes before results are written, because a refused release
         must not leave a result behind.
         """
         released_s = self._clock.now()
-        return _Step(*self._encode.releases(lane, releases), released_s)
+        return _Step(*await self._encode.releases(lane, releases), released_s)
 
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.leaving:
