@@ -4,8 +4,8 @@ Rule: a lane is a generation. When the partition is taken away, the lane closes 
 again; work that still arrives for it is dropped and can neither be published nor committed. In a
 rebalance the lane is suspended until it is known which worker gets the partition: it receives,
 publishes and commits nothing, and all other work goes on. A record is decoded only while the lane
-has room for its objects (backlog.py); in one step these objects get their places in the ledger, in
-the order and in a fetch queue.
+has room for its objects (undecoded.py); in one step these objects get their places in the ledger,
+in the order and in a fetch queue.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from penstock.core.progress.order import (
 )
 from penstock.core.progress.stall import Snapshot, holder
 from penstock.core.rows.blocks import StoppedOwner, Ticket
-from penstock.lane.backlog import Backlog, Decoding
 from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost
+from penstock.lane.undecoded import Decoding, Undecoded
 from penstock.ports import Commit, Record, Where
 
 Decode = Callable[["Lane", Record], Decoding]
@@ -82,7 +82,7 @@ class Lane:
         self._max_objects = max_objects
         self._budget = budget
         self._held = Held(budget)
-        self._backlog = Backlog(partial(decode, self), self._held, self._admit)
+        self._backlog = Undecoded(partial(decode, self), self._held, self._admit)
         self._changed = asyncio.Event()
         # What `release` gave out and the broker has not acknowledged, in this order.
         self._leaving: deque[Sequence[Release]] = deque()

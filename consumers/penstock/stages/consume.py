@@ -24,8 +24,8 @@ from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import Poison, Unforeseen
 from penstock.failures.unexpected_errors import Guards, works_on
-from penstock.lane.backlog import Decoding
 from penstock.lane.lane import Lane
+from penstock.lane.undecoded import Decoding
 from penstock.messages.codec import PIECE_OBJECTS, Ignored, Inline, SchemaError, decoding
 from penstock.messages.prediction import printable
 from penstock.messages.reference import Reference

@@ -1,7 +1,7 @@
 """The records of a lane that wait to be decoded.
 
 Rule: a record that names many objects is decoded in pieces. Between two of them others have a turn:
-heartbeats must be sent meanwhile. Until all are done, the record stays the first of the backlog.
+heartbeats must be sent meanwhile. Until all are done, the record stays the first.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from penstock.ports import Record
 Decoding = Generator[None, None, list[Ticket]]
 
 
-class Backlog:
+class Undecoded:
     """`go_on`: a function that is called when the next piece of the first record may be decoded."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Backlog:
         return None
 
     def _resume(self, decoding: Decoding) -> None:
-        if decoding is self._decoding:  # else the backlog was dropped
+        if decoding is self._decoding:  # else it was dropped
             self._is_paused = False
             self._go_on()
 
