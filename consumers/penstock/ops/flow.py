@@ -122,8 +122,8 @@ BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
 # A backlog of which no row was answered for this long is not worked off, whatever the mean says.
 STILL_S: Final = 2.0
-# If the worker can answer all waiting messages in less time than this, there is no backlog.
-LEAST_DRAIN_S: Final = 1.0
+# A backlog that shrinks by less than this share of what is answered may as well stay.
+LEAST_SHRINK: Final = 0.05
 # The history keeps the ages of this many streams. These are more than the status shows, because a
 # stream that is not shown at the moment may be shown again.
 AGES_KEPT: Final = 4 * SHOWN
@@ -317,7 +317,7 @@ class Flow:
         return {
             "arrived_per_s": round(arrived_per_s, 2),
             "delivered_per_s": round(delivered_per_s, 2),
-            "drain_s": self._drain_s(now, waiting, delivered_per_s, arrived_per_s),
+            "drain_s": self._drain_s(now, waiting, arrived_per_s),
             "backlog_s": round(backlog.age_s, 1),
             "moving_s": round(backlog.moving_age_s, 1),
             "lag_s": round(waiting / delivered_per_s, 1) if delivered_per_s else 0.0,
@@ -349,14 +349,17 @@ class Flow:
         arriving = records_per_s if grown_per_s is None else grown_per_s
         return arriving * per_record, sum(self._services.lags.values()) * per_record
 
-    def _drain_s(
-        self, now: FlowSample, waiting: float, delivered_per_s: float, arrived_per_s: float
-    ) -> float | None:
-        stands_still = now.totals["rows"] == self._before(STILL_S).totals["rows"]
-        shrinks_per_s = delivered_per_s - arrived_per_s
-        if stands_still or shrinks_per_s <= 0.0 or waiting < LEAST_DRAIN_S * delivered_per_s:
+    def _drain_s(self, now: FlowSample, waiting: float, arrived_per_s: float) -> float | None:
+        if now.totals["rows"] == self._before(STILL_S).totals["rows"]:
             return None
-        return round(waiting / shrinks_per_s, 1)
+        before = self._before(BUSY_S)
+        delivered = now.totals["delivered"] - before.totals["delivered"]
+        delivered_per_s = delivered / max(now.at_s - before.at_s, 1e-3)
+        shrinks_per_s = delivered_per_s - arrived_per_s
+        if shrinks_per_s <= LEAST_SHRINK * delivered_per_s:
+            return None
+        # What is answered within a second is no backlog.
+        return round(waiting / shrinks_per_s, 1) if waiting >= delivered_per_s else None
 
     def _over_bound(self, now: FlowSample) -> dict[str, Any]:
         """How many of the last objects took longer than the bound, and for how long such came; not
