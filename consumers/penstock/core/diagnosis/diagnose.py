@@ -249,10 +249,11 @@ def _models(document: Document) -> Iterator[Problem]:
         outage["service"].startswith("model") for outage in document.get("outages") or ()
     ):
         return
-    alone = document.get("model")
-    for model in document.get("models") or ([alone] if alone else ()):
+    alone, several = document.get("model"), document.get("models")
+    for model in several or ([alone] if alone else ()):
         name = f"the model {named(model.get('name', ''))}"
-        service = f"model {model.get('name', '')}"
+        # As its outage is called, which is told in this line as soon as it has begun.
+        service = f"model server of {model.get('name', '')}" if several else "model server"
         if model.get("answers") is False:
             what = f"{name} does not answer"
             yield Problem(BAD, "away", what, MEND["model"], service=service)

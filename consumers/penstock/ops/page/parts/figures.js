@@ -54,7 +54,7 @@ function figures(status) {
 }
 function behind(status) {
   const lags = status.assignments.map((one) => one.lag);
-  return lags.some((one) => !known(one)) ? "not known" :
+  return !lags.length || lags.some((one) => !known(one)) ? "not known" :
     count(lags.reduce((a, b) => a + b, 0)) + " records";
 }
 const codes = (rejected) => Object.entries(rejected).map(([code, n]) => code + " " + count(n))
