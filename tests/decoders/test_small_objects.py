@@ -23,7 +23,7 @@ from penstock.decoders.socket_messages import LAST, MOST_CHARS, NEED, ROWS, SEVE
 from penstock.errors import Poison
 from penstock.formats.registry import Claim, claim_of
 from penstock.formats.runs import PIECE_ROWS, RowOptions, Run
-from tests.decoders.test_pool import pool, values
+from tests.decoders.test_pool import DEATHS, pool, values
 
 OPTIONS = RowOptions()
 
@@ -187,6 +187,8 @@ async def test_whatever_one_of_several_does_all_others_have_their_own_rows(
             reading.append(asyncio.create_task(answered(decoders, task(b"9\n"), "t")))
             await asyncio.sleep(0)
         answers = [await each for each in reading]
+    if word == b"segfault":  # with the others, and by a new one
+        assert DEATHS == ["SIGSEGV"] * 2
     bad = answers.pop(place)
     assert isinstance(bad, Poison) or word.startswith((b"say", b"busy", b"raise"))
     left = [*range(8), 9]
@@ -291,13 +293,20 @@ class Stand:
         self.decoder = Told(most_together)
         self.free = asyncio.Semaphore()
         self.heads: list[Callable[[], bool]] = []
+        self.new: list[bool] = []
         self.small = SmallObjects(self._lend, lambda: is_shared)  # type: ignore[arg-type]
 
     @asynccontextmanager
     async def _lend(
-        self, stream: str, is_head: Callable[[], bool], review: Callable[[], object]
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
     ) -> AsyncIterator[Told]:
         self.heads.append(is_head)
+        self.new.append(new)
         async with self.free:
             yield self.decoder
 
@@ -360,10 +369,12 @@ async def test_of_objects_together_each_has_its_own_end() -> None:
     assert [b"large"] in stand.decoder.turns
 
 
-async def test_after_the_end_of_their_decoder_all_are_decoded_alone() -> None:
+async def test_after_the_end_of_their_decoder_all_are_decoded_alone_by_new_ones() -> None:
     stand = Stand()
     stand.decoder.dies = True
     assert await stand.together(*[b"%d" % number for number in range(6)]) == list("012345")
+    together = sum(len(turn) for turn in stand.decoder.turns if len(turn) > 1)
+    assert sum(stand.new) == together == 5
 
 
 @pytest.mark.parametrize("number", range(6))

@@ -3,7 +3,8 @@
 Rule: only objects of one stream, whose bytes are at hand, and only as many as take the decoder a
 moment; none waits for others to come. While other streams need decoders, too, each object takes a
 turn of its own, so that no stream waits longer for a decoder than before. An object that takes more
-than one turn, or was with one that ended its decoder, is decoded alone.
+than one turn is decoded alone; one that was with another that ended their decoder, by a new one, so
+that it is certain which of them does so.
 """
 
 import asyncio
@@ -24,18 +25,24 @@ MOST_BYTES: Final = 768 << 10
 
 class Lend(Protocol):
     def __call__(
-        self, stream: str, is_head: Callable[[], bool], review: Callable[[], object]
+        self,
+        stream: str,
+        is_head: Callable[[], bool],
+        review: Callable[[], object],
+        *,
+        new: bool = False,
     ) -> AbstractAsyncContextManager[PooledDecoder]: ...
 
 
 class _WaitingObject:
     """`answer`: is set if the object was decoded with others, or must be decoded alone, or is now
-    the first that waits.
+    the first that waits. `by_new`: it must be decoded by a new decoder.
     """
 
     def __init__(self, task: Task, is_head: Callable[[], bool]) -> None:
         self.task = task
         self.is_head = is_head
+        self.by_new = False
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     @property
@@ -95,12 +102,14 @@ class SmallObjects:
         except Died:
             if len(taken) == 1:
                 raise
+            for each in taken:
+                each.by_new = True
         finally:
             self._leave(stream, queue, ours)
         if answer is not None:
             yield _Answered(answer)
             return
-        async with self._lend(stream, is_head, review) as decoder:
+        async with self._lend(stream, is_head, review, new=ours.by_new) as decoder:
             yield decoder
 
     def _taken(self, stream: str, most: int) -> Sequence[_WaitingObject]:
