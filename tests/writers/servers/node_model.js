@@ -8,6 +8,8 @@ http.createServer((request, response) => {
   request.on("data", (piece) => pieces.push(piece));
   request.on("end", () => {
     if (request.method === "OPTIONS") return response.writeHead(204).end();
+    // As who is told 404 asks which models there are. What cannot be parsed would end the process.
+    if (!pieces.length) return response.writeHead(400).end();
     const [status, times, row] = (request.url.split("/")[2] || "200-0-any").split("-");
     const rows = JSON.parse(Buffer.concat(pieces));
     const isMeant = row === "any" ? rows.length : rows.some((one) => one[0] === Number(row));
