@@ -23,8 +23,12 @@ def _holds(memory: mmap.mmap) -> list[tuple[int, int]]:
 
 
 def test_filled_memory_moves_in_whole_large_pages() -> None:
-    memory = mmap.mmap(-1, 5 * LARGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.write(b"x" * len(memory))
+    memory = mmap.mmap(-1, 6 * LARGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Its ends are closed, so that the kernel does not make it one mapping with what lies beside it.
+    begin, end = ctypes.addressof(ctypes.c_char.from_buffer(memory)), mmap.PAGESIZE
+    for at in (begin, begin + len(memory) - end):
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(at), ctypes.c_size_t(end), 0) == 0
+    memory[end:-end] = b"x" * (len(memory) - 2 * end)
     assert all(at % LARGE_BYTES == nbytes % LARGE_BYTES == 0 for at, nbytes in _holds(memory))
     assert sum(nbytes for _, nbytes in _holds(memory)) >= 4 * LARGE_BYTES
 
