@@ -16,11 +16,12 @@ from tests.support.http_server import http_server
 
 ROWS = JsonRows.of([b'"a"'])
 MANY = {"models": [{"modelName": f"m{number}"} for number in range(20)]}
+LISTED = [{"name": "rows", "state": "READY"}, {"name": "cats"}]
 # What is configured; what the server answers beside 404; what is said of it.
 CASES: list[tuple[dict[str, str], dict[str, Any], str]] = [
     (
         {"protocol": "torchserve"},
-        {"POST /v2/repository/index": [{"name": "rows", "state": "READY"}, {"name": "cats"}]},
+        {"GET /v2": {"name": "triton"}, "POST /v2/repository/index": LISTED},
         '. The server has the models rows, cats; for its protocol set model.protocol = "oip"',
     ),
     (
@@ -52,6 +53,8 @@ CASES: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({"protocol": "torchserve"}, {"GET /models": {"models": [7, {"name": None}]}}, "is loaded"),
     ({"protocol": "torchserve"}, {"GET /models": ["\x1b[31m"]}, "the model  [31m"),
     ({"protocol": "torchserve"}, {}, "is loaded"),
+    # Only a server that knows the protocol gets the POST.
+    ({"protocol": "torchserve"}, {"POST /v2/repository/index": LISTED}, "is loaded"),
 ]
 
 

@@ -1,7 +1,8 @@
 """What a server offers that does not know the address or the model it was asked for.
 
 Rule: it is asked only after such a refusal, below the same root, for `ASK_S` in all, because a
-start waits. A list of models tells the protocol, too: each has its list at another address.
+start waits; and by GET, which changes nothing, unless the server says that it knows the POST. A
+list of models tells the protocol, too: each has its list at another address.
 """
 
 import asyncio
@@ -48,6 +49,8 @@ async def with_offers(error: PenstockError, http: ModelHttp) -> PenstockError:
 
 async def _offer(http: ModelHttp) -> str:
     for method, path, usual in _LISTS:
+        if method == "POST" and await _asked(http, "v2") is None:
+            continue
         document = await _asked(http, path, method)
         if not (names := _names(document)):
             continue
