@@ -182,7 +182,9 @@ async def test_what_the_worker_here_says_is_told_as_on_its_page() -> None:
         # A scenes worker may listen there, or another program.
         document.clear()
         document["sites"] = [{"site": "s", "lost": None}, {"site": "t", "lost": "cam-3 is ahead"}]
-        [lost] = await look_at_worker(cfg)
+        document["lost"] = "no_site"
+        [placeless, lost] = await look_at_worker(cfg)
+        assert placeless.said == "no_site"
         assert lost == Finding("scenes", "mind", "site t: cam-3 is ahead")
         document.clear()
         [found_none] = await look_at_worker(cfg)

@@ -122,3 +122,45 @@ async def test_it_is_told_for_how_long_objects_came_late(stutters: int, for_s: f
     flow = await flow_of(world, every_s=0.1)
     assert flow["over_bound_objects"] == pytest.approx(5 * stutters, abs=3 * stutters)
     assert flow["over_bound_for_s"] == pytest.approx(for_s, abs=1.1)
+
+
+@virtual_time
+async def test_what_kafka_does_not_acknowledge_for_two_seconds_is_in_doubt() -> None:
+    world = World()
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.telemetry, ServiceAnswers(pipeline, world.model))
+        doubted_s = []
+        for second in range(12):
+            world.sink.hold = second >= 6
+            for number in range(5):
+                world.announce(
+                    f"{second}-{number}.csv",
+                    csv(8),
+                    partition=0,
+                    timestamp_ms=world.clock.wall_ms(),
+                )
+                await asyncio.sleep(0.2)
+            status.flow.sample()
+            doubted_s.append(status.look()["flow"]["doubted_s"])
+        world.sink.deliver()
+    assert doubted_s[:7] == [0.0] * 7
+    assert all(2.0 <= doubt_s <= 7.0 for doubt_s in doubted_s[9:]), doubted_s
+
+
+@virtual_time
+async def test_a_worker_that_gets_partitions_is_judged_anew_after_some_seconds() -> None:
+    world = World(partitions=2)
+    async with running(world) as pipeline:
+        status = Status(pipeline, world.telemetry, ServiceAnswers(pipeline, world.model))
+        settled_s = []
+        for second in range(40):
+            await asyncio.sleep(1.0)
+            if second == 20:
+                await world.source.revoke([0])
+            if second == 30:
+                await world.source.assign([0])
+            status.flow.sample()
+            settled_s.append(status.look()["settled_s"])
+    assert settled_s[19] >= 18.0
+    assert settled_s[29] >= 28.0, "partitions that leave change nothing"
+    assert settled_s[31] <= 2.0

@@ -246,3 +246,15 @@ def test_it_was_heard_when_the_newest_came_which_is_not_known_while_kafka_may_ha
     [read] = streams.told(owed, set(), 1013.0, {P0}).streams
     [unread] = streams.told(owed, set(), 1013.0).streams
     assert (read["age_s"], read["heard_s"], unread["heard_s"]) == (13.0, 0.3, None)
+
+
+def test_a_stream_whose_objects_come_in_time_again_is_slow_no_more() -> None:
+    streams = Streams()
+    for tick in range(40):
+        streams.delivered("a", P0, 8, 4.0, 1000.0 + tick / 5)
+    [slow] = streams.told({}, set(), 1008.0, {P0}).streams
+    for tick in range(30):
+        streams.delivered("a", P0, 8, 0.05, 1008.0 + tick / 5)
+    [well] = streams.told({}, set(), 1014.0, {P0}).streams
+    assert slow["now_p99_ms"] == pytest.approx(4_000, rel=0.03)
+    assert well["now_p99_ms"] == pytest.approx(50, rel=0.03)

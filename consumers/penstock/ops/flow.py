@@ -181,14 +181,18 @@ class Flow:
         self._samples = deque([self._sample()])
         self._next_s = self._now_s() + WINDOW_S
         self.history = RecentHistory(AGES_KEPT)
+        # When partitions came last: what waited in them is worked off then, as at a start.
         self._joined_s: float | None = None
+        self._lanes: set[Where] = set()
         self._last: tuple[float, Figures] | None = None
 
     def sample(self) -> None:
         now_s = self._now_s()
         self._telemetry.streams.count(now_s)
-        if self._joined_s is None and self._pipeline.wiring.lanes:
+        lanes = self._pipeline.wiring.lanes.keys()
+        if lanes - self._lanes:
             self._joined_s = now_s
+        self._lanes = set(lanes)
         self._samples.append(self._sample())
         while len(self._samples) > 2 and self._samples[1].at_s <= now_s - MINUTE_S:
             self._samples.popleft()
@@ -320,12 +324,12 @@ class Flow:
             "drain_s": self._drain_s(now, waiting, arrived_per_s),
             "backlog_s": round(backlog.age_s, 1),
             "moving_s": round(backlog.moving_age_s, 1),
-            "lag_s": round(waiting / delivered_per_s, 1) if delivered_per_s else 0.0,
+            "lag_s": self._lag_s(now, waiting, delivered_per_s),
             "backlog_bytes": backlog.nbytes,
             "utilisation": max(busy["loop"], busy["calls"], busy["buffer"]),
             "busy": busy,
             "cpu": self._cpu_share(now),
-            "doubted_s": round(self._services.doubted_s, 1),
+            "doubted_s": round(max(self._services.doubted_s, self._unpublished_s(now)), 1),
             **self._over_bound(now),
             "p50_ms": p50_ms,
             "p99_ms": p99_ms,
@@ -361,13 +365,32 @@ class Flow:
         # What is answered within a second is no backlog.
         return round(waiting / shrinks_per_s, 1) if waiting >= delivered_per_s else None
 
+    def _lag_s(self, now: FlowSample, waiting: float, delivered_per_s: float) -> float:
+        """How long what waits takes. After a silence the mean is too small."""
+        before = self._before(STILL_S)
+        delivered = now.totals["delivered"] - before.totals["delivered"]
+        per_s = max(delivered_per_s, delivered / max(now.at_s - before.at_s, 1e-3))
+        return round(waiting / per_s, 1) if per_s else 0.0
+
+    def _unpublished_s(self, now: FlowSample) -> float:
+        """For how long no row was acknowledged although some wait for it; 0 if that may be."""
+        rows, since_s = now.totals["rows"], self._samples[0].at_s
+        if not now.publishing:
+            return 0.0
+        for sample in reversed(self._samples):
+            if sample.totals["rows"] != rows:
+                since_s = sample.at_s
+                break
+        still_s = now.at_s - since_s
+        return still_s if still_s >= STILL_S else 0.0
+
     def _over_bound(self, now: FlowSample) -> dict[str, Any]:
         """How many of the last objects took longer than the bound, and for how long such came; not
         those of the start.
         """
         if self._telemetry.bound_s is None or self._joined_s is None:
             return {"over_bound": None, "over_bound_objects": 0, "over_bound_for_s": 0.0}
-        before = self._before(OVER_S, self._joined_s + SETTLED_S)
+        before = self._before(BUSY_S, self._joined_s + SETTLED_S)
         delivered = now.totals["delivered"] - before.totals["delivered"]
         over = now.totals["over_bound"] - before.totals["over_bound"]
         share = round(over / delivered, 4) if delivered else None

@@ -196,7 +196,7 @@ class ServiceAnswers:
             self.why_kafka = words_of(error)
             if self._away_since_s is None:
                 self._away_since_s = asked_s
-                log.warning("Kafka does not tell the end of the input: %r", error)
+                log.warning("Kafka does not tell the end of the input: %s", self.why_kafka)
             return
         self._known_s, self._away_since_s = asked_s, None
 

@@ -324,8 +324,11 @@ class Status:
         """
         outages = self._pipeline.wiring.outages
         away = {outage.service: (outage.away_s, outage.why) for outage in outages}
-        if away.get(KAFKA, (None, None))[0] is None:
-            away[KAFKA] = self._services.kafka_away_s, self._services.why_kafka
+        away[KAFKA] = max(
+            away.get(KAFKA, (None, None)),
+            (self._services.kafka_away_s, self._services.why_kafka),
+            key=lambda outage: outage[0] or 0.0,
+        )
         if (outage := provider_away()) is not None:
             away[TOKENS] = outage
         return [

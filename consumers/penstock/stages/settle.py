@@ -59,12 +59,13 @@ class Settle:
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
         """Commit once. A failure is only logged, because the next commit makes up for it."""
+        began_s = self._clock.now()
         try:
             await self.commit(lanes)
         except Transient as error:
             self._telemetry.retried("settle")
             self._telemetry.commit_failed()
-            self._outage.unreachable(error)
+            self._outage.unreachable(error, self._clock.now() - began_s)
 
     async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
         """The last commit of a stop. No later commit could make up for it, so a failed commit is

@@ -62,6 +62,8 @@ SILENT_PAUSES: Final = 4
 SILENT_S: Final = 5.0
 # The longest pause is that of this many windows (five minutes) and of as many before them.
 PAUSE_WINDOWS: Final = 30
+# A stream is not slow whose objects of so long were on time, whatever came before in its window.
+WORST_S: Final = 5.0
 # At most this many silent streams are named.
 SILENT_NAMED: Final = 3
 
@@ -70,8 +72,9 @@ NOTHING_OWED: Final = Owed(0, 0.0, 0.0, None)
 
 class StreamFigures(Recent):
     """The figures of one stream. `rejected`: how many of its rows and objects were answered by an
-    error. `heard_s`: when its last record was answered, by our own clock: the clock that stamps its
-    records may be wrong, or tell when a picture was taken.
+    error. `worst_s`: the longest latency of the last `WORST_S` or less. `heard_s`: when its last
+    record was answered, by our own clock: the clock that stamps its records may be wrong, or tell
+    when a picture was taken.
     """
 
     __slots__ = (
@@ -90,6 +93,8 @@ class StreamFigures(Recent):
         "rejected",
         "rejected_window",
         "where",
+        "worst_s",
+        "worst_until_s",
         "written_s",
     )
 
@@ -100,6 +105,7 @@ class StreamFigures(Recent):
         self.rejected_window = -MINUTE
         self.last_code: str | None = None
         self.last_message: str | None = None
+        self.worst_s, self.worst_until_s = 0.0, now_s
         self.heard_s = self.written_s = self._first_written_s = now_s
         self.moments = 0
         self._every_s = self._squares = self._read_every_s = 0.0
@@ -215,6 +221,8 @@ class Streams:
             return
         bucket = int(log1p(latency_s * 1000.0) * STEPS)
         counts = figures.counts
+        if latency_s >= figures.worst_s or now_s >= figures.worst_until_s:
+            figures.worst_s, figures.worst_until_s = latency_s, now_s + WORST_S
         figures.came(now_s - latency_s, now_s)
         figures.objects += 1
         counts[bucket] = counts.get(bucket, 0) + 1
@@ -409,10 +417,15 @@ def _figures(row: _Shown) -> dict[str, Any]:
         "rows_per_s": round(row.rates[1], 1),
         "p50_ms": p50_ms,
         "p99_ms": p99_ms,
-        "now_p99_ms": row.figures.now_p99_ms,
+        "now_p99_ms": _now_p99_ms(row.figures),
         "age_s": round(row.owed.age_s, 1),
         "owed": row.owed.objects,
     }
+
+
+def _now_p99_ms(figures: StreamFigures) -> float | None:
+    p99_ms = figures.now_p99_ms
+    return None if p99_ms is None else min(p99_ms, round(figures.worst_s * 1000, 1))
 
 
 def _heard(row: _Shown, read: Set[Where], now_s: float) -> dict[str, float | None]:

@@ -267,8 +267,6 @@ def test_a_costly_stream_is_named_only_if_others_wait_for_its_rows() -> None:
             "costly": whole["costly"] | {"beyond_s": 0.005},
             "flow": whole["flow"] | {key: document()["flow"][key] for key in ("busy", "way_ms")},
         },
-        # The others wait for what an outage left, and not for long.
-        {"flow": whole["flow"] | {"drain_s": 20.0}},
         # The others are on time.
         {"streams": alone},
         # Something else is full.

@@ -136,10 +136,20 @@ def test_most_streams_are_late_or_only_a_few(
     assert are_most_late({"streams": streams, "streams_others": others}, 50.0) == expected
 
 
+def test_large_batches_of_a_backlog_that_shrinks_do_not_make_the_model_slow() -> None:
+    streams = [one | {"now_p99_ms": 900.0} for one in document()["streams"]]
+    way = WAY | {"call": 400.0}
+    slow = flow(**LATE, busy=IDLE, way_ms=way) | {"streams": streams}
+    assert (problem := limit(slow)) is not None
+    assert problem.kind == "model"
+    assert limit(slow | {"flow": slow["flow"] | {"drain_s": 8.0}}) is None
+
+
 def test_results_that_wait_for_their_store_do_not_wait_for_kafka() -> None:
     slow = flow(**LATE, busy=IDLE | {"publishing": 1.0}, way_ms=WAY | {"publish": 900.0})
     for write_ms, kind, what in (
-        (800.0, "store", "the store of the results is the limit: 9 of 16 writes in flight, 800 ms"),
+        (800.0, "store", "the store of the results is slow: 9 of 16 writes in flight, 800 ms"),
+        (300.0, "store", "the store of the results is slow: 9 of 16 writes in flight, 300 ms"),
         (80.0, "kafka", "Kafka is the limit"),
     ):
         results = {"in_flight": 9, "limit": 16, "answer_ms": write_ms}

@@ -30,8 +30,6 @@ COSTLY_SHARE: Final = 0.2
 COSTLY_BOUND: Final = 0.2
 # Objects count as late for so long, so calls before that made none of them late.
 COSTLY_AGO_S: Final = 10.0
-# Streams that wait for a backlog which is done so soon do not wait for its rows.
-SOON_S: Final = 60.0
 # A full buffer, and a full model, may be what it causes.
 CAUSED: Final = ("model", "buffer")
 
@@ -41,8 +39,7 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     most: Mapping[str, Any] | None = document.get("costly")
     if most is None or most["times"] < COSTLY_TIMES or most["share"] < COSTLY_SHARE:
         return None
-    drain_s = value_at(document, "flow", "drain_s")
-    if most["ago_s"] > COSTLY_AGO_S or (drain_s is not None and drain_s < SOON_S):
+    if most["ago_s"] > COSTLY_AGO_S:
         return None
     bound_ms = document.get("bound_ms") or BOUND_MS
     if full is None and most["beyond_s"] * 1000 < COSTLY_BOUND * bound_ms:
@@ -53,6 +50,7 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     if full is not None and full.kind not in CAUSED:
         return None
     stream = named(most["stream"])
+    drain_s = value_at(document, "flow", "drain_s")
     is_bad = full.level == BAD if full is not None else over_share(document) and drain_s is None
     return Problem(
         BAD if is_bad else WARN,

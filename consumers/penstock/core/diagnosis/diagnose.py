@@ -230,6 +230,8 @@ def _waiting(document: Document) -> str | None:
     if not owed:
         return None
     backlog_s = document.get("backlog_s") or 0.0
+    if owed == 1:
+        return f"1 object waits, for {seconds(backlog_s)}"
     return f"{owed:,} objects wait, the oldest for {seconds(backlog_s)}"
 
 

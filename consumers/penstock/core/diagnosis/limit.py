@@ -53,6 +53,9 @@ HOT_TIMES: Final = 2
 # The slowest part of the way is named if it takes at least this share of the time. The time in
 # Kafka is not counted.
 LONGEST_SHARE: Final = 0.5
+# If the write of a result takes this share of the time from the last row to Kafka's answer, that
+# time is the store's.
+RESULTS_SHARE: Final = 0.2
 # A store that takes this long until its first answer is named even if the worker is on time.
 SLOW_STORE_MS: Final = 500.0
 # The latency bound that is used if `window.target_p99_ms` is off.
@@ -176,7 +179,8 @@ def _kind(document: Document, *, late: bool) -> str | None:
     if _is_starved(document):
         return "starved"
     slowest = max(PARTS, key=lambda part: way.get(part) or 0.0)
-    if _is_wide(document, slowest):
+    # While a backlog is worked off, batches are large, and so they are slow.
+    if value_at(document, "flow", "drain_s") is None and _is_wide(document, slowest):
         return PARTS[slowest]
     return "skew" if worker == "skew" else None
 
@@ -273,11 +277,14 @@ def _kafka(document: Document) -> _Limit:
     """Answers wait until their result object is stored, then for Kafka."""
     results: Mapping[str, Any] = document.get("results") or {}
     write_ms = results.get("answer_ms") or 0.0
-    if write_ms >= LONGEST_SHARE * (value_at(document, "flow", "way_ms", "publish") or 0.0) > 0.0:
+    # A result also waits for those before it, so its write alone is a part of the time.
+    if write_ms >= RESULTS_SHARE * (value_at(document, "flow", "way_ms", "publish") or 0.0) > 0.0:
+        is_full = results["in_flight"] >= FULL * results["limit"]
         return _Limit(
             "store",
-            f"the store of the results is the limit: {results['in_flight']} of {results['limit']} "
-            f"writes in flight, {seconds(write_ms / 1000)} each",
+            f"the store of the results is {'the limit' if is_full else 'slow'}: "
+            f"{results['in_flight']} of {results['limit']} writes in flight, "
+            f"{seconds(write_ms / 1000)} each",
             "Look at its load and the way to it; objects with more rows need fewer writes",
         )
     each = _each(document, "publish", "until an answer is acknowledged")

@@ -183,11 +183,12 @@ async def look_at_worker(cfg: config.Config) -> list[Finding]:
     url = url_of(cfg.http)
     status = await status_of(cfg.http)
     if status is None and (scenes := await status_of(cfg.http, is_of_scenes=True)) is not None:
-        return [
-            Finding("scenes", "mind", f"site {site['site']}: {site['lost']}")
-            for site in scenes["sites"]
-            if site["lost"]
-        ] or [Finding("scenes", "ok", f"the worker at {url} says that all is well")]
+        lost = [f"site {site['site']}: {site['lost']}" for site in scenes["sites"] if site["lost"]]
+        if scenes["lost"]:
+            lost.insert(0, scenes["lost"])
+        return [Finding("scenes", "mind", text) for text in lost] or [
+            Finding("scenes", "ok", f"the worker at {url} says that all is well")
+        ]
     if status is None:
         message = f"none runs at {url} (http.host, http.port); one that does is asked how it is"
         return [Finding("worker", "ok", message)]

@@ -16,6 +16,7 @@ async function view() {
   } catch (error) {
     if (stop.signal.aborted) return;
     say("no answer: " + error.message, "bad");
+    if (heardMs) unheard();
   }
   if (viewing === stop) viewing = setTimeout(view, AGAIN_MS);
 }
@@ -34,10 +35,13 @@ $("ask").addEventListener("submit", (event) => {
   $("token").value = "";
   view();
 });
-setInterval(() => {
-  if (document.hidden || !viewing || Date.now() - heardMs < SILENT_MS) return;
+function unheard() {
   silentSinceMs ||= heardMs || Date.now();
   silent((Date.now() - silentSinceMs) / 1000);
+}
+setInterval(() => {
+  if (document.hidden || !viewing || (Date.now() - heardMs < SILENT_MS && !silentSinceMs)) return;
+  unheard();
 }, 1000);
 // A viewer who has given no token yet is asked for it.
 if ("asks" in document.body.dataset && !sessionStorage.getItem(KEY)) refused(null);

@@ -1,10 +1,10 @@
 // The first line: what is wrong, in words, and what to do.
 let spoken = "";
-function verdict(problems, well) {
+function verdict(problems, well, title) {
   const [first, ...others] = problems, box = $("verdict");
-  box.className = first ? first.level : "good";
-  put(box, [problems, first ? null : well], () => {
-    if (!first) return [make("p", "All is well", "first"), make("p", well)];
+  box.className = first ? first.level : title === "All is well" ? "good" : "";
+  put(box, [problems, first ? null : [title, well]], () => {
+    if (!first) return [make("p", title, "first"), make("p", well)];
     const parts = [make("p", sentence(first), "first"), ...below(first)];
     if (others.length) parts.push(make("ul", null, "", ...others.map((one) => make("li", null, "",
       make("strong", sentence(one), one.level === "bad" ? "failed" : "warned"),
@@ -13,8 +13,8 @@ function verdict(problems, well) {
   });
   document.title = (first ? (first.level === "bad" ? "✗ " : "! ") : "") + "penstock";
   // A screen reader reads the line out when the problems change, not when only a number changes.
-  const news = problems.map((one) => one.what.replace(/[\d.,]+/g, "")).join() || "well";
-  if (news !== spoken) $("spoken").textContent = first ? first.what + (/[.?!]$/.test(first.what) ? " " : ". ") + first.do : "All is well";
+  const news = problems.map((one) => one.what.replace(/[\d.,]+/g, "")).join() || title;
+  if (news !== spoken) $("spoken").textContent = first ? first.what + (/[.?!]$/.test(first.what) ? " " : ". ") + first.do : title;
   spoken = news;
 }
 // What the cause holds back, and what to do.
@@ -27,5 +27,5 @@ function silent(s) {
   if (!$("verdict")) return say("no answer for " + lasting(s), "bad");
   verdict([{ level: "bad", kind: "silent", stream: null,
     what: "this worker has not answered for " + Math.round(s) + " s",
-    do: "Its log says why if it ended. What follows is old; the page goes on when it answers" }], "");
+    do: "Its log says why if it ended. What follows is old; the page goes on when it answers" }], "", "");
 }

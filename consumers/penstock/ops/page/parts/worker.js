@@ -45,7 +45,7 @@ function show(update) {
   $("about").textContent = known_.input_topic ? known_.input_topic + " → " + known_.output_topic +
     (known_.group ? ", group " + known_.group : "") + ", version " + known_.version +
     ", up " + lasting(known_.uptime_s) : "";
-  verdict(status.problems, up.length ? well(up) : "");
+  verdict(status.problems, up.length ? well(up) : "", up.some(begins) ? "It starts" : "All is well");
   const ours = up.flatMap((one) => one.assignments.map((each) => ({ ...each,
     by: one.process === undefined ? "this worker" : "process " + one.process })));
   stopped(ours);
@@ -90,10 +90,11 @@ function sum(up, name) {
   return all;
 }
 // A latency of the last minute that is beyond the bound, while all is well, tells of what is over: a start, an outage.
+const begins = (one) => !one.streams_known && one.settled_s < 10;
 function well(up) {
   const rows = up.reduce((all, one) => all + one.rates.rows_per_s, 0);
   const streams = Math.max(...up.map((one) => one.streams_known));
-  if (!streams) return "Nothing was answered yet; waiting in Kafka: " + behind({ assignments: up.flatMap((one) => one.assignments) });
+  if (!streams) return "nothing was answered yet; waiting in Kafka: " + behind({ assignments: up.flatMap((one) => one.assignments) });
   const p99s = up.map((one) => one.flow.p99_ms);
   const p99 = p99s.some(known) ? Math.max(...p99s.filter(known)) : null, bound = up[0].bound_ms;
   return rate(rows) + " rows a second of " + count(streams) + (streams === 1 ? " stream" : " streams") +
