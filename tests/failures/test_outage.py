@@ -1,11 +1,13 @@
 """What is told of a service that does not answer, or that answers and fails."""
 
+import asyncio
 import logging
 
 import pytest
 
 from penstock.errors import Fatal, Unreachable
-from penstock.failures.outage import FAILS_S, Outage
+from penstock.failures.outage import CHANCE_S, FAILS_S, Outage, longest, until_answered
+from penstock.tools.simulation.virtual_time import virtual_time
 
 
 class HandClock:
@@ -62,3 +64,21 @@ def test_a_service_that_never_did_its_work_is_not_waited_for() -> None:
     with pytest.raises(Fatal, match="the model server fails: it hangs up"):
         outage.fails("it hangs up", did_work=False)
     Outage("model server", HandClock(), None).fails("it hangs up", did_work=False)
+
+
+@virtual_time
+async def test_a_start_shows_a_service_that_takes_its_question_and_never_answers() -> None:
+    answers, shown = asyncio.Event(), [Outage("object store", HandClock(), None)]
+
+    async def ask() -> None:
+        await answers.wait()
+
+    asking = asyncio.create_task(until_answered("object store", ask, HandClock(), 60.0, shown))
+    await asyncio.sleep(CHANCE_S - 1.0)
+    assert longest(shown)["object store"].away_s is None
+    await asyncio.sleep(1.5)
+    outage = longest(shown)["object store"]
+    assert (outage.away_s, outage.why) == (CHANCE_S, "no byte of an answer came")
+    answers.set()
+    await asking
+    assert longest(shown)["object store"].away_s is None

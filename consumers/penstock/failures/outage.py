@@ -12,12 +12,21 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
 from penstock.core.health.retries import Backoff
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Poison, Transient, Unreachable, usage
+from penstock.errors import (
+    EXIT_UNREACHABLE,
+    Fatal,
+    NoAnswer,
+    Poison,
+    Transient,
+    Unreachable,
+    usage,
+)
 from penstock.ports import PROBE, Clock, Objects
 
 log = logging.getLogger(__name__)
@@ -140,32 +149,64 @@ RETRY = Backoff(first_s=0.2, most_s=3.0)
 WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
-async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float) -> None:
-    """Call `ask` again and again until it succeeds. Raises `Fatal` if it has raised `Transient` for
-    `patience_s`.
+async def until_answered(
+    service: str, ask: Ask, clock: Clock, patience_s: float, shown: list[Outage] | None = None
+) -> None:
+    """Call `ask` again and again until it succeeds. `shown`: has the outage meanwhile, for the
+    status. Raises `Fatal` if it has raised `Transient` for `patience_s`.
     """
     outage = Outage(service, clock, patience_s)
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            await ask()
-        except Transient as error:
-            outage.unreachable(error)
+    if shown is not None:
+        shown.append(outage)
+    loop, attempt = asyncio.get_running_loop(), 0
+    try:
+        while True:
+            attempt += 1
+            silence = loop.call_later(CHANCE_S, _is_silent, outage)
+            try:
+                await ask()
+            except Transient as error:
+                outage.unreachable(error)
+            else:
+                outage.answered()
+                return
+            finally:
+                silence.cancel()
             await asyncio.sleep(RETRY.delay_s(attempt, 0.0, random.random()) or 0.0)
-        else:
-            outage.answered()
-            return
+    finally:
+        if shown is not None:
+            shown.remove(outage)
 
 
-async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience_s: float) -> None:
+def _is_silent(outage: Outage) -> None:
+    """The service was asked, and has sent nothing, however long the client itself waits."""
+    with suppress(Fatal):  # which the end of the question raises
+        outage.unreachable(NoAnswer("no byte of an answer came"), CHANCE_S)
+
+
+def longest(outages: Iterable[Outage]) -> dict[str, Outage]:
+    """For each service, its outage that lasts longest: a start has one of its own."""
+    services: dict[str, Outage] = {}
+    for outage in outages:
+        before = services.get(outage.service)
+        if before is None or (before.away_s or 0.0) < (outage.away_s or 0.0):
+            services[outage.service] = outage
+    return services
+
+
+async def until_one_answered(
+    services: Mapping[str, Ask],
+    clock: Clock,
+    patience_s: float,
+    shown: list[Outage] | None = None,
+) -> None:
     """Return when all services have answered. After `CHANCE_S` one answering service is enough,
     because the worker can then work with that service. Raises `Fatal` if none answers within
     `patience_s`.
     """
     async with asyncio.TaskGroup() as tasks:
         asking = {
-            tasks.create_task(until_answered(service, ask, clock, patience_s)): service
+            tasks.create_task(until_answered(service, ask, clock, patience_s, shown)): service
             for service, ask in services.items()
         }
         answered, silent = await asyncio.wait(asking, timeout=min(CHANCE_S, patience_s / 2))

@@ -20,7 +20,7 @@ from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
 from penstock.core.diagnosis.problem import OF_FLOW, sentences
 from penstock.core.diagnosis.steady import SteadyProblems
 from penstock.core.progress.stall import holder
-from penstock.failures.outage import KAFKA, TOKENS
+from penstock.failures.outage import KAFKA, TOKENS, longest
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.service_answers import ServiceAnswers
@@ -322,8 +322,8 @@ class Status:
         where the input ends failed. Commits alone are not enough, because a worker without work
         commits nothing.
         """
-        outages = self._pipeline.wiring.outages
-        away = {outage.service: (outage.away_s, outage.why) for outage in outages}
+        outages = longest(self._pipeline.wiring.outages)
+        away = {service: (outage.away_s, outage.why) for service, outage in outages.items()}
         away[KAFKA] = max(
             away.get(KAFKA, (None, None)),
             (self._services.kafka_away_s, self._services.why_kafka),

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from penstock import config
 from penstock.core.progress.stall import Stall, Stalled
 from penstock.core.records.output_records import Labels
-from penstock.failures.outage import MODEL, STORE
+from penstock.failures.outage import MODEL, STORE, longest
 from penstock.ops.http_server import NO_PARTITION
 from penstock.ops.page.page import PageSource, Picture, Probe
 from penstock.ops.service_answers import SILENT_S, ServiceAnswers
@@ -132,24 +132,28 @@ class Readiness:
         self._away_s = SESSIONS * session_s
         self._stalled: Stalled | None = None
 
+    def _away(self, kind: str) -> str | None:
+        """What to say if all services of this kind are away."""
+        outages = longest(self._pipeline.wiring.outages)
+        away = [outage for service, outage in outages.items() if service.startswith(kind)]
+        if away and all((outage.away_s or 0.0) >= SILENT_S for outage in away):
+            return f"the {kind} has not answered for {away[0].away_s:.0f} s: {away[0].why}\n"
+        return None
+
     def why_not(self) -> str | None:
         """Why the worker is not ready, in one line of text. None: the worker is ready."""
         lanes = self._pipeline.wiring.lanes
         # The model is checked before the partitions, so that even a member without a partition
         # tells whether its model answers.
+        if (why := self._away(STORE)) is not None:
+            return why
         answers = self._services.answers.values()
         if not any(answers):
             return (
                 f"the model {'does not answer' if False in answers else 'has not answered yet'}\n"
             )
-        for kind in (MODEL, STORE):
-            away = [
-                outage
-                for outage in self._pipeline.wiring.outages
-                if outage.service.startswith(kind)
-            ]
-            if away and all((outage.away_s or 0.0) >= SILENT_S for outage in away):
-                return f"the {kind} has not answered for {away[0].away_s:.0f} s: {away[0].why}\n"
+        if (why := self._away(MODEL)) is not None:
+            return why
         if not lanes:
             return NO_PARTITION
         if all(lane.stopped for lane in lanes.values()):

@@ -26,7 +26,13 @@ from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects
 from penstock.decoders.pool import Pool
 from penstock.errors import PenstockError
-from penstock.failures.outage import ask_store, until_answered, until_one_answered
+from penstock.failures.outage import (
+    MODEL,
+    STORE,
+    ask_store,
+    until_answered,
+    until_one_answered,
+)
 from penstock.ops.topic_checks import check_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
@@ -232,12 +238,13 @@ async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> Non
     wiring, start_s = pipeline.wiring, cfg.limits.start_ms / 1000
     clock = wiring.adapters.clock
     ask = partial(ask_store, wiring.adapters.objects, cfg.objects.endpoint_url)
-    await until_answered("object store", ask, clock, start_s)
+    shown = wiring.outages
+    await until_answered(STORE, ask, clock, start_s, shown)
     if not wiring.settings.models:
-        await until_answered("model server", wiring.main.calls.check, clock, start_s)
+        await until_answered(MODEL, wiring.main.calls.check, clock, start_s, shown)
         return
-    asks = {f"model server of {track.name}": track.calls.check for track in wiring.tracks.values()}
-    await until_one_answered(asks, clock, start_s)
+    asks = {f"{MODEL} of {track.name}": track.calls.check for track in wiring.tracks.values()}
+    await until_one_answered(asks, clock, start_s, shown)
 
 
 def _transactions(

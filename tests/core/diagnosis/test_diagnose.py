@@ -356,6 +356,22 @@ def test_a_store_is_slow_if_it_is_slower_than_itself() -> None:
     assert what == "the store is slow, 34 ms until its first answer; 12 ms is usual"
 
 
+def test_if_only_a_few_streams_are_beyond_the_bound_they_are_named() -> None:
+    few = [stream("cam-7", now_p99_ms=180.0), *[stream(f"s{number}") for number in range(9)]]
+    over = flow(over_bound=0.25, over_bound_objects=40, over_bound_for_s=3.0)
+    [(_, _, what)] = said(over | {"streams": few, "streams_known": 10})
+    assert what.endswith(" ms, those of cam-7")
+    all_of_them = [one | {"now_p99_ms": 180.0} for one in few]
+    [(_, _, what)] = said(over | {"streams": all_of_them, "streams_known": 10})
+    assert "most of it in " in what
+
+
+def test_a_worker_that_waits_for_a_service_at_its_start_does_not_wait_for_a_partition() -> None:
+    outage = {"service": "object store", "away_s": 6.0, "why": "no byte of an answer came"}
+    [(_, kind, _)] = said({"assignments": [], "uptime_s": 30.0, "outages": [outage]})
+    assert kind == "away"
+
+
 def test_one_late_stream_is_named_and_so_are_those_with_it() -> None:
     late = stream("cam-7", age_s=4.2)
     assert said({"streams": [late], "streams_known": 12}) == [

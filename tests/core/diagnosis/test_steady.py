@@ -88,3 +88,11 @@ def test_two_services_that_are_away_are_both_told() -> None:
     steady, store = SteadyProblems(), AWAY._replace(service="object store")
     assert steady.tell([AWAY, store], 0.0) == [AWAY, store]
     assert steady.tell([store], 1.0) == [AWAY, store]
+
+
+def test_streams_that_are_late_because_a_line_stood_still_are_not_blamed_when_it_goes_on() -> None:
+    steady = SteadyProblems()
+    assert steady.tell([STOPPED], 0.0) == [STOPPED]
+    assert steady.tell([SLOW], 1.0) == []
+    assert steady.tell([LIMIT], 2.0) == [LIMIT]
+    assert steady.tell([SLOW], 1.0 + AFTER_S) == [SLOW]

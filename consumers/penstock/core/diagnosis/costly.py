@@ -50,6 +50,7 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     if full is not None and full.kind not in CAUSED:
         return None
     stream = named(most["stream"])
+    waits = f"{others} of the shown streams wait for its rows, which" if others else "its rows"
     drain_s = value_at(document, "flow", "drain_s")
     is_bad = full.level == BAD if full is not None else over_share(document) and drain_s is None
     return Problem(
@@ -60,8 +61,7 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
         "See its last object: are its rows larger, or harder, than the others'? A model server of "
         "its own, by a route, keeps the others on time",
         most["stream"],
-        holds=f"{others} of the shown streams wait for its rows, which are "
-        f"{percent(most['share'])} of the model's time",
+        holds=f"{waits} are {percent(most['share'])} of the model's time",
     )
 
 

@@ -50,6 +50,8 @@ VERY_LATE_S: Final = 30.0
 WIDELY_LATE_S: Final = 10.0
 # An outage that is shorter than this is no problem yet: it may be one lost request.
 AWAY_S: Final = 0.5
+# Of so many streams the means of all tell nothing.
+FEW_SHARE: Final = 0.3
 # At most this many streams are named in sentences of one kind.
 MOST_NAMED: Final = 3
 # A worker that started less than this ago is still joining its group.
@@ -104,7 +106,7 @@ def without_consequences(problems: Sequence[Problem]) -> list[Problem]:
     }
     hidden = set[str]()
     if kinds & {"away", "unanswered_rows", "breaker", "clock"}:
-        hidden |= {*OF_FLOW, "silent"}
+        hidden |= {*OF_FLOW, "silent", "no_partition"}
     if kinds & {"away", "unanswered_rows"}:
         hidden.add("breaker")
     stopped = {problem.stream for problem in problems if problem.kind == "stopped"}
@@ -196,10 +198,14 @@ def _behind(document: Document, assignment: Document, stop: Document) -> str | N
 
 
 def _some(names: Sequence[str]) -> str:
+    count = "1 other stream" if len(names) == 1 else f"{len(names)} other streams"
+    return f"{count}: {_shortened(names)}"
+
+
+def _shortened(names: Sequence[str]) -> str:
     listed = ", ".join(named(name) for name in names[:MOST_NAMED])
     more = len(names) - MOST_NAMED
-    count = "1 other stream" if len(names) == 1 else f"{len(names)} other streams"
-    return f"{count}: {listed}" + (f" and {more} more" if more > 0 else "")
+    return listed + (f" and {more} more" if more > 0 else "")
 
 
 def _away(document: Document) -> Iterator[Problem]:
@@ -340,7 +346,7 @@ def _late(document: Document) -> Problem | None:
     late.sort(key=lambda stream: -(stream["age_s"] or 0.0))
     first, others = late[0], late[1:]
     held = _held_back(document, first)
-    do = "penstock trace ID tells where the time of one of its objects went"
+    do = "See with penstock trace ID where the time of one of its objects went"
     holds = None
     if held is not None:
         by = next((stream for stream in late if stream["stream"] == held["stream"]), None)
@@ -394,20 +400,33 @@ def _over_bound(document: Document) -> Problem | None:
     over = over_share(document)
     if not over or value_at(document, "flow", "drain_s") is not None:
         return None
-    way: Mapping[str, float | None] = value_at(document, "flow", "way_ms") or {}
-    longest = max(way, key=lambda part: way[part] or 0.0, default=None)
+    streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
+    slow = [one for one in streams if (one.get("now_p99_ms") or 0.0) > document["bound_ms"]]
+    # The means are those of all streams, and tell nothing of a few.
+    are_few = 0 < len(slow) <= FEW_SHARE * (document.get("streams_known") or len(streams))
     where = (
-        ""
-        if longest is None or not way[longest]
-        else f", most of it in {WAY[longest]}: {seconds((way[longest] or 0.0) / 1000)} on average"
+        f", those of {_shortened([one['stream'] for one in slow])}"
+        if are_few
+        else _longest(document)
     )
     return Problem(
         WARN,
         "over_bound",
         f"{percent(over)} of the objects took longer than the bound of {document['bound_ms']:g} ms"
         f"{where}",
-        "See where an object's time goes; window.target_p99_ms is the bound",
+        "See with penstock trace ID where an object's time goes; window.target_p99_ms is the bound",
+        slow[0]["stream"] if are_few else None,
     )
+
+
+def _longest(document: Document) -> str:
+    way: Mapping[str, float | None] = value_at(document, "flow", "way_ms") or {}
+    longest = max(way, key=lambda part: way[part] or 0.0, default=None)
+    if longest is None or not way[longest]:
+        return ""
+    has_results = longest == "publish" and document.get("results") is not None
+    part = "the results' store and Kafka" if has_results else WAY[longest]
+    return f", most of it in {part}: {seconds((way[longest] or 0.0) / 1000)} on average"
 
 
 def _backlog(document: Document) -> Problem | None:

@@ -5,7 +5,7 @@ it is found; one that is measured until it has not been found for `HOLD_S`, at i
 that time, with the same kind and stream. A line that another problem explains goes at once, and so
 does one that only tells what is late, when the part that makes it late is found. After an outage
 the figures of the flow, which are means of the last seconds, still tell of it: they are not judged
-until it has left them.
+until it has left them; nor is it told what is late after a line that stood still goes on.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,8 @@ class _Told(NamedTuple):
 class SteadyProblems:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str | None], _Told] = {}
-        self._outage_s = -inf
+        self._outage_s = self._released_s = -inf
+        self._stopped: set[str | None] = set()
 
     def tell(self, problems: Sequence[Problem], now_s: float) -> list[Problem]:
         """The problems to tell now, worst first. `problems`: those that were found just now."""
@@ -53,6 +54,14 @@ class SteadyProblems:
             self._outage_s = now_s
         if now_s - self._outage_s < AFTER_S:
             problems = [problem for problem in problems if problem.kind not in OF_AN_OUTAGE]
+        stopped = {problem.stream for problem in problems if problem.kind == "stopped"}
+        if self._stopped - stopped:
+            self._released_s = now_s
+        self._stopped = stopped
+        if now_s - self._released_s < AFTER_S:
+            problems = [
+                problem for problem in problems if problem.kind not in ("late", "over_bound")
+            ]
         states = [problem for problem in problems if problem.kind not in LINES]
         measured = {
             (LINES[problem.kind], problem.service): problem

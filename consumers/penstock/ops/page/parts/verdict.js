@@ -19,7 +19,7 @@ function verdict(problems, well, title) {
 }
 // What the cause holds back, and what to do.
 const below = (one) => [one.holds, one.do].filter(Boolean).map((text) => make("p",
-  text.slice(0, 1).toUpperCase() + text.slice(1)));
+  /^penstock /.test(text) ? text : text.slice(0, 1).toUpperCase() + text.slice(1)));
 // Begins with a capital letter, unless it begins with a stream's name.
 const sentence = ({ what, stream }) => stream && what.startsWith(stream) ? what :
   what.slice(0, 1).toUpperCase() + what.slice(1);
