@@ -120,6 +120,15 @@ def test_a_route_that_no_known_stream_can_take_is_told(tmp_path: Path) -> None:
     assert "'plat/site-1/cam-1'" in told.said
 
 
+def test_a_site_that_fits_no_known_stream_is_told_if_there_are_scenes(tmp_path: Path) -> None:
+    text = '[scenes]\ntopic = "yard"\n'
+    for streams in ((), ("site-1/cam-1", "x"), ("site-*",)):
+        assert not found(tmp_path, text, *streams)
+    assert not found(tmp_path, "", "cam-1")
+    [finding] = found(tmp_path, text, "cam-1", "cam-2")
+    assert (finding.key, "it fits no stream" in str(finding)) == ("scenes.site", True)
+
+
 def test_variables_are_looked_at_each_and_together_with_the_file(tmp_path: Path) -> None:
     environ = {"PENSTOCK_NO__KEY": "1", "PENSTOCK_LOG__LEVEL": "x", "PENSTOCK_HTTP__PORT": "y"}
     places = {one.key for one in found(tmp_path, "", environ=environ)}

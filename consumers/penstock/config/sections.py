@@ -43,7 +43,7 @@ class OAuth(Section, frozen=True):
 
 
 class Kafka(Section, frozen=True):
-    bootstrap_servers: str = "localhost:9092"
+    bootstrap_servers: Annotated[str, Meta(min_length=1)] = "localhost:9092"
     input_topic: str = "refs"
     # Several topics, which one group reads, instead of `input_topic`.
     input_topics: Annotated[list[str], Meta(min_length=1)] | None = None

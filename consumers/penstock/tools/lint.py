@@ -50,6 +50,7 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
     yield from _unreachable(cfg.routes)
     yield from _unmatched("routes", [route.stream for route in cfg.routes], streams)
     yield from _unmatched("priorities", [priority.stream for priority in cfg.priorities], streams)
+    yield from _sites(cfg.scenes, streams)
     if cfg.priorities and not cfg.window.fair:
         message = "[[priorities]] need a fair window; set window.fair to true, or leave them out"
         yield ("window", "fair"), message
@@ -149,6 +150,20 @@ def _unmatched(table: str, globs: Sequence[str | None], streams: Sequence[str]) 
             message = f"no stream matches {glob!r}; they are called like {streams[0]!r}"
             how = "correct the glob, or name them by kafka.stream_from"
             yield (table, number, "stream"), f"{message}: {how}"
+
+
+def _sites(scenes: config.Scenes, streams: Sequence[str]) -> Iterator[Said]:
+    """Of a configuration with scenes: a glob does not tell whether its streams have a site."""
+    names = [stream for stream in streams if not set("*?[") & set(stream)]
+    if scenes == config.Scenes() or not names:
+        return
+    try:
+        is_fitting = any(map(re.compile(scenes.site).fullmatch, names))
+    except re.error:
+        return  # a scenes worker refuses this pattern at its start
+    if not is_fitting:
+        message = f"it fits no stream; they are called like {names[0]!r}"
+        yield ("scenes", "site"), f"{message}: correct it, or name them by kafka.stream_from"
 
 
 def _results(cfg: config.Config) -> Iterator[Said]:
