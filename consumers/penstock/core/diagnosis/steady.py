@@ -17,8 +17,8 @@ from penstock.core.diagnosis.problem import BAD, OF_FLOW, Problem
 
 # The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
-# Figures are means of up to this time: latencies of a stream are those of two windows.
-AFTER_S: Final = 20.0
+# Figures are means of up to this time.
+AFTER_S: Final = 10.0
 # For each kind of problem that is measured: its line. Of the kinds that share a line, only one is
 # told at a time. The other kinds are states, or are told for a while anyway.
 LINES: Final = {
