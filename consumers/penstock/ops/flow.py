@@ -356,9 +356,7 @@ class Flow:
     def _drain_s(self, now: FlowSample, waiting: float, arrived_per_s: float) -> float | None:
         if now.totals["rows"] == self._before(STILL_S).totals["rows"]:
             return None
-        before = self._before(BUSY_S)
-        delivered = now.totals["delivered"] - before.totals["delivered"]
-        delivered_per_s = delivered / max(now.at_s - before.at_s, 1e-3)
+        delivered_per_s = self._delivered_per_s(now, BUSY_S)
         shrinks_per_s = delivered_per_s - arrived_per_s
         if shrinks_per_s <= LEAST_SHRINK * delivered_per_s:
             return None
@@ -367,10 +365,13 @@ class Flow:
 
     def _lag_s(self, now: FlowSample, waiting: float, delivered_per_s: float) -> float:
         """How long what waits takes. After a silence the mean is too small."""
-        before = self._before(STILL_S)
-        delivered = now.totals["delivered"] - before.totals["delivered"]
-        per_s = max(delivered_per_s, delivered / max(now.at_s - before.at_s, 1e-3))
+        per_s = max(delivered_per_s, self._delivered_per_s(now, STILL_S))
         return round(waiting / per_s, 1) if per_s else 0.0
+
+    def _delivered_per_s(self, now: FlowSample, over_s: float) -> float:
+        before = self._before(over_s)
+        delivered = now.totals["delivered"] - before.totals["delivered"]
+        return delivered / max(now.at_s - before.at_s, 1e-3)
 
     def _unpublished_s(self, now: FlowSample) -> float:
         """For how long no row was acknowledged although some wait for it; 0 if that may be."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.diagnosis.diagnose import MOST_NAMED, bound_by, diagnose, with_diagnosis
+from penstock.core.diagnosis.diagnose import bound_by, diagnose, with_diagnosis
 from penstock.core.diagnosis.limit import DOUBT_S
+from penstock.core.diagnosis.problem import MOST_NAMED
 from penstock.core.diagnosis.streams import NEWS_MS
 from tests.support.status_documents import document, letter, stopped, stream
 from tests.support.troubles import CAM, TROUBLES, away, busy, cpu, flow, late, troubled

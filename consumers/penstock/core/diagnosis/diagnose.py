@@ -12,17 +12,17 @@ from typing import Any, Final
 
 from penstock.core.diagnosis.costly import costly
 from penstock.core.diagnosis.limit import (
-    WAY,
     is_in_doubt,
     is_late,
     limit,
-    over_share,
+    over_bound,
     seems_unanswered,
 )
 from penstock.core.diagnosis.problem import (
     BAD,
     KINDS,
     LIMITS,
+    MOST_NAMED,
     OF_FLOW,
     SETTLED_S,
     WARN,
@@ -31,9 +31,9 @@ from penstock.core.diagnosis.problem import (
     is_settled,
     named,
     one_line,
-    percent,
     place_of,
     seconds,
+    shortened,
     value_at,
 )
 from penstock.core.diagnosis.streams import (
@@ -50,10 +50,6 @@ VERY_LATE_S: Final = 30.0
 WIDELY_LATE_S: Final = 10.0
 # An outage that is shorter than this is no problem yet: it may be one lost request.
 AWAY_S: Final = 0.5
-# Of so many streams the means of all tell nothing.
-FEW_SHARE: Final = 0.3
-# At most this many streams are named in sentences of one kind.
-MOST_NAMED: Final = 3
 # A worker that started less than this ago is still joining its group.
 JOINING_S: Final = 20.0
 # Clocks that are this far apart make all ages and latencies wrong, and from 900 s on S3 refuses
@@ -199,13 +195,7 @@ def _behind(document: Document, assignment: Document, stop: Document) -> str | N
 
 def _some(names: Sequence[str]) -> str:
     count = "1 other stream" if len(names) == 1 else f"{len(names)} other streams"
-    return f"{count}: {_shortened(names)}"
-
-
-def _shortened(names: Sequence[str]) -> str:
-    listed = ", ".join(named(name) for name in names[:MOST_NAMED])
-    more = len(names) - MOST_NAMED
-    return listed + (f" and {more} more" if more > 0 else "")
+    return f"{count}: {shortened(names)}"
 
 
 def _away(document: Document) -> Iterator[Problem]:
@@ -327,7 +317,7 @@ def _flow(document: Document) -> Iterator[Problem]:
     if is_in_doubt(document) and (full is None or full.kind != "starved"):
         return
     problem = costly(document, full) or full
-    problem = problem or _late(document) or _over_bound(document) or _backlog(document)
+    problem = problem or _late(document) or over_bound(document) or _backlog(document)
     if problem is not None:
         yield problem
 
@@ -393,40 +383,6 @@ def _held_back(document: Document, stream: Document) -> Document | None:
             held: Document = assignment["held_back"]
             return held
     return None
-
-
-def _over_bound(document: Document) -> Problem | None:
-    """Answers are late although nothing is the limit: where does most of their time go?"""
-    over = over_share(document)
-    if not over or value_at(document, "flow", "drain_s") is not None:
-        return None
-    streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
-    slow = [one for one in streams if (one.get("now_p99_ms") or 0.0) > document["bound_ms"]]
-    # The means are those of all streams, and tell nothing of a few.
-    are_few = 0 < len(slow) <= FEW_SHARE * (document.get("streams_known") or len(streams))
-    where = (
-        f", those of {_shortened([one['stream'] for one in slow])}"
-        if are_few
-        else _longest(document)
-    )
-    return Problem(
-        WARN,
-        "over_bound",
-        f"{percent(over)} of the objects took longer than the bound of {document['bound_ms']:g} ms"
-        f"{where}",
-        "See with penstock trace ID where an object's time goes; window.target_p99_ms is the bound",
-        slow[0]["stream"] if are_few else None,
-    )
-
-
-def _longest(document: Document) -> str:
-    way: Mapping[str, float | None] = value_at(document, "flow", "way_ms") or {}
-    longest = max(way, key=lambda part: way[part] or 0.0, default=None)
-    if longest is None or not way[longest]:
-        return ""
-    has_results = longest == "publish" and document.get("results") is not None
-    part = "the results' store and Kafka" if has_results else WAY[longest]
-    return f", most of it in {part}: {seconds((way[longest] or 0.0) / 1000)} on average"
 
 
 def _backlog(document: Document) -> Problem | None:

@@ -20,6 +20,7 @@ from penstock.core.diagnosis.problem import (
     percent,
     place_of,
     seconds,
+    shortened,
     value_at,
 )
 
@@ -56,6 +57,8 @@ LONGEST_SHARE: Final = 0.5
 # If the write of a result takes this share of the time from the last row to Kafka's answer, that
 # time is the store's.
 RESULTS_SHARE: Final = 0.2
+# Of so many streams the means of all tell nothing.
+FEW_SHARE: Final = 0.3
 # A store that takes this long until its first answer is named even if the worker is on time.
 SLOW_STORE_MS: Final = 500.0
 # The latency bound that is used if `window.target_p99_ms` is off.
@@ -110,6 +113,38 @@ def over_share(document: Document) -> float:
     for_s = value_at(document, "flow", "over_bound_for_s") or 0.0
     many = over > LATE_SHARE and objects >= LATE_OBJECTS
     return over if many and for_s >= LATE_FOR_S else 0.0
+
+
+def over_bound(document: Document) -> Problem | None:
+    """Answers are late although nothing is the limit: where does most of their time go?"""
+    over = over_share(document)
+    if not over or value_at(document, "flow", "drain_s") is not None:
+        return None
+    streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
+    slow = [one for one in streams if (one.get("now_p99_ms") or 0.0) > document["bound_ms"]]
+    # The means are those of all streams, and tell nothing of a few.
+    are_few = 0 < len(slow) <= FEW_SHARE * (document.get("streams_known") or len(streams))
+    where = (
+        f", those of {shortened([one['stream'] for one in slow])}" if are_few else _where(document)
+    )
+    return Problem(
+        WARN,
+        "over_bound",
+        f"{percent(over)} of the objects took longer than the bound of {document['bound_ms']:g} ms"
+        f"{where}",
+        "See with penstock trace ID where an object's time goes; window.target_p99_ms is the bound",
+        slow[0]["stream"] if are_few else None,
+    )
+
+
+def _where(document: Document) -> str:
+    way: Mapping[str, float | None] = value_at(document, "flow", "way_ms") or {}
+    longest = max(way, key=lambda part: way[part] or 0.0, default=None)
+    if longest is None or not way[longest]:
+        return ""
+    has_results = longest == "publish" and document.get("results") is not None
+    part = "the results' store and Kafka" if has_results else WAY[longest]
+    return f", most of it in {part}: {seconds((way[longest] or 0.0) / 1000)} on average"
 
 
 def is_late(document: Document) -> bool:

@@ -2,7 +2,7 @@
 line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 Document = Mapping[str, Any]
@@ -26,6 +26,8 @@ KINDS: Final = (
 # waited for it. Its figures are judged after this time with partitions.
 SETTLED_S: Final = 10.0
 
+# At most this many streams are named in sentences of one kind.
+MOST_NAMED: Final = 3
 SHOWN_NAME: Final = 80
 SHOWN_TEXT: Final = 200
 
@@ -72,6 +74,12 @@ def sentences(*texts: str | None) -> str:
 
 def named(stream: str) -> str:
     return _cut(stream if stream.strip() else repr(stream), SHOWN_NAME)
+
+
+def shortened(names: Sequence[str]) -> str:
+    listed = ", ".join(named(name) for name in names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
+    return listed + (f" and {more} more" if more > 0 else "")
 
 
 def _cut(text: str, most: int) -> str:

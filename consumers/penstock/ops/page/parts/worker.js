@@ -90,6 +90,7 @@ function sum(up, name) {
   return all;
 }
 // A latency of the last minute that is beyond the bound, while all is well, tells of what is over: a start, an outage.
+// As long as nothing measured is judged (SETTLED_S of the diagnosis).
 const begins = (one) => !one.streams_known && one.settled_s < 10;
 function well(up) {
   const rows = up.reduce((all, one) => all + one.rates.rows_per_s, 0);
