@@ -198,6 +198,11 @@ class Microbatch:
             self._window.backlog_from_s = self._backlog.answered(now_s - batch.taken_s, now_s)
             self._look_soon()
 
+    @property
+    def _most_calls(self) -> int:
+        trial_until_s = self._window.prices.trial_until_s
+        return 1 if trial_until_s and self._clock.now() < trial_until_s else self._calls
+
     def _note_use(self) -> None:
         self.used.change(self._clock.now(), self._busy / self._calls)
 
@@ -247,7 +252,8 @@ class Microbatch:
     def _hand_out(self) -> None:
         self._look = None
         now_s = self._clock.now()
-        while self._callers and self._busy < self._calls:
+        calls = self._most_calls
+        while self._callers and self._busy < calls:
             # A caller that was cancelled may still be in the queue. It is skipped, because a batch
             # given to it would be lost.
             if self._callers[0].done():
@@ -278,7 +284,7 @@ class Microbatch:
     def _set_timer(self) -> None:
         # Without a free caller no timer is needed: when a caller comes back, the window is looked
         # at anyway, and the batch that is due is closed.
-        is_free = self._callers and self._busy < self._calls
+        is_free = self._callers and self._busy < self._most_calls
         deadline_s = self._window.deadline_s() if is_free else None
         if self._timer is not None:
             # The timer is kept even if it rings too early: one more look at the window is cheaper

@@ -1,5 +1,6 @@
 """What a row of each stream costs, from calls that carry rows of many."""
 
+from math import inf
 from random import Random
 from statistics import mean
 
@@ -8,6 +9,7 @@ import pytest
 from penstock.core.rows.blocks import Block
 from penstock.core.window.cost_fit import FITTED
 from penstock.core.window.stream_costs import EXCEEDING_ROWS, MOST_STREAMS, StreamCosts
+from penstock.core.window.window import Batch, BatchWindow, WindowLimits
 from tests.core.builders import block as block_of
 from tests.core.builders import ticket
 
@@ -293,8 +295,42 @@ def test_streams_that_all_cost_much_are_not_told_apart_for_ever() -> None:
         costs.fit(now_s)
         split += bool(costs.prices.apart)
         assert not costs.prices.rows
-    # After 0, 30, 90 and 210 s.
-    assert split == 4 * 4
+    # After 0, 2, 6, 14, 30, 62, 126 and 254 s.
+    assert split == 8 * 4
+
+
+def test_a_row_of_many_that_come_at_one_instant_is_found_within_seconds() -> None:
+    """Eight cameras whose frames come in the same instant, so each call has one of each. After a
+    minute those of one take longer, and the server works on one call at a time.
+    """
+    for dear_s in (0.1, 0.15, 0.3):
+        costs, window = StreamCosts(), BatchWindow(WindowLimits(512, 1 << 30, 0.01, eager=True))
+        frames = [f"s{camera}" for camera in range(8)]
+        calls: list[tuple[float, Batch]] = []
+        free_s = named_s = 0.0
+        ticks = 0
+        while not named_s and ticks < 65 * 5:
+            now_s = min([call[0] for call in calls] or [inf])
+            if ticks * 0.2 <= now_s:
+                now_s = ticks * 0.2
+                ticks += 1
+                for frame in frames:
+                    window.add(block(frame, 1), now_s)
+            else:
+                _, batch = calls.pop(0)
+                costs.answered(batch.blocks, now_s - batch.taken_s, now_s)
+                costs.fit(now_s)
+                window.reprice(costs.prices)
+                is_named = costs.costly is not None and costs.costly.stream == DEAR
+                named_s = now_s if is_named else 0.0
+            most_calls = 1 if costs.prices.trial_until_s else 2
+            while len(calls) < most_calls and (due := window.take(now_s)) is not None:
+                streams = [part.ticket.stream for part in due.blocks]
+                is_dear = now_s >= 60.0 and DEAR in streams
+                free_s = max(now_s, free_s) + 0.004 + 0.001 * len(streams) + dear_s * is_dear
+                calls.append((free_s, due))
+        assert DEAR in costs.prices.rows
+        assert 60.0 < named_s <= 64.0
 
 
 def test_calls_that_wait_in_the_server_for_each_other_are_told_from_slow_ones() -> None:

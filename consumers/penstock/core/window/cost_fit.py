@@ -58,9 +58,11 @@ CLEARER: Final = 0.7
 DEAR: Final = 3.0
 # Of a dear stream's calls, at least this many, and this share, must have taken longer than calls
 # usually do by at least half of what its rows cost, and by more than they vary. So one slow call
-# tells nothing.
+# tells nothing. For the share a call counts half when it is 2 s old, because a stream that has
+# become dear was cheap in many calls.
 DEAR_CALLS: Final = 3.0
 DEAR_SHARE: Final = 0.5
+DEAR_LATELY: Final = 3.0
 
 
 class NotedCall(NamedTuple):
@@ -218,10 +220,10 @@ class _Evidence:
         usual_call_s = base_s + usual_s * counts
         beyond_s, noise_s = took_s - usual_call_s, NOISE * usual_call_s
         tells = np.maximum(0.5 * rows * (row_s - usual_s), noise_s[:, None])
-        counted = (is_in * (beyond_s[:, None] >= tells)).sum(0)
-        self.is_dear = (
-            (self.times >= DEAR) & (counted >= DEAR_CALLS) & (counted >= DEAR_SHARE * calls)
-        )
+        tell = is_in * (beyond_s[:, None] >= tells)
+        lately = weight**DEAR_LATELY
+        most_tell = lately @ tell >= DEAR_SHARE * (lately @ is_in)
+        self.is_dear = (self.times >= DEAR) & (tell.sum(0) >= DEAR_CALLS) & most_tell
 
 
 def _solved(rows: Floats, took_s: Floats, weight: Floats) -> tuple[float, Floats]:

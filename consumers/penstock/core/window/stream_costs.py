@@ -7,8 +7,10 @@ number of rows does not tell how long calls take, at most once a second.
 
 If a call takes a second, there are few to fit. But each proves of each of its streams that its rows
 take at most `took`. So after a slow call those of its streams go apart, one row each, of which no
-fast call has proven that they are cheap; most come back after that one row. If calls are so slow
-that all streams are in the next one together, half of them goes apart for some calls.
+fast call has proven that they are cheap; most come back after that one row. If all streams are in
+each slow call, because their objects come at one instant or calls are so slow, half of them goes
+apart for some calls. Then one call at a time is with the model: one that waits there behind a dear
+row takes long as well.
 
 A call whose answer is beyond all bounds (`exceeded`) tells no time, but the rows of other streams
 in it must be asked again: its stream goes apart for a minute. Pure.
@@ -17,6 +19,7 @@ in it must be asked again: its stream goes apart for a minute. Pure.
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import islice
 from math import inf
 from typing import Final
@@ -58,27 +61,39 @@ SLOW_CALL_S: Final = 0.05
 SUSPECT: Final = 8.0
 FADES: Final = 2.0
 COMPARED: Final = 60
-# Streams are always together if they are in all but this share of the calls. Half goes apart for as
-# many calls, and if that finds nothing, not again for some time.
+# Streams are always together if they are in all but this share of the calls. If so many calls were
+# slow, or the last one was long, half goes apart for as many calls. If that finds nothing, another
+# half does so after some time, each time twice as long until calls are fast. Where calls are long
+# and have few rows, a few more of them make nobody late who is not.
 TOGETHER: Final = 0.1
 HALF_CALLS: Final = 4
+LONG_CALL_S: Final = 0.25
+LONG_ROW_S: Final = 0.005
+FAST_CALL_S: Final = SLOW_CALL_S / 2
 # So many rows of a stream whose answers were beyond all bounds are in a call: the fewer, the less
 # of such an answer is read before it is refused.
 EXCEEDING_ROWS: Final = 8
 HALF_REST_S: Final = 30.0
+LONG_HALF_REST_S: Final = 2.0
 MOST_HALF_REST_S: Final = 960.0
+# An answer that does not come holds back all other rows for no longer.
+MOST_HALF_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
     """`rows`: as how many rows that cost the usual a row of a stream counts; 1 if the stream is not
     in it. `apart`: the streams whose rows go in batches of their own. `most_apart`: as how many
-    rows those of such a batch may count; one row may always go.
+    rows those of such a batch may count; one row may always go. `one_each`: the streams that have
+    at most one row in a batch. `trial_until_s`: until then one call at a time is with the model, so
+    that each tells what its rows cost; 0 if as many as there may be.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
     apart: Set[str] = frozenset()
     most_apart: int | None = None
+    one_each: Set[str] = frozenset()
+    trial_until_s: float = 0.0
 
     def of(self, stream: str) -> int:
         """As how many rows a row of this stream counts."""
@@ -129,7 +144,7 @@ class StreamCosts:
         # How many calls are left until the half of the streams that is apart comes back.
         self._half_calls = 0
         self._half_from_s = 0.0
-        self._half_rest_s = HALF_REST_S
+        self._half_rests = self._halves = 0
         self._by_rows = CallFit()
         self._off = 0.0
         self._calls: deque[NotedCall] = deque(maxlen=CALLS)
@@ -222,17 +237,13 @@ class StreamCosts:
             self.prices = dear
             return
         rows, apart = {**suspects, **dear.rows}, dear.apart | suspects.keys()
-        self.prices = Prices(rows, apart, most)
+        self.prices = Prices(rows, apart, most, self._suspects.keys())
 
     @property
     def may_differ(self) -> bool:
         """True if a fit may find that rows of some streams cost more than those of others."""
-        is_uneven = self._off > UNEVEN or self._is_slow or self.prices is not EVEN
-        return is_uneven and len(self._known) > 1
-
-    @property
-    def _is_slow(self) -> bool:
-        return self._by_rows.time_s > SLOW_CALL_S * self._by_rows.weight
+        is_slow = bool(self._calls) and self._calls[-1].took_s > SLOW_CALL_S
+        return (self._off > UNEVEN or is_slow or self.prices is not EVEN) and len(self._known) > 1
 
     @property
     def calls(self) -> Sequence[tuple[int, float]]:
@@ -262,6 +273,9 @@ class StreamCosts:
         self._fitted_s = now_s
         if any(end_s <= now_s for end_s in self._exceeding.values()):
             self._exceeding = {name: end for name, end in self._exceeding.items() if end > now_s}
+            self._publish()
+        if self._half_calls and now_s >= self.prices.trial_until_s:
+            self._half_calls = 0
             self._publish()
         while self._calls and self._calls[0].at_s < now_s - MEMORY_S:
             self._calls.popleft()
@@ -296,13 +310,33 @@ class StreamCosts:
             if (known := self._known.get(stream)) is not None:
                 known.row_s = cost.row_s
         self._price(fit)
-        names, parts = fit.lately, sum(len(call.rows) for call in self._calls)
-        is_together = parts >= (1.0 - TOGETHER) * len(names) * len(self._calls)
-        is_unknown = self.prices is EVEN and self._is_slow and now_s >= self._half_from_s
-        if is_together and is_unknown and len(names) > 1:
-            self._half_calls, self._half_from_s = HALF_CALLS, now_s + self._half_rest_s
-            self._half_rest_s = min(MOST_HALF_REST_S, 2 * self._half_rest_s)
-            self.prices = Prices({}, set(sorted(names)[::2]))
+        self._halve(fit.lately.keys(), now_s)
+
+    def _halve(self, names: Set[str], now_s: float) -> None:
+        """Let half of the streams go apart if nothing tells which of them makes calls slow."""
+        calls = list(islice(reversed(self._calls), HALF_CALLS))
+        lately = [call.took_s for call in calls]
+        if max(lately) <= FAST_CALL_S:
+            self._half_from_s, self._half_rests = 0.0, 0
+        is_long = lately[0] > max(LONG_CALL_S, LONG_ROW_S * sum(calls[0].rows.values()))
+        if not is_long and min(lately) <= SLOW_CALL_S:
+            return
+        if self.prices is not EVEN or now_s < self._half_from_s or len(names) == 1:
+            return
+        if sum(len(call.rows) for call in calls) < (1.0 - TOGETHER) * len(names) * len(calls):
+            return
+        rest_s = (LONG_HALF_REST_S if is_long else HALF_REST_S) * 2**self._half_rests
+        self._half_from_s = now_s + min(MOST_HALF_REST_S, rest_s)
+        self._half_rests += 1
+        # Calls with rows of all streams tell nothing of one, but would hide what it costs now.
+        while len(self._calls) > HALF_CALLS:
+            self._calls.popleft()
+        # As if by chance, so that no two streams are always in the same half.
+        self._halves += 1
+        order = sorted(names, key=lambda name: blake2b(f"{self._halves} {name}".encode()).digest())
+        half = set(order[: len(names) // 2])
+        self._half_calls = HALF_CALLS
+        self.prices = Prices({}, half, None, names, now_s + MOST_HALF_S)
 
     def _price(self, fit: CostFit) -> None:
         """Makes new `prices` only if one changes."""
@@ -322,7 +356,7 @@ class StreamCosts:
         most = max(1, round(APART_CALLS * fit.usual_rows))
         self._dear = Prices(rows, apart, most) if rows else EVEN
         if rows:
-            self._half_rest_s = HALF_REST_S
+            self._half_rests = 0
         self._suspects, self._half_calls = suspects, 0
         self._publish()
 

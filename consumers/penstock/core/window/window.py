@@ -335,10 +335,14 @@ class BatchWindow:
         # small streams could always leave too little room for it.
         if self._prices.of(oldest.ticket.stream) > max(1, share):
             self._move(self._queues, (oldest.ticket.stream, oldest.is_backlog), filling, 1)
-        # The small streams go first: all their rows are in this batch, however many rows the large
-        # streams have.
-        self._take_small(filling, shares)
-        self._take_turns(filling)
+        if self._prices.trial_until_s:
+            for key in list(self._queues):
+                self._move(self._queues, key, filling, 1)
+        else:
+            # The small streams go first: all their rows are in this batch, however many rows the
+            # large streams have.
+            self._take_small(filling, shares)
+            self._take_turns(filling)
         if self._apart.rows:
             self._turns.took_shared(filling.usual_rows, shares)
         return filling
@@ -363,7 +367,8 @@ class BatchWindow:
         )
         for key in order:
             queue = queues[key]
-            if moved := self._move(queues, key, filling, self.limits.max_rows):
+            most_rows = 1 if key[0] in self._prices.one_each else self.limits.max_rows
+            if moved := self._move(queues, key, filling, most_rows):
                 self._turns.took_apart(key, moved * queue.price / queue.weight)
             if filling.is_full:
                 break
