@@ -16,7 +16,7 @@ async def test_in_a_trial_one_call_is_with_the_model_but_not_for_ever() -> None:
     microbatch = Microbatch(window, None, VirtualClock(), Telemetry(), calls=3)
     names = {"a", "b"}
     until_s = VirtualClock().now() + 5.0
-    microbatch.reprice(Prices({}, {"a"}, None, names, until_s))
+    microbatch.reprice(Prices({}, {"a"}, None, names, 1, until_s))
     for name in names:
         microbatch.add(block(ticket(name), 4))
     async with asyncio.TaskGroup() as tasks:

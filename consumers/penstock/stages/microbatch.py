@@ -200,8 +200,8 @@ class Microbatch:
 
     @property
     def _most_calls(self) -> int:
-        trial_until_s = self._window.prices.trial_until_s
-        return 1 if trial_until_s and self._clock.now() < trial_until_s else self._calls
+        alone_until_s = self._window.prices.alone_until_s
+        return 1 if alone_until_s and self._clock.now() < alone_until_s else self._calls
 
     def _note_use(self) -> None:
         self.used.change(self._clock.now(), self._busy / self._calls)

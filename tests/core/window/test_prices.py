@@ -113,13 +113,13 @@ def test_a_dear_stream_that_was_away_has_saved_no_time() -> None:
     assert sum(firsts) <= 2
 
 
-def test_in_a_trial_each_stream_has_one_row_in_a_call_and_the_halves_take_turns() -> None:
-    waiting = window(Prices({}, {"c", "d"}, None, set("abcd"), 9.0))
+def test_in_a_trial_each_stream_has_few_rows_in_a_call_and_the_halves_take_turns() -> None:
+    waiting = window(Prices({}, {"c", "d"}, None, set("abcd"), 2, 9.0))
     for name in "abcd":
         waiting.add(block(ticket(name), 5), 0.0)
     batches = [by_stream(take(waiting, 0.01)) for _ in range(4)]
-    assert {"a": 1, "b": 1} in batches
-    assert all(most == 1 for rows in batches for most in rows.values())
+    assert {"a": 2, "b": 2} in batches
+    assert all(most <= 2 for rows in batches for most in rows.values())
     assert 1 <= sum(rows.keys() <= {"c", "d"} for rows in batches) <= 3
 
 
@@ -177,7 +177,7 @@ def spans(batch: Batch | None) -> list[tuple[str, int, int]] | None:
     prices=st.dictionaries(st.sampled_from("abcde"), st.integers(1, 200)),
     others=st.dictionaries(st.sampled_from("abcde"), st.integers(1, 200)),
     away=st.sets(st.sampled_from("abcde")),
-    trial_until_s=st.sampled_from([0.0, 9.0]),
+    alone_until_s=st.sampled_from([0.0, 9.0]),
     max_rows=st.integers(1, 60),
 )
 def test_whatever_rows_cost_each_leaves_once_and_each_stream_in_order(
@@ -185,7 +185,7 @@ def test_whatever_rows_cost_each_leaves_once_and_each_stream_in_order(
     prices: dict[str, int],
     others: dict[str, int],
     away: set[str],
-    trial_until_s: float,
+    alone_until_s: float,
     max_rows: int,
 ) -> None:
     waiting = window(Prices(prices, away & prices.keys()), rows=max_rows)
@@ -204,7 +204,7 @@ def test_whatever_rows_cost_each_leaves_once_and_each_stream_in_order(
             leave(0.0)
         if number == len(steps) // 2:
             is_apart = away & others.keys()
-            waiting.reprice(Prices(others, is_apart, None, is_apart, trial_until_s))
+            waiting.reprice(Prices(others, is_apart, None, is_apart, 3, alone_until_s))
     while leave(1.0):
         pass
     assert left == {name: list(range(one.next_row)) for name, one in tickets.items()}

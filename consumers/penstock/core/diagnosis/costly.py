@@ -66,14 +66,17 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
 
 
 def _late(document: Document, stream: str, bound_ms: float) -> tuple[int, bool]:
-    """How many of the other streams are late, and whether this one is."""
-    late = [
+    """How many of the other streams are late, and whether this one is. After a start their
+    latencies are not known, and it counts as late.
+    """
+    rows = [row for row in document.get("streams") or () if not row.get("stopped")]
+    late = {
         row["stream"]
-        for row in document.get("streams") or ()
-        if not row.get("stopped")
-        and ((row["age_s"] or 0.0) >= LATE_S or (row.get("now_p99_ms") or 0.0) > bound_ms)
-    ]
-    return len(late) - (stream in late), stream in late
+        for row in rows
+        if (row["age_s"] or 0.0) >= LATE_S or (row.get("now_p99_ms") or 0.0) > bound_ms
+    }
+    is_unknown = all(row.get("now_p99_ms") is None for row in rows)
+    return len(late - {stream}), stream in late or is_unknown
 
 
 def _each(row_s: float) -> str:

@@ -50,9 +50,11 @@ FREED: Final = 0.3
 LEAST_CALL: Final = 0.1
 TINY_S: Final = 1e-9
 # If calls wait for each other for at least this share of their time, perhaps the server works on
-# one at a time. It does if the times since the answers before are explained so much better.
+# one at a time. It does if the times since the answers before are explained so much better, and
+# those of the calls are not: by shares of their time.
 WAITED: Final = 0.1
 CLEARER: Final = 0.7
+EXPLAINED: Final = 0.05
 # A row has a price if it costs this many times the usual, both with their parts of the fixed cost.
 # Costs of equal streams are learned to within a factor of two.
 DEAR: Final = 3.0
@@ -168,7 +170,8 @@ def fitted(calls: Sequence[NotedCall], now_s: float) -> "CostFit":
         # Answers that come at a steady pace would also be explained by that alone.
         mean_s = float(weight @ since_s) / float(weight.sum())
         steady = _error(rows, since_s, weight, mean_s, np.zeros(shape[1]))
-        if _error(rows, since_s, weight, *solution) < CLEARER * min(off, steady):
+        is_clearer = _error(rows, since_s, weight, *solution) < CLEARER * min(off, steady)
+        if off > EXPLAINED and is_clearer:
             took_s, (base_s, row_s) = since_s, solution
     usual_s = float(np.median(row_s))
     # The time of each call, divided among its streams.
@@ -228,7 +231,8 @@ class _Evidence:
 
 def _solved(rows: Floats, took_s: Floats, weight: Floats) -> tuple[float, Floats]:
     """Returns the fixed cost, and the cost of a row for each column. `weight`: of each call."""
-    base_s = float(np.median(took_s)) / 2
+    # Not of the median: where most calls are those of one dear stream, all would be fixed cost.
+    base_s = float(np.quantile(took_s, 0.1)) / 2
     # Half of the most that calls have proven.
     row_s = np.min(took_s[:, None] / np.maximum(rows, TINY_S), axis=0) / 2
     matrix = np.column_stack([np.ones(len(took_s)), rows])
@@ -245,7 +249,11 @@ def _solved(rows: Floats, took_s: Floats, weight: Floats) -> tuple[float, Floats
         drawn = 1.0 / ((SPREAD * usual_s) ** 2 + FREED * (row_s - usual_s) ** 2)
         normal[own, own] += drawn
         right[1:] += usual_s * drawn
-        solved = np.maximum(np.linalg.solve(normal, right), 0.0)
+        solved = np.linalg.solve(normal, right)
+        # Rows that are too dear beside a fixed cost below zero would be left when that is cut.
+        if solved[0] < 0.0:
+            solved[0], solved[1:] = 0.0, np.linalg.solve(normal[1:, 1:], right[1:])
+        solved = np.maximum(solved, 0.0)
         is_settled = bool(np.allclose(solved[1:], row_s, SETTLED, TINY_S))
         base_s, row_s = float(solved[0]), solved[1:]
         if is_settled:

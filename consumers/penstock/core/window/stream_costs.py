@@ -6,8 +6,8 @@ that a call usually carries. Costs are fitted (cost_fit.py) when figures are rea
 number of rows does not tell how long calls take, at most once a second.
 
 If a call takes a second, there are few to fit. But each proves of each of its streams that its rows
-take at most `took`. So after a slow call those of its streams go apart, one row each, of which no
-fast call has proven that they are cheap; most come back after that one row. If all streams are in
+take at most `took`. So after a slow call those of its streams go apart, few rows each, of which no
+fast call has proven that they are cheap; most come back after those rows. If all streams are in
 each slow call, because their objects come at one instant or calls are so slow, half of them goes
 apart for some calls. Then one call at a time is with the model: one that waits there behind a dear
 row takes long as well.
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
-from math import inf
+from math import ceil, inf
 from typing import Final
 
 from penstock.core.rows.blocks import Block
@@ -84,16 +84,17 @@ MOST_HALF_S: Final = 5.0
 class Prices:
     """`rows`: as how many rows that cost the usual a row of a stream counts; 1 if the stream is not
     in it. `apart`: the streams whose rows go in batches of their own. `most_apart`: as how many
-    rows those of such a batch may count; one row may always go. `one_each`: the streams that have
-    at most one row in a batch. `trial_until_s`: until then one call at a time is with the model, so
-    that each tells what its rows cost; 0 if as many as there may be.
+    rows those of such a batch may count; one row may always go. `tried`: the streams that have at
+    most `tried_rows` in a batch, as it is not known which of them is dear. `alone_until_s`: until
+    then one call at a time is with the model; 0 if as many as there may be.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
     apart: Set[str] = frozenset()
     most_apart: int | None = None
-    one_each: Set[str] = frozenset()
-    trial_until_s: float = 0.0
+    tried: Set[str] = frozenset()
+    tried_rows: int = 1
+    alone_until_s: float = 0.0
 
     def of(self, stream: str) -> int:
         """As how many rows a row of this stream counts."""
@@ -139,6 +140,8 @@ class StreamCosts:
         # them that differ from most streams, with their prices.
         self._unproven: set[str] = set()
         self._suspects: dict[str, int] = {}
+        # So many rows of a stream that is tried tell whether it makes calls slow.
+        self._tried_rows = 1
         # Until when the streams go apart whose answers were beyond all bounds.
         self._exceeding: dict[str, float] = {}
         # How many calls are left until the half of the streams that is apart comes back.
@@ -180,9 +183,11 @@ class StreamCosts:
             cost.most_call_s = min(FADES * cost.most_call_s, took_s)
         if took_s > SLOW_CALL_S:
             self._unproven.update(rows)
+            self._tried_rows = ceil(whole / len(rows) * min(1.0, LONG_CALL_S / took_s))
         if self._unproven:
             self._suspect()
-        if self._half_calls:
+        # Calls that were with the model before have rows of both halves.
+        if self._half_calls and len(self.prices.apart & rows.keys()) in (0, len(rows)):
             self._half_calls -= 1
             if not self._half_calls:
                 self._publish()
@@ -237,7 +242,7 @@ class StreamCosts:
             self.prices = dear
             return
         rows, apart = {**suspects, **dear.rows}, dear.apart | suspects.keys()
-        self.prices = Prices(rows, apart, most, self._suspects.keys())
+        self.prices = Prices(rows, apart, most, self._suspects.keys(), self._tried_rows)
 
     @property
     def may_differ(self) -> bool:
@@ -274,7 +279,7 @@ class StreamCosts:
         if any(end_s <= now_s for end_s in self._exceeding.values()):
             self._exceeding = {name: end for name, end in self._exceeding.items() if end > now_s}
             self._publish()
-        if self._half_calls and now_s >= self.prices.trial_until_s:
+        if self._half_calls and now_s >= self.prices.alone_until_s:
             self._half_calls = 0
             self._publish()
         while self._calls and self._calls[0].at_s < now_s - MEMORY_S:
@@ -336,7 +341,7 @@ class StreamCosts:
         order = sorted(names, key=lambda name: blake2b(f"{self._halves} {name}".encode()).digest())
         half = set(order[: len(names) // 2])
         self._half_calls = HALF_CALLS
-        self.prices = Prices({}, half, None, names, now_s + MOST_HALF_S)
+        self.prices = Prices({}, half, None, names, self._tried_rows, now_s + MOST_HALF_S)
 
     def _price(self, fit: CostFit) -> None:
         """Makes new `prices` only if one changes."""

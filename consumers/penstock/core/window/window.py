@@ -335,9 +335,9 @@ class BatchWindow:
         # small streams could always leave too little room for it.
         if self._prices.of(oldest.ticket.stream) > max(1, share):
             self._move(self._queues, (oldest.ticket.stream, oldest.is_backlog), filling, 1)
-        if self._prices.trial_until_s:
+        if self._prices.alone_until_s:
             for key in list(self._queues):
-                self._move(self._queues, key, filling, 1)
+                self._move(self._queues, key, filling, self._prices.tried_rows)
         else:
             # The small streams go first: all their rows are in this batch, however many rows the
             # large streams have.
@@ -367,7 +367,8 @@ class BatchWindow:
         )
         for key in order:
             queue = queues[key]
-            most_rows = 1 if key[0] in self._prices.one_each else self.limits.max_rows
+            is_tried = key[0] in self._prices.tried
+            most_rows = self._prices.tried_rows if is_tried else self.limits.max_rows
             if moved := self._move(queues, key, filling, most_rows):
                 self._turns.took_apart(key, moved * queue.price / queue.weight)
             if filling.is_full:
