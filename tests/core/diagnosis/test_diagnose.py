@@ -285,6 +285,9 @@ def test_a_costly_stream_that_is_asked_apart_is_named_if_it_is_late_itself() -> 
     assert problem.what == f"{CAM} takes the model 1.5 s a row, 55 x the others: it is asked apart"
     on_time = {"streams": document()["streams"]}
     assert "costly" not in [one.kind for one in diagnose(whole | apart | on_time)]
+    # After a start the streams' latencies are not known, but that objects are late is.
+    unknown = {"streams": [row | {"now_p99_ms": None} for row in document()["streams"]]}
+    assert "costly" in [one.kind for one in diagnose(whole | apart | unknown)]
 
 
 def test_a_dear_row_of_less_than_ten_milliseconds_has_digits() -> None:

@@ -67,7 +67,7 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
 
 def _late(document: Document, stream: str, bound_ms: float) -> tuple[int, bool]:
     """How many of the other streams are late, and whether this one is. After a start their
-    latencies are not known, and it counts as late.
+    latencies are not known, and this one counts as late.
     """
     rows = [row for row in document.get("streams") or () if not row.get("stopped")]
     late = {
