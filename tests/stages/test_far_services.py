@@ -4,9 +4,12 @@ yet.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Any
+
+import pytest
 
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import Payload
@@ -122,6 +125,48 @@ async def test_a_backlog_of_small_objects_in_a_far_store_is_read_at_1500_a_secon
     far.backlog(6_000)
     async with running(far.world):
         assert await far.until_answered() < 6_000 / 1_500
+
+
+@pytest.mark.parametrize("at_a_time", [2, 5, 16])
+@virtual_time
+async def test_a_camera_whose_objects_are_slow_to_come_keeps_other_partitions_waiting_for_nothing(
+    at_a_time: int,
+) -> None:
+    """A store that is near needs few reads at a time, and the slow ones would be all of them."""
+    far = Far(store_s=0.005, model_s=0.005, begin_fetches={DEFAULT: at_a_time})
+    far.world.objects.put("b", "slow", csv(8))
+
+    async def read(location: Location) -> None:
+        if location.key == "slow":
+            await asyncio.sleep(4.0)
+        await far._read(location)
+
+    far.world.objects.on_open = read
+
+    async def seconds(seconds: int) -> Counter[int]:
+        """How many objects of each partition were answered."""
+        before = Counter({number: len(far.world.records(number)) for number in range(PARTITIONS)})
+        for tick in range(30 * seconds):
+            await asyncio.sleep(1 / 30)
+            stream = tick % 10
+            far.world.announce(
+                "slow" if stream == 1 else "tick",
+                stream=f"s{stream}",
+                partition=stream % PARTITIONS,
+                timestamp_ms=far.world.clock.wall_ms(),
+            )
+            far.announced += 1
+            far.world.sink.deliver()
+        after = {number: len(far.world.records(number)) for number in range(PARTITIONS)}
+        return Counter(after) - before
+
+    async with running(far.world):
+        await seconds(2)
+        for _ in range(10):
+            # Three, two and two streams.
+            answered = await seconds(1)
+            assert min(answered[0] / 9, answered[2] / 6, answered[3] / 6) >= 7, answered
+        await far.until_answered()
 
 
 @virtual_time

@@ -213,7 +213,7 @@ class Flow:
         return [
             {
                 "name": store,
-                "in_flight": reads.limiter.in_flight,
+                "in_flight": reads.limiter.taken,
                 "limit": reads.limiter.limit,
                 "held_by": _held_by(reads.limiter.holds, flow["busy"], "store"),
                 "answer_ms": _ms(reads.limiter.answer_s),

@@ -218,7 +218,7 @@ class Status:
         limiter, answer_s = writes.limiter, writes.limiter.answer_s
         return {
             "results": {
-                "in_flight": limiter.in_flight,
+                "in_flight": limiter.taken,
                 "limit": limiter.limit,
                 "answer_ms": None if answer_s is None else round(answer_s * 1000, 1),
             }

@@ -91,7 +91,10 @@ class _Pool:
         if (idle := self.idle.next()) is not None:
             idle.set_result(None)
             return True
-        if self.begin is None or self.fetchers >= self._reads.readers:
+        if self.begin is None:
+            return False
+        if self.fetchers >= self._reads.readers:
+            self._reads.wants(self.call_one)
             return False
         self.fetchers += 1
         self.begin()

@@ -5,9 +5,9 @@ their times are not compared.
 
 Rule: a read is in flight from its request to its first answer; a small object, which is read whole,
 until its last byte. A read waits for nothing but the store, so it always ends: whatever the limit
-is, every read has its turn, in the order in which they came. What an object waits for after that (a
-decoder, room in the window, the byte budget) takes no turn of others. Owner: the wiring, for each
-store.
+is, every read has its turn, in the order in which they came. One that is late keeps no other from
+its turn. What an object waits for after that (a decoder, room in the window, the byte budget) takes
+no turn of others. Owner: the wiring, for each store.
 
 A read without an answer is sent again if `Hedging` allows it. Both ask for the same version, if one
 is known; else the answer that counts decides which is read from then on. A body that brings nothing
@@ -94,13 +94,38 @@ class StoreReads:
         self._least = limiter.limit
         self.seats = _Seats(self, weight, is_proven)
         self._waiting: Waiters[InFlight] = Waiters()
+        # What is called when a late read makes room for another object.
+        self._wanted: dict[Callable[[], object], None] = {}
+        self._looking: asyncio.TimerHandle | None = None
 
     @property
     def readers(self) -> int:
         """How many objects of one model may be read at a time. Not fewer than at the start, because
         an object that waits for something else than the store must not keep others from it.
         """
-        return max(self._least, self.limiter.limit)
+        return max(self._least, self.limiter.limit) + self.limiter.late
+
+    def wants(self, reader: Callable[[], object]) -> None:
+        """Call `reader` when a late read makes room for another object."""
+        self._wanted[reader] = None
+        if self._looking is None:
+            self._look()
+
+    def _look(self) -> None:
+        """While reads or objects wait, look for reads that are late."""
+        self._looking = None
+        now_s, late = self._clock.now(), self.limiter.late
+        again_s = self.limiter.relieve(now_s)
+        if self.limiter.late > late:
+            self._give(now_s)
+            wanted, self._wanted = self._wanted, {}
+            for reader in wanted:
+                reader()
+        elif self.limiter.has_room:
+            # An object that is read to its end makes room by itself.
+            self._wanted.clear()
+        if again_s is not None and (self._waiting or self._wanted):
+            self._looking = asyncio.get_running_loop().call_later(again_s, self._look)
 
     async def begin(self, fetcher: "Fetcher | None" = None) -> InFlight:
         """Wait until a request may be sent. This wait does not count against the object."""
@@ -109,7 +134,10 @@ class StoreReads:
             request = limiter.begin(now_s)
             self._note_use(now_s)
             return request
-        request = await taken(self._waiting.join(), self.dropped)
+        turn = self._waiting.join()
+        if self._looking is None:
+            self._look()
+        request = await taken(turn, self.dropped)
         if fetcher is not None:
             fetcher.waited_s += self._clock.now() - now_s
         return request
@@ -139,13 +167,18 @@ class StoreReads:
         self._ended(now_s)
 
     def _ended(self, now_s: float) -> None:
+        if self._looking is None and (self._waiting or self._wanted):
+            self._look()
+        self._give(now_s)
+
+    def _give(self, now_s: float) -> None:
         while self._waiting and self.limiter.has_room:
             if (turn := self._waiting.next()) is not None:
                 turn.set_result(self.limiter.begin(now_s))
         self._note_use(now_s)
 
     def _note_use(self, now_s: float) -> None:
-        self.used.change(now_s, self.limiter.in_flight / self.limiter.limit)
+        self.used.change(now_s, self.limiter.taken / self.limiter.limit)
 
 
 class _Seats(Places):

@@ -1,6 +1,7 @@
 """The limit finds what a service can bear, in virtual time, against the best constant."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -178,6 +179,47 @@ def test_a_refusal_by_chance_is_forgotten_within_three_seconds() -> None:
     seen = run(store, limiter, 12.0, per_s=300, from_s=7.5, each=refuse_once)
     assert not is_chance
     assert seen.longest_wait_s < 0.050
+
+
+def test_a_late_request_that_others_overtook_takes_no_room() -> None:
+    limiter = Limiter(100, 2)
+    late = [limiter.begin(0.0)]
+    assert limiter.relieve(0.0) == pytest.approx(0.25)
+    for number in range(20):
+        limiter.answered(limiter.begin(0.01 * number), 0.01 * number + 0.005)
+    assert limiter.relieve(0.3) is None
+    assert (limiter.taken, limiter.late) == (0, 1)
+    late += [limiter.begin(0.3) for _ in range(2)]
+    assert limiter.taken == 2
+    limiter.answered(late[0], 1.0)
+    assert (limiter.taken, limiter.late, limiter.in_flight) == (2, 0, 2)
+
+
+def test_a_service_that_answers_nothing_gets_twice_as_many_requests_at_most_and_one_by_one() -> (
+    None
+):
+    limiter = Limiter(100, 4)
+    now_s, begun = 0.0, []
+    for _ in range(400):
+        while limiter.has_room:
+            begun.append(now_s)
+            limiter.begin(now_s)
+        limiter.relieve(now_s)
+        now_s += 0.01
+    assert len(begun) == 2 * limiter.limit
+    assert min(after - before for before, after in pairwise(begun[3:])) >= 0.25
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_late_requests_take_room_where_a_number_says_so_or_the_service_just_refused(
+    is_constant: bool,
+) -> None:
+    limiter = Limiter(2) if is_constant else Limiter(100, 2)
+    if not is_constant:
+        limiter.failed(limiter.begin(0.0), 0.1, is_full=True)
+    limiter.begin(0.2)
+    limiter.relieve(1.0)
+    assert limiter.late == 0
 
 
 def test_a_number_is_only_lowered_by_failures_and_comes_back() -> None:

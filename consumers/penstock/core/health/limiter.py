@@ -14,6 +14,8 @@ at a time, not fewer.
   requests that were under way; it goes back fast to a part of where it was, then slowly. What is
   refused before the service has borne anything again tells no other level.
 - A limit that was set as a number only shrinks by failures, and goes back to that number.
+- A request that takes many times as long as most, while later ones are answered, is late by what it
+  asks for. It takes no room of others (`relieve`).
 
 Pure: time is an argument.
 """
@@ -64,6 +66,12 @@ LONG_RUN_S: Final = 600.0
 # A service is slower than itself if it takes this many times as long as it usually does.
 SLOWER: Final = 2.0
 
+# A request is late after this time, and after so many times the usual one. Of those that no later
+# one has overtaken, one after the other is taken for late, and no more than the limit allows: if
+# the service does not answer at all, it gets at most twice as many.
+LATE_S: Final = 0.25
+LATE_TIMES: Final = 8.0
+
 # What holds the number of requests: too few arrivals; the service, because more requests at a time
 # would bring no more answers, or because it said so; the configured most; None while it grows.
 Holds = Literal["arrivals", "service", "most"]
@@ -99,10 +107,11 @@ class LoadLevel:
 class InFlight:
     """A request in flight. `round`: failures of one round count as one, because one cause makes
     them all. `place`: how many requests were in flight when it began, including this one. `size`:
-    how many times as long as the average a request with as much to do should take.
+    how many times as long as the average a request with as much to do should take. `is_late`: it
+    takes no room of others.
     """
 
-    __slots__ = ("began_s", "level", "place", "round", "size")
+    __slots__ = ("began_s", "is_late", "level", "place", "round", "size")
 
     def __init__(self, began_s: float, round: int, place: int, level: LoadLevel | None) -> None:
         self.began_s = began_s
@@ -110,6 +119,7 @@ class InFlight:
         self.place = place
         self.level = level
         self.size = 1.0
+        self.is_late = False
 
 
 class Limiter:
@@ -120,7 +130,12 @@ class Limiter:
     def __init__(self, most: int, begin_at: int | None = None) -> None:
         self.most = most
         self.is_constant = begin_at is None
-        self.in_flight = 0
+        self.in_flight = self.late = 0
+        # In the order in which they began.
+        self._open: dict[InFlight, None] = {}
+        # When the newest began of those that were answered; and the last was taken for late that
+        # none had overtaken.
+        self._overtook_s = self._guessed_s = -math.inf
         self.limit = most if begin_at is None else min(begin_at, most)
         # The limit as a fraction; while two levels are compared, the lower one.
         self._level = float(self.limit)
@@ -156,11 +171,47 @@ class Limiter:
         self._silent_since_s = -math.inf
 
     def __repr__(self) -> str:
-        return f"{self.in_flight} of {self.limit} requests in flight"
+        return f"{self.taken} of {self.limit} requests in flight, {self.late} late"
+
+    @property
+    def taken(self) -> int:
+        """How many requests in flight take room of others."""
+        return self.in_flight - self.late
 
     @property
     def has_room(self) -> bool:
-        return self.in_flight < self.limit
+        return self.taken < self.limit
+
+    def relieve(self, now_s: float) -> float | None:
+        """Find the requests that are late. Returns after how many seconds to look again; None: not
+        before a request begins or ends.
+        """
+        if self.is_constant or not self._open:
+            return None
+        late_s = max(LATE_S, LATE_TIMES * (self.answer_s or 0.0))
+        if self.is_strained(now_s):
+            return late_s
+        for request in self._open:
+            if request.is_late:
+                continue
+            if (left_s := request.began_s + late_s - now_s) > 0.0:
+                return left_s
+            if self.in_flight >= self.most:
+                return None
+            if request.began_s >= self._overtook_s:
+                if self.late >= self.limit:
+                    return None
+                if (left_s := self._guessed_s + late_s - now_s) > 0.0:
+                    return left_s
+                self._guessed_s = now_s
+            request.is_late = True
+            self.late += 1
+        return None
+
+    def _end(self, request: InFlight) -> None:
+        self.in_flight -= 1
+        self.late -= request.is_late
+        del self._open[request]
 
     @property
     def holds(self) -> Holds | None:
@@ -206,7 +257,7 @@ class Limiter:
         if not self.in_flight:
             self._silent_since_s = now_s
         self.in_flight += 1
-        place, level = self.in_flight, None
+        place, level = self.taken, None
         self._begun += 1
         if place >= self.limit:
             self._at_limit += 1
@@ -218,11 +269,13 @@ class Limiter:
                 level = self._measured
         if self._begun >= max(self.limit, LEAST_ANSWERS):
             self._look_at_arrivals()
-        return InFlight(now_s, self._round, place, level)
+        request = InFlight(now_s, self._round, place, level)
+        self._open[request] = None
+        return request
 
     def dropped(self, request: InFlight) -> None:
         """The request ended without telling anything about the service."""
-        self.in_flight -= 1
+        self._end(request)
 
     def heard(self, now_s: float) -> None:
         """The service answered a request whose time is not compared."""
@@ -231,7 +284,8 @@ class Limiter:
 
     def answered(self, request: InFlight, now_s: float) -> None:
         """The service answered. A refusal of what was asked counts as an answer."""
-        self.in_flight -= 1
+        self._end(request)
+        self._overtook_s = max(self._overtook_s, request.began_s)
         self._silent_since_s = now_s
         if request.round == self._round:
             self._is_bearing = True
@@ -251,7 +305,7 @@ class Limiter:
 
     def failed(self, request: InFlight, now_s: float, *, is_full: bool) -> None:
         """The service failed. `is_full`: it said that it has too much to do."""
-        self.in_flight -= 1
+        self._end(request)
         if is_full:
             self._silent_since_s = now_s
         if request.round != self._round:
@@ -259,7 +313,7 @@ class Limiter:
         self._round += 1
         is_same_event, self._is_bearing = not self._is_bearing, False
         # The requests that are in flight now, or were when it began, were too many.
-        place = float(max(request.place, self.in_flight + 1))
+        place = float(max(request.place, self.taken + 1))
         level = min(self._level, place) if is_full else self._level
         self._is_held = True
         self._forget()
