@@ -89,6 +89,7 @@ async def test_the_status_says_where_every_partition_is() -> None:
     }  # fmt: skip
     assert seen["budget"]["spent_bytes"] > 0
     assert seen["model"].pop("asked_s") <= MODEL_EVERY_S
+    assert seen["model"].pop("answers_for_s") >= 0.0
     assert seen["model"] == {
         "name": "rows",
         "version": None,

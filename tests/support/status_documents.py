@@ -44,6 +44,7 @@ def document(streams: int = 12, partitions: int = 4) -> dict[str, Any]:
         "budget": {"spent_bytes": 9 << 20, "limit_bytes": 256 << 20, "peak_bytes": 31 << 20},
         "model": {
             "name": "rows", "version": "1.0", "answers": True, "asked_s": 2.0,
+            "answers_for_s": 60.0,
             "breaker_open": False, "calls_allowed": 4,
         },
         "costs": {

@@ -89,6 +89,7 @@ class ServiceAnswers:
         # How many requests had got an answer when the last question was over.
         self._heard: dict[str, int] = {}
         self._asked_at_s: dict[str, float] = {}
+        self._answers_since_s: dict[str, float] = {}
         self._ends: Mapping[Where, int] = {}
         self.growth = Growth()
         # By how much our clock is ahead of the store's; None: not known.
@@ -142,6 +143,11 @@ class ServiceAnswers:
         """
         at_s = self._asked_at_s.get(model)
         return None if at_s is None else round(self._clock.now() - at_s, 1)
+
+    def answers_for_s(self, model: str) -> float | None:
+        """For how long the model has answered all questions; None if not the last one."""
+        since_s = self._answers_since_s.get(model)
+        return None if since_s is None else round(self._clock.now() - since_s, 1)
 
     @property
     def lag_age_s(self) -> float:
@@ -223,6 +229,10 @@ class ServiceAnswers:
             self._answers[name] = answers = bool(answers)
             self._heard[name] = 0 if calls is None else calls.health.heard
             self._asked_at_s[name] = asked_s
+            if answers:
+                self._answers_since_s.setdefault(name, asked_s)
+            else:
+                self._answers_since_s.pop(name, None)
             if calls is not None:
                 _tell_silence(calls, self._clock.now(), answers=answers)
             until_s = self._clock.now() + (MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)

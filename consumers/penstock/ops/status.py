@@ -183,6 +183,7 @@ class Status:
                 "version": pipeline.wiring.settings.labels.model_version,
                 "answers": self._services.answers.get(pipeline.wiring.main.name),
                 "asked_s": self._services.asked_s(pipeline.wiring.main.name),
+                "answers_for_s": self._services.answers_for_s(pipeline.wiring.main.name),
                 "breaker_open": pipeline.wiring.main.calls.health.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.health.allowed,
             },

@@ -177,6 +177,10 @@ def test_a_model_that_fails_on_rows_alone_is_not_called_away() -> None:
         "the model server answers questions without rows, and has failed on rows for 8.0 s: "
         "it hangs up"
     )
+    # It is back from an outage in which it answered nothing, and got no rows yet.
+    back = model | {"answers_for_s": 1.0}
+    [(_, kind, _)] = said({"outages": [outage], "model": back})
+    assert kind == "away"
     # An answer from before the outage tells nothing of it.
     [(_, _, what)] = said({"outages": [outage], "model": model | {"asked_s": 9.0}})
     assert what == "the model server has not answered for 8.0 s: it hangs up"

@@ -50,7 +50,8 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     if full is not None and full.kind not in CAUSED:
         return None
     stream = named(most["stream"])
-    waits = f"{others} of the shown streams wait for its rows, which" if others else "its rows"
+    waiting = f"{others} of the shown streams wait{'s' if others == 1 else ''}"
+    waits = f"{waiting} for its rows, which" if others else "its rows"
     drain_s = value_at(document, "flow", "drain_s")
     is_bad = full.level == BAD if full is not None else over_share(document) and drain_s is None
     return Problem(

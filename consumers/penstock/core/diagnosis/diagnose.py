@@ -50,6 +50,8 @@ VERY_LATE_S: Final = 30.0
 WIDELY_LATE_S: Final = 10.0
 # An outage that is shorter than this is no problem yet: it may be one lost request.
 AWAY_S: Final = 0.5
+# A model that is back gets its first rows within twice the longest pause between two probes.
+ROWS_AGAIN_S: Final = 10.0
 # A worker that started less than this ago is still joining its group.
 JOINING_S: Final = 20.0
 # Clocks that are this far apart make all ages and latencies wrong, and from 900 s on S3 refuses
@@ -175,8 +177,9 @@ def _stopped(document: Document) -> Iterator[Problem]:
             f"{stream} stands still at {assignment['topic']}/{stop['partition']}, offset "
             f"{stop['offset']}{row}: "
             f"{stop['limit']}; now {stop['code']}: {one_line(stop['message'])}",
-            f"Mend the cause, then: penstock dlq resume {typed}. To have that object answered by "
-            f"its error: penstock dlq skip {typed}",
+            f"Mend the cause, then: penstock dlq resume {typed}, and for what was refused before: "
+            f"penstock dlq redrive --stream {typed}. To have that object answered by its error: "
+            f"penstock dlq skip {typed}",
             stop["stream"],
             holds=_behind(document, assignment, stop),
         )
@@ -233,10 +236,12 @@ def _waiting(document: Document) -> str | None:
 
 def _answers_probes(document: Document, away_s: float) -> bool:
     """True if the model has answered a question since the outage began. These questions carry no
-    rows.
+    rows. If it did not answer them either, it is back, and rows are soon sent again.
     """
     asked_s = value_at(document, "model", "asked_s")
-    return bool(value_at(document, "model", "answers")) and asked_s is not None and asked_s < away_s
+    answers_for_s = value_at(document, "model", "answers_for_s") or 0.0
+    is_back = answers_for_s < min(away_s, ROWS_AGAIN_S)
+    return asked_s is not None and asked_s < away_s and not is_back
 
 
 def _models(document: Document) -> Iterator[Problem]:
