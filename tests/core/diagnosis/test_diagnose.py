@@ -309,9 +309,12 @@ def test_while_a_service_is_in_doubt_nothing_else_is_blamed() -> None:
     assert [one.kind for one in diagnose(document() | starved)] == ["starved"]
 
 
-def test_decoders_that_one_stream_keeps_busy_are_not_too_few() -> None:
+@pytest.mark.parametrize("parts", [{"decoders": 1.0, "fetchers": 1.0}, {"fetchers": 1.0}])
+def test_decoders_or_reads_that_one_stream_keeps_busy_are_not_too_few(
+    parts: dict[str, float],
+) -> None:
     streams = [stream(CAM, age_s=4.2), *document()["streams"]]
-    whole = flow(busy=busy(decoders=1.0, fetchers=1.0), moving_s=4.2) | {"streams": streams}
+    whole = flow(busy=busy(**parts), moving_s=4.2) | {"streams": streams}
     [problem] = diagnose(document() | whole)
     assert (problem.kind, problem.stream) == ("late", CAM)
 

@@ -208,9 +208,10 @@ def _kind(document: Document, *, late: bool) -> str | None:
     full = next(((part, kind) for part, kind in parts if _busy(document, part) >= FULL), None)
     if full is not None:
         part, kind = full
-        # Decoders that few objects keep busy make only those late that wait with them.
+        # Few objects that keep decoders or reads busy make only those late that wait with them.
+        is_of_objects = part in ("decoders", "fetchers")
         bound_ms = document.get("bound_ms") or BOUND_MS
-        return None if part == "decoders" and not are_most_late(document, bound_ms) else kind
+        return None if is_of_objects and not are_most_late(document, bound_ms) else kind
     if _is_starved(document):
         return "starved"
     slowest = max(PARTS, key=lambda part: way.get(part) or 0.0)
