@@ -19,7 +19,7 @@ from penstock.adapters.kafka.identity.identity import provider_away
 from penstock.core.diagnosis.diagnose import symptoms, with_diagnosis
 from penstock.core.diagnosis.problem import OF_FLOW, sentences
 from penstock.core.diagnosis.steady import SteadyProblems
-from penstock.core.progress.stall import holder
+from penstock.core.progress.stall import slowest
 from penstock.failures.outage import KAFKA, TOKENS, longest
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
@@ -349,9 +349,10 @@ def _held_back(lane: Lane) -> dict[str, Any] | None:
     if held_back is None:
         return None
     ticket, waiting = held_back
+    stage = slowest(ticket, asyncio.get_running_loop().time())
     reference = ticket.reference
     name = ticket.name if reference is None else f"{reference.bucket}/{reference.key}"
-    return {"by": name, "stream": ticket.stream, "stage": holder(ticket), "objects": waiting}
+    return {"by": name, "stream": ticket.stream, "stage": stage, "objects": waiting}
 
 
 def _assignment(lane: Lane, lag: int | None, committed_per_s: float | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.progress.stall import Snapshot, Stall, holder
+from penstock.core.progress.stall import Snapshot, Stall, holder, slowest
 from penstock.core.rows.rejections import Rejection
 from tests.core.builders import answered, block
 from tests.core.builders import ticket as make_ticket
@@ -100,3 +100,14 @@ def test_which_stage_holds_a_ticket_with_rows() -> None:
     assert holder(ticket) == "expand"
     answered(block(ticket, 1))
     assert holder(ticket) == "publish"
+
+
+def test_an_object_that_was_slow_to_come_is_late_by_that_while_the_model_has_it() -> None:
+    ticket = make_ticket()
+    block(ticket, 2)
+    assert slowest(ticket, 9.0) == holder(ticket)
+    ticket.fetching_s, ticket.fetched_s = 4.0, 8.0
+    assert slowest(ticket, 8.1) == "download"
+    assert slowest(ticket, 12.1) == holder(ticket)
+    ticket.fetching_s = 7.99
+    assert slowest(ticket, 8.1) == holder(ticket)

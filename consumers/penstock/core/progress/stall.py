@@ -80,3 +80,11 @@ def holder(head: Ticket) -> str:
     if block.is_answered:
         return "publish"
     return "microbatch" if block.waiting else "predict"
+
+
+def slowest(head: Ticket, now_s: float) -> str:
+    """The stage by which this ticket is late: the one that must act next, or the download if that
+    took longer than all since.
+    """
+    took_s = head.fetched_s - head.fetching_s
+    return "download" if 0.0 <= now_s - head.fetched_s < took_s else holder(head)
