@@ -31,6 +31,22 @@ async def test_in_a_trial_one_call_is_with_the_model_but_not_for_ever() -> None:
 
 
 @virtual_time
+async def test_a_drain_ends_a_trial() -> None:
+    window = BatchWindow(WindowLimits(max_rows=2, max_bytes=1 << 20, max_wait_s=0.0))
+    microbatch = Microbatch(window, None, VirtualClock(), Telemetry(), calls=2)
+    microbatch.reprice(Prices({}, {"a"}, None, {"a", "b"}, 1, VirtualClock().now() + 5.0))
+    for name in ("a", "b"):
+        microbatch.add(block(ticket(name), 4))
+    async with asyncio.TaskGroup() as tasks:
+        first, second = (tasks.create_task(microbatch.take()) for _ in range(2))
+        await asyncio.sleep(1.0)
+        assert [call.done() for call in (first, second)] == [True, False]
+        microbatch.drain()
+        await asyncio.sleep(0.1)
+        assert second.done()
+
+
+@virtual_time
 async def test_a_free_caller_waits_while_as_many_calls_as_allowed_are_in_flight() -> None:
     window = BatchWindow(WindowLimits(max_rows=2, max_bytes=1 << 20, max_wait_s=0.0))
     microbatch = Microbatch(window, None, VirtualClock(), Telemetry(), calls=1)

@@ -201,7 +201,9 @@ class Microbatch:
     @property
     def _most_calls(self) -> int:
         alone_until_s = self._window.prices.alone_until_s
-        return 1 if alone_until_s and self._clock.now() < alone_until_s else self._calls
+        if not alone_until_s or self._window.draining or self._clock.now() >= alone_until_s:
+            return self._calls
+        return 1
 
     def _note_use(self) -> None:
         self.used.change(self._clock.now(), self._busy / self._calls)
