@@ -53,8 +53,7 @@ async def test_the_frames_of_the_page_are_in_scenes(
         verified = json.loads((tmp_path / "verified.json").read_text())
         assert (verified["predictions"], verified["violations"]) == (200, {})
         assert verified["in_scenes"] >= 0.95 * 200
-        # On a busy machine some are closed by their wait: 36 of 50 were complete at load 9.
-        assert verified["closed_by"]["complete"] >= 0.5 * 50
+        assert verified["closed_by"]["complete"] >= 0.8 * 50
     finally:
         made = {name for name in await broker.topics() if name.startswith(ours["shots-"])}
         await broker.delete(made)

@@ -116,16 +116,19 @@ class StoreReads:
         self._looking = None
         now_s, late = self._clock.now(), self.limiter.late
         again_s = self.limiter.relieve(now_s)
-        if self.limiter.late > late:
+        has_more = self.limiter.late > late
+        if has_more:
             self._give(now_s)
-            wanted, self._wanted = self._wanted, {}
-            for reader in wanted:
-                reader()
         elif self.limiter.has_room:
             # An object that is read to its end makes room by itself.
             self._wanted.clear()
         if again_s is not None and (self._waiting or self._wanted):
             self._looking = asyncio.get_running_loop().call_later(again_s, self._look)
+        if has_more:
+            # Last, because a reader that finds no room wants it again.
+            wanted, self._wanted = self._wanted, {}
+            for reader in wanted:
+                reader()
 
     async def begin(self, fetcher: "Fetcher | None" = None) -> InFlight:
         """Wait until a request may be sent. This wait does not count against the object."""
