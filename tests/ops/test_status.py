@@ -581,6 +581,26 @@ async def test_a_language_model_that_answers_questions_may_take_long_for_one_ans
             assert wrong() == []
 
 
+@virtual_time
+async def test_a_server_that_fails_at_rows_it_answered_before_is_told_by_its_questions() -> None:
+    async def hangs_up(payloads: Sequence[Payload]) -> Answers | None:
+        if payloads:
+            raise HungUp("reset")
+        return None
+
+    world = World()
+    world.model = BusyModel(repeat(0.1))
+    async with loaded(world) as wrong:
+        await asyncio.sleep(5.0)
+        world.model.script = hangs_up
+        await asyncio.sleep(8.0)
+        why, *_ = wrong()
+        assert "closes the connection when it gets rows" in str(why)
+        world.model.script = None
+        await asyncio.sleep(20.0)
+        assert wrong() == []
+
+
 class SlowObjects(MemoryObjects):
     """`takes_s`: how long an object takes, by its key."""
 

@@ -12,7 +12,10 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import (
     EXIT_FATAL,
     EXIT_USAGE,
+    Doubtful,
     Fatal,
+    HungUp,
+    NoAnswer,
     Overloaded,
     Poison,
     Rejected,
@@ -93,6 +96,56 @@ def test_an_outage_of_any_length_costs_nothing_but_time(error: object, hours: fl
         assert len(during) < over_s / 2.5 + 10
         assert max(rows for _, rows in during) <= 32
         assert metric(world, "penstock_model_breaker_open") == 0
+
+    scenario()
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize(
+    ("error", "after_s"),
+    [
+        (lambda: HungUp("reset"), 0.001),
+        (lambda: NoAnswer("no answer within 30 s"), 30.0),
+        (lambda: WorkerDied("Worker died."), 0.3),
+        (lambda: Doubtful("model_rejected", "500"), 0.001),
+    ],
+)
+def test_a_server_that_fails_at_all_rows_for_an_hour_and_answers_questions_blames_nobody(
+    error: Callable[[], Exception], after_s: float, partitions: int
+) -> None:
+    async def fails(payloads: Sequence[Payload]) -> Answers | None:
+        if values_of(payloads):
+            await asyncio.sleep(after_s)
+            raise error()
+        return None
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World(partitions)
+
+        def announce(count: int) -> None:
+            for number in range(count):
+                for partition in range(partitions):
+                    world.announce(f"{partition}-{number}.csv", csv(4), partition=partition)
+
+        async def reached(offset: int) -> None:
+            await until(
+                lambda: all(world.next_offset(each) == offset for each in range(partitions)),
+                within_s=60.0,
+            )
+
+        # After a hundred answers a failure counts for more.
+        announce(100)
+        async with running(world):
+            await reached(100)
+            world.model.script = fails
+            announce(5)
+            await asyncio.sleep(3_600.0)
+            await reached(100)
+            world.model.script = None
+            await reached(105)
+        for partition in range(partitions):
+            assert not any("error" in record for record in world.records(partition))
 
     scenario()
 

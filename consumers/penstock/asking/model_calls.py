@@ -2,9 +2,9 @@
 
 Rule: every request passes the gate, and `server_health.py` learns how it ended. A probe sends the
 canary, if one is configured. The canary is the row of `model.canary`, which the model is known to
-answer. Without a canary a probe sends a row that was answered since the server last hung up. If
-there is no such row either, it sends an empty batch, which shows at least that a worker process
-runs. Owner: the predict stage.
+answer. Without a canary a probe sends a row that was answered before. If there is no such row
+either, it sends an empty batch, which shows at least that a worker process runs. Owner: the predict
+stage.
 """
 
 import asyncio
@@ -27,11 +27,13 @@ from penstock.errors import (
     Doubtful,
     Fatal,
     HungUp,
+    NoAnswer,
     PenstockError,
     Poison,
     Transient,
     Unforeseen,
     Unreachable,
+    WorkerDied,
     usage,
 )
 from penstock.failures.outage import Outage
@@ -102,13 +104,10 @@ class ModelCalls:
         self._telemetry = telemetry
         self.health = ServerHealth(self._gate, clock, telemetry, outage)
         self.jitter = jitter
-        # A row that was answered since the server last hung up, so a healthy server answers it
-        # again. Empty if there is none.
+        # A row that was answered, so a healthy server answers it again: the first one, and a new
+        # one after each failure that rows may have caused. Empty if none was answered.
         self._witness: list[Payload] = []
-        self._wants_witness = False
-        # A row of the first answer: the witness if rows are refused without a reason before
-        # another one is known.
-        self._first: list[Payload] = []
+        self._wants_witness = True
         # How often, one after the other, the canary was refused. A server that does so for long is
         # not busy, but ill.
         self._canary_doubts = 0
@@ -151,8 +150,6 @@ class ModelCalls:
         now_s = self._clock.now()
         self._telemetry.call_answered(now_s - started_s, len(answers.values))
         self._took(now_s - started_s, now_s)
-        if not self._first:
-            self._first = [payloads[0].cut(0, 1).owned()]
         if self._wants_witness:
             self._witness, self._wants_witness = [payloads[0].cut(0, 1).owned()], False
         for block in blocks:
@@ -177,8 +174,9 @@ class ModelCalls:
                 self.health.probe_hung_up()
             return False
         except Doubtful:
-            # The rows of probes are good, so this is chance.
+            # The rows of probes are good, so this is chance, and they are sent again.
             self.health.refusals.explains(1)
+            self._telemetry.retried("predict")
             return False
         except Poison:
             # The handler refused the probe, so its worker process lives.
@@ -270,9 +268,8 @@ class ModelCalls:
         return self.health.stopping(error) if self._is_alone else Unreachable(str(error))
 
     def _report(self, call: Call, error: PenstockError, rows: int) -> None:
-        self._wants_witness = self._wants_witness or isinstance(error, HungUp | Doubtful)
-        if isinstance(error, Doubtful):
-            self._witness = self._witness or self._first
+        if isinstance(error, NoAnswer | WorkerDied | Doubtful):
+            self._wants_witness = True
         match error:
             case Transient():
                 self.health.lost(call, error, rows)

@@ -155,6 +155,13 @@ class ServerHealth:
         self._gate.answered(call)
         self._tell_breaker()
 
+    def questioned(self, *, answers: bool) -> None:
+        """The server did, or did not, answer a question without rows that passed no gate."""
+        if answers:
+            self._rows.idle_answered()
+        else:
+            self._rows.away()
+
     def gave_up_row(self) -> None:
         """A row was rejected for bare refusals, and the model has answered no row so far. Raises
         `Fatal` if it is not the first, and nobody waits for a server that never worked.
@@ -206,6 +213,7 @@ class ServerHealth:
             if self._hang_ups_in_a_row < GONE_HANG_UPS:
                 # The rows that were sent may be the cause, so the server is not blamed yet.
                 self._gate.dropped(call)
+                self._fails_at_rows()
                 return
         self._gate.failed(call, error)
         self._tell_breaker(error)

@@ -234,11 +234,14 @@ class ServiceAnswers:
             else:
                 self._answers_since_s.pop(name, None)
             if calls is not None:
+                calls.health.questioned(answers=answers)
                 _tell_silence(calls, self._clock.now(), answers=answers)
             until_s = self._clock.now() + (MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)
             while (left_s := until_s - self._clock.now()) > 0:
                 await asyncio.sleep(min(LOOK_S, left_s))
-                if calls is not None and _is_doubted(calls, self._clock.now()):
+                if calls is not None and (
+                    calls.health.is_silent or _is_doubted(calls, self._clock.now())
+                ):
                     break
 
     async def _ask_for_time_forever(self) -> None:
