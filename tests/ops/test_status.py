@@ -33,14 +33,13 @@ from penstock.ops.service_answers import (
     IDLE_S,
     LAG_EVERY_S,
     MODEL_EVERY_S,
-    PROBE_KEY,
     SILENT_S,
     ServiceAnswers,
 )
 from penstock.ops.status import Status
 from penstock.ops.worker_page import Readiness, WorkerSource
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Answers, Location, Where
+from penstock.ports import PROBE_KEY, Answers, Location, Where
 from penstock.stages.reject import RECENT
 from penstock.tools.simulation.region_workers import MemoryModel
 from penstock.tools.simulation.virtual_time import virtual_time

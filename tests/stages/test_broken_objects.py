@@ -10,8 +10,7 @@ import pytest
 
 from penstock.core.window.window import WindowLimits
 from penstock.errors import LockedOut, PenstockError, Poison, Transient, Unreachable
-from penstock.ports import Location
-from penstock.stages.read_object import PROBE_KEY
+from penstock.ports import PROBE_KEY, Location
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 

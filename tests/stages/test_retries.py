@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.core.rows.payload import Payload
-from penstock.errors import Fatal, Transient, Unreachable
-from penstock.ports import Answers, Commit, Location
+from penstock.errors import Fatal, Overloaded, Transient, Unreachable
+from penstock.ports import PROBE_KEY, Answers, Commit, Location
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.partitions import P1
 from tests.support.pipelines import World, csv, rows_and_sums, run_to_end, running, until
@@ -59,6 +59,68 @@ def test_a_store_that_is_away_is_waited_for_however_long(caplog: pytest.LogCaptu
         "the object store does not answer, waiting: refused",
         "the object store answers again",
     ]
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize(
+    ("error", "after_s"),
+    [
+        (Transient("503 InternalError"), 0.0),
+        (Overloaded("503 SlowDown"), 0.0),
+        (Unreachable("no byte within 30 s"), 30.0),
+    ],
+)
+def test_a_store_that_sends_no_object_for_an_hour_and_answers_other_questions_is_waited_for(
+    error: Transient, after_s: float, partitions: int
+) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        world = World(partitions)
+
+        async def ill(location: Location) -> None:
+            if 100.0 < world.clock.now() < 3_700.0 and location.key != PROBE_KEY:
+                await asyncio.sleep(after_s)
+                raise error
+
+        def announce() -> None:
+            for number in range(5):
+                for partition in range(partitions):
+                    world.announce(f"{partition}-{number}.csv", csv(2), partition=partition)
+
+        world.objects.on_open = ill
+        announce()
+        async with running(world) as pipeline:
+            await asyncio.sleep(101.0)
+            announce()
+            await asyncio.sleep(10.0 + 3.0 * after_s)
+            (outage,) = pipeline.wiring.outages[:1]
+            assert outage.why == f"it sends no object: {error}"
+            await until(
+                lambda: all(world.next_offset(each) == 10 for each in range(partitions)),
+                within_s=4_000.0,
+            )
+            assert outage.why is None
+        assert world.clock.now() < 3_800.0
+        assert world.dead_letters() == []
+
+    scenario()
+
+
+@virtual_time
+async def test_an_object_that_fails_while_no_other_comes_is_given_up_after_two_minutes() -> None:
+    world = World(2)
+
+    async def one_is_ill(location: Location) -> None:
+        if location.key == "bad.csv":
+            raise Transient("503 InternalError")
+
+    world.objects.on_open = one_is_ill
+    world.announce("good.csv", csv(2))
+    async with running(world):
+        await until(lambda: world.next_offset() == 1)
+        world.announce("bad.csv", csv(2))
+        await until(lambda: world.next_offset() == 2, within_s=200.0)
+    assert [letter["code"] for letter in world.dead_letters()] == ["unavailable"]
 
 
 @pytest.mark.parametrize("service", ["object store", "model server"])

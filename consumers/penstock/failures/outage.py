@@ -76,6 +76,11 @@ class Outage:
             return None
         return now_s - self._since_s
 
+    @property
+    def is_silent(self) -> bool:
+        """Does the service not answer at all? One that fails at its work does."""
+        return self.away_s is not None and self._until_s == math.inf
+
     def unreachable(self, error: Transient, silent_s: float = 0.0) -> None:
         """The service did not answer. `silent_s`: for how long it has not. Raises `Fatal` when the
         outage has lasted too long.

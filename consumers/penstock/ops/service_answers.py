@@ -17,7 +17,7 @@ from penstock.asking.model_calls import ModelCalls
 from penstock.core.diagnosis.clocks import ahead_s
 from penstock.errors import NoAnswer, Transient, Unreachable, words_of
 from penstock.pipeline.life import Pipeline
-from penstock.ports import Location, Model, Objects, Where
+from penstock.ports import PROBE_KEY, Location, Model, Objects, Where
 from penstock.process.asyncio_additions import meanwhile
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,6 @@ IDLE_S = 10.0
 LOOK_S = 1.0
 # The store's clock is asked for this often, by a request of its own.
 CLOCK_EVERY_S = 10.0
-# The key of an object that need not exist: whatever the store says about it is an answer.
-PROBE_KEY = "penstock-probe"
 # The growth of the input is a mean over this time.
 GROWTH_OVER_S = 10.0
 
@@ -267,7 +265,7 @@ class ServiceAnswers:
             silent_s = reads.limiter.silent_s(now_s)
             waits = silent_s >= DOUBTED_S
             is_idle = reads.limiter.idle_s(now_s) >= IDLE_S
-            is_away = outage.away_s is not None
+            is_away = outage.is_silent
             due_s = 0.0 if is_away else IDLE_S if is_idle else SILENT_S
             if reads.bucket is None or not (waits or is_idle or is_away) or now_s - asked_s < due_s:
                 continue
@@ -280,7 +278,8 @@ class ServiceAnswers:
             now_s = self._clock.now()
             waited_s, silent_s = now_s - asked_s, reads.limiter.silent_s(now_s)
             if error is None:
-                outage.answered()
+                if outage.is_silent:
+                    outage.answered()
             # Otherwise a read was answered while the question waited.
             elif max(silent_s, reads.limiter.idle_s(now_s)) >= waited_s:
                 outage.unreachable(error, max(silent_s, waited_s))

@@ -325,6 +325,10 @@ class Status:
         """
         outages = longest(self._pipeline.wiring.outages)
         away = {service: (outage.away_s, outage.why) for service, outage in outages.items()}
+        mute = {service for service, outage in outages.items() if outage.is_silent} | {
+            KAFKA,
+            TOKENS,
+        }
         away[KAFKA] = max(
             away.get(KAFKA, (None, None)),
             (self._services.kafka_away_s, self._services.why_kafka),
@@ -333,7 +337,12 @@ class Status:
         if (outage := provider_away()) is not None:
             away[TOKENS] = outage
         return [
-            {"service": service, "away_s": round(away_s, 1), "why": why}
+            {
+                "service": service,
+                "away_s": round(away_s, 1),
+                "why": why,
+                "fails": service not in mute,
+            }
             for service, (away_s, why) in away.items()
             if away_s is not None
         ]

@@ -137,7 +137,8 @@ class Readiness:
         outages = longest(self._pipeline.wiring.outages)
         away = [outage for service, outage in outages.items() if service.startswith(kind)]
         if away and all((outage.away_s or 0.0) >= SILENT_S for outage in away):
-            return f"the {kind} has not answered for {away[0].away_s:.0f} s: {away[0].why}\n"
+            does = "has not answered" if away[0].is_silent else "has failed"
+            return f"the {kind} {does} for {away[0].away_s:.0f} s: {away[0].why}\n"
         return None
 
     def why_not(self) -> str | None:

@@ -23,6 +23,7 @@ from penstock.ports.adapters import (
 )
 from penstock.ports.objects import (
     PROBE,
+    PROBE_KEY,
     Listed,
     Location,
     ObjectBody,
@@ -52,6 +53,7 @@ from penstock.ports.source import (
 __all__ = [
     "HEADERS_BYTES",
     "PROBE",
+    "PROBE_KEY",
     "UNDECIDED",
     "Adapters",
     "Answers",

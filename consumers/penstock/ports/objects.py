@@ -26,6 +26,8 @@ class Location(NamedTuple):
 
 # Any answer about this object shows that a store can be reached.
 PROBE = Location("penstock", "probe-that-need-not-exist")
+# The same about a bucket, by the key of an object that need not exist either.
+PROBE_KEY = "penstock-probe"
 
 
 class ObjectBody(Protocol):

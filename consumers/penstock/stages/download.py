@@ -12,18 +12,22 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from penstock.core.health.retries import Tries
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
-from penstock.errors import Poison, Transient, Unforeseen
+from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.lane.lane import Lane
+from penstock.ports import PROBE_KEY, Location
 from penstock.stages.read_object import ReadObject
 from penstock.stages.store_reads import Fetcher, StoreReads, Waiters
 
+# A store that has too much to do for a moment is asked for nothing more. A second later it is.
+FEW_TRIES: Final = 3
 # An error's message is cut at 1,000 characters and a key may have 1,024. So a long key is cut, to
 # leave room for the reason.
 SHOWN_KEY_CHARS = 200
@@ -218,10 +222,10 @@ class Download:
                     return
                 await asyncio.sleep(delay_s)
             except Transient as error:
-                # If the store began to answer this try, the store is not away.
-                is_away = not fetcher.is_answered and await self._is_away(ticket, error)
-                self._tell(ticket, error, is_away=is_away)
                 failures = failures or Tries(began_s)
+                is_away = await self._is_away(ticket, error, fetcher, failures)
+                # The watchdog is told of tries that go on without end.
+                self._reader.telemetry.retried("download", is_away=is_away)
                 delay_s = failures.failed(
                     self._clock.now(),
                     fetcher.waited_s,
@@ -239,18 +243,47 @@ class Download:
                 self._reader.microbatch.object_read(ticket)
                 return
 
-    async def _is_away(self, ticket: Ticket, error: Transient) -> bool:
+    async def _is_away(
+        self, ticket: Ticket, error: Transient, fetcher: Fetcher, failures: Tries
+    ) -> bool:
+        """True if the store is away, or sends no object; False if it fails only at this one, so
+        that the tries at it must end. To find out which, the store is asked for another key of the
+        bucket, and for the object that it sent last.
+        """
+        reference = ticket.reference
+        if reference is None:
+            return False
+        reads, outage = self._reader.reads[ticket.store], self._reader.outages[ticket.store]
+        # If the store began to answer this try, it is not away.
+        if isinstance(error, Unreachable) and not fetcher.is_answered:
+            nowhere = Location(reference.bucket, PROBE_KEY, store=ticket.store)
+            if isinstance(error, LockedOut) or await self._fails(nowhere, Unreachable):
+                outage.unreachable(error)
+                return True
+        elif failures.count < FEW_TRIES:
+            return False
+        other = reads.last_read_beside(reference)
+        if other is None or reads.last_read_s >= failures.last_s:
+            return False
+        if not await self._fails(Location(other.bucket, other.key, store=ticket.store), Transient):
+            return False
+        outage.fails(f"it sends no object: {error}")
+        return True
+
+    async def _fails(self, location: Location, error: type[Transient]) -> bool:
+        """Does the store fail in this way when it is asked for this object?"""
         try:
             with self._guard:
-                return await self._reader.is_away(ticket, error)
-        except Unforeseen:
-            return False
-
-    def _tell(self, ticket: Ticket, error: Transient, *, is_away: bool) -> None:
-        """The watchdog is told of tries at a store that is away, because they go on without end."""
-        self._reader.telemetry.retried("download", is_away=is_away)
-        if is_away:
-            self._reader.outages[ticket.store].unreachable(error)
+                body = await self._reader.objects.open(location)
+                try:
+                    await anext(aiter(body), None)
+                finally:
+                    await body.aclose()
+        except error:
+            return True
+        except (Poison, Transient):
+            pass
+        return False
 
 
 def _name(ticket: Ticket) -> str:

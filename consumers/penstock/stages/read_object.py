@@ -20,7 +20,7 @@ from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.origin import START
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
-from penstock.errors import LockedOut, Poison, Transient, Unreachable
+from penstock.errors import Poison, Transient
 from penstock.failures.outage import Outage
 from penstock.formats.registry import Claim
 from penstock.formats.source import TAIL_BYTES, Need
@@ -34,10 +34,6 @@ from penstock.stages.store_reads import Fetcher, StoreReads
 from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
-
-# This key need not exist: any answer of the store about the key shows that the store can be
-# reached.
-PROBE_KEY = "penstock-probe"
 
 # An object that has a decoder waits this long for room in the window. After that it gives the
 # decoder up if its model is over its share of the budget and an object that must go on needs a
@@ -154,25 +150,6 @@ class ReadObject:
             finally:
                 await attempt.aclose()
 
-    async def is_away(self, ticket: Ticket, error: Transient) -> bool:
-        """Returns True if the store is away; False if the store fails only for this object, so that
-        the tries at the object must end. To find out which, the store is asked for another key of
-        the bucket.
-        """
-        if not isinstance(error, Unreachable) or ticket.reference is None:
-            return False
-        if isinstance(error, LockedOut):
-            return True
-        probe = Location(ticket.reference.bucket, PROBE_KEY, store=ticket.store)
-        try:
-            body = await self.objects.open(probe)
-        except Unreachable:
-            return True
-        except (Poison, Transient):
-            return False
-        await body.aclose()
-        return False
-
     @property
     def is_decoder_wanted(self) -> bool:
         """True if an object that must go on waits for a decoder or a seat."""
@@ -240,7 +217,8 @@ class Attempt:
         self._was_read()
 
     def _was_read(self) -> None:
-        if self._ticket.owner.alive and self._ticket.inline is None:
+        if self._ticket.owner.alive and self._ticket.reference is not None:
+            self._reads.read(self._ticket.reference)
             self._reader.telemetry.object_read(self._read_bytes)
 
     # What a step waits for.

@@ -16,6 +16,7 @@ is waited for.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
@@ -25,6 +26,7 @@ from penstock.core.health.limiter import InFlight, Limiter
 from penstock.core.health.retries import Hedging, Outcome, TimesBySize
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import NoAnswer, Overloaded, Poison, Unforeseen
+from penstock.messages.reference import Reference
 from penstock.ports import Clock, Listed, Location, ObjectBody, Objects, Part
 from penstock.process.asyncio_additions import Places, taken
 from penstock.process.hedged import Alarms, Ask, Hedged
@@ -90,6 +92,10 @@ class StoreReads:
         self.used = Used(clock.now())
         # The bucket that was read last.
         self.bucket: str | None = None
+        # The object that was read last, to its end, and when; and the one of another key before it.
+        self._last_read: Reference | None = None
+        self._read_before: Reference | None = None
+        self.last_read_s = -math.inf
         self._clock = clock
         self._least = limiter.limit
         self.seats = _Seats(self, weight, is_proven)
@@ -144,6 +150,18 @@ class StoreReads:
         if fetcher is not None:
             fetcher.waited_s += self._clock.now() - now_s
         return request
+
+    def read(self, reference: Reference) -> None:
+        """The object was read to its end."""
+        last, self.last_read_s = self._last_read, self._clock.now()
+        if last is not None and last.key != reference.key:
+            self._read_before = last
+        self._last_read = reference
+
+    def last_read_beside(self, reference: Reference) -> Reference | None:
+        """The last object of another key that was read to its end."""
+        last = self._last_read
+        return self._read_before if last is None or last.key == reference.key else last
 
     def answered(self, request: InFlight) -> None:
         now_s = self._clock.now()

@@ -16,8 +16,8 @@ WAITED: Final = "waited for"
 MEANINGS: Final = {
     READ: "the worker reads the object, byte by byte as it is in the store",
     AGAIN: (
-        "the worker tries again until two minutes have passed without a new row; then it answers "
-        "the object by the error `unavailable`"
+        "the worker tries again; after two minutes without a new row, while other objects come, it "
+        "answers the object by the error `unavailable`"
     ),
     WAITED: (
         "the worker waits without end and rejects no object. But if the store meanwhile answers "

@@ -163,6 +163,13 @@ def test_a_service_that_is_away_is_named_with_its_time_and_its_words(service: st
     ]
 
 
+def test_a_store_that_answers_and_sends_nothing_is_said_to_fail() -> None:
+    outage = {"service": "object store", "away_s": 12.0, "why": "it sends no object", "fails": True}
+    assert said({"outages": [outage]}) == [
+        ("bad", "away", "the object store has failed for 12.0 s: it sends no object")
+    ]
+
+
 def test_a_single_lost_request_is_no_outage_and_a_shadow_no_error() -> None:
     assert said({"outages": [{"service": "object store", "away_s": 0.1}]}) == []
     away = {"service": "shadow model v2", "away_s": 9.0}

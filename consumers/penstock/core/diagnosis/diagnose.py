@@ -209,7 +209,8 @@ def _away(document: Document) -> Iterator[Problem]:
             continue
         service = outage["service"]
         kind, for_s, why = "away", seconds(outage["away_s"]), outage.get("why")
-        what = f"the {service} has not answered for {for_s}" + (f": {one_line(why)}" if why else "")
+        does = "has failed" if outage.get("fails") else "has not answered"
+        what = f"the {service} {does} for {for_s}" + (f": {one_line(why)}" if why else "")
         is_shadow = service.startswith("shadow")
         if service.startswith("model server") and _answers_probes(document, outage["away_s"]):
             what = (

@@ -64,14 +64,14 @@ class Tries:
     """All failed tries to read one object, the first of which began at `began_s`. The object is
     given up after some time without new bytes. Time counts only while the store was there and this
     worker did not keep the transfer waiting. `mishaps`: how many tries ended with an unforeseen
-    exception.
+    exception. `last_s`: when the last try failed.
     """
 
     def __init__(self, began_s: float, ill: Backoff = RETRY, away: Backoff = AWAY_RETRY) -> None:
         self.count = self.mishaps = 0
         self._ill = ill
         self._away = away
-        self._began_s = self._since_s = began_s
+        self._began_s = self.last_s = began_s
         self._in_a_row = 0
         self._waited_s = self._ill_s = 0.0
 
@@ -91,8 +91,8 @@ class Tries:
         reached.
         """
         self.count += 1
-        spent_s = now_s - self._since_s - (waited_s - self._waited_s)
-        self._since_s, self._waited_s = now_s, waited_s
+        spent_s = now_s - self.last_s - (waited_s - self._waited_s)
+        self.last_s, self._waited_s = now_s, waited_s
         self._in_a_row += 1
         if has_new:
             self._in_a_row, self._ill_s = 1, 0.0

@@ -29,8 +29,7 @@ from penstock.errors import (
     Unreachable,
     WorkerDied,
 )
-from penstock.ports import Answers, Listed, Location, ObjectBody, Part
-from penstock.stages.read_object import PROBE_KEY
+from penstock.ports import PROBE_KEY, Answers, Listed, Location, ObjectBody, Part
 from penstock.tools.simulation.process_and_faults import FaultInjector, Process
 
 T = TypeVar("T")
