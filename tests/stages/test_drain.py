@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import Payload
-from penstock.ports import Answers
+from penstock.ports import Answers, Location
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
 
@@ -43,6 +44,24 @@ async def test_stop_gives_up_after_its_budget_and_commits_only_what_is_delivered
         stopped_s = world.clock.now()
     assert 5.0 <= world.clock.now() - stopped_s < 6.0
     assert (world.next_offset(0), world.next_offset(1)) == (1, 0)
+
+
+@virtual_time
+async def test_reads_that_hang_when_the_budget_is_over_end_without_another_in_their_place() -> None:
+    world = World(partitions=2).with_settings(drain_s=5.0, fetchers=8, begin_fetches={DEFAULT: 2})
+    world.objects.put("b", "tick", csv(3))
+
+    async def hang(location: Location) -> None:
+        await asyncio.sleep(1e6 if location.key == "slow" else 0.005)
+
+    world.objects.on_open = hang
+    async with running(world):
+        for _ in range(40):
+            world.announce("slow", partition=0)
+            world.announce("tick", partition=1)
+            await asyncio.sleep(0.1)
+        stopped_s = world.clock.now()
+    assert 5.0 <= world.clock.now() - stopped_s < 6.0
 
 
 @virtual_time

@@ -158,7 +158,11 @@ class Download:
 
             pool.begin = begin
             pool.call_one()
-            await asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                # A read that is ended makes room for a fetcher that may not begin any more.
+                pool.begin = None
 
     async def _fetch_on(self, store: str) -> None:
         """Fetch one object after the other. If an object needs a decoder, it may wait long for the
