@@ -17,7 +17,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import Overloaded
 from penstock.ports import Answers, Location
 from penstock.tools.simulation.virtual_time import virtual_time
-from tests.support.pipelines import World, csv, running
+from tests.support.pipelines import World, csv, running, until
 
 HZ = 20
 PARTITIONS = 4
@@ -127,10 +127,11 @@ async def test_a_backlog_of_small_objects_in_a_far_store_is_read_at_1500_a_secon
         assert await far.until_answered() < 6_000 / 1_500
 
 
+@pytest.mark.parametrize("slow", [{1}, {1, 5, 9}], ids=["one", "three"])
 @pytest.mark.parametrize("at_a_time", [2, 5, 16])
 @virtual_time
-async def test_a_camera_whose_objects_are_slow_to_come_keeps_other_partitions_waiting_for_nothing(
-    at_a_time: int,
+async def test_cameras_whose_objects_are_slow_to_come_keep_other_partitions_waiting_for_nothing(
+    at_a_time: int, slow: set[int]
 ) -> None:
     """A store that is near needs few reads at a time, and the slow ones would be all of them."""
     far = Far(store_s=0.005, model_s=0.005, begin_fetches={DEFAULT: at_a_time})
@@ -150,7 +151,7 @@ async def test_a_camera_whose_objects_are_slow_to_come_keeps_other_partitions_wa
             await asyncio.sleep(1 / 30)
             stream = tick % 10
             far.world.announce(
-                "slow" if stream == 1 else "tick",
+                "slow" if stream in slow else "tick",
                 stream=f"s{stream}",
                 partition=stream % PARTITIONS,
                 timestamp_ms=far.world.clock.wall_ms(),
@@ -167,6 +168,26 @@ async def test_a_camera_whose_objects_are_slow_to_come_keeps_other_partitions_wa
             answered = await seconds(1)
             assert min(answered[0] / 9, answered[2] / 6, answered[3] / 6) >= 7, answered
         await far.until_answered()
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 16])
+@virtual_time
+async def test_a_backlog_of_slow_objects_keeps_other_partitions_waiting_for_nothing(
+    at_a_time: int,
+) -> None:
+    """Nothing arrives any more: only the worker itself sees that the reads under way are late."""
+    far = Far(store_s=0.005, model_s=0.005, begin_fetches={DEFAULT: at_a_time})
+    far.world.objects.put("b", "slow", csv(8))
+
+    async def read(location: Location) -> None:
+        await asyncio.sleep(60.0 if location.key == "slow" else 0.005)
+
+    far.world.objects.on_open = read
+    for _ in range(60):
+        far.world.announce("slow", partition=0)
+        far.world.announce("tick", partition=1)
+    async with running(far.world):
+        await until(lambda: far.world.published(1) == 60 * 8, within_s=10.0)
 
 
 @virtual_time

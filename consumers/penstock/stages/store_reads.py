@@ -125,9 +125,6 @@ class StoreReads:
         has_more = self.limiter.late > late
         if has_more:
             self._give(now_s)
-        elif self.limiter.has_room:
-            # An object that is read to its end makes room by itself.
-            self._wanted.clear()
         if again_s is not None and (self._waiting or self._wanted):
             self._looking = asyncio.get_running_loop().call_later(again_s, self._look)
         if has_more:
@@ -142,6 +139,8 @@ class StoreReads:
         if not self._waiting and limiter.has_room:
             request = limiter.begin(now_s)
             self._note_use(now_s)
+            if self._wanted and self._looking is None:
+                self._look()
             return request
         turn = self._waiting.join()
         if self._looking is None:
@@ -188,9 +187,12 @@ class StoreReads:
         self._ended(now_s)
 
     def _ended(self, now_s: float) -> None:
-        if self._looking is None and (self._waiting or self._wanted):
-            self._look()
         self._give(now_s)
+        if not self.limiter.in_flight:
+            # An object that is read to its end makes room by itself.
+            self._wanted.clear()
+        elif self._looking is None and (self._waiting or self._wanted):
+            self._look()
 
     def _give(self, now_s: float) -> None:
         while self._waiting and self.limiter.has_room:

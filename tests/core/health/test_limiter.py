@@ -210,6 +210,20 @@ def test_a_service_that_answers_nothing_gets_twice_as_many_requests_at_most_and_
     assert min(after - before for before, after in pairwise(begun[3:])) >= 0.25
 
 
+def test_requests_that_others_overtook_leave_those_behind_them_as_much_room_as_ever() -> None:
+    limiter = Limiter(100, 2)
+    for _ in range(2):
+        limiter.begin(0.0)
+    limiter.relieve(0.3)
+    limiter.answered(limiter.begin(0.3), 0.301)
+    limiter.relieve(0.4)
+    assert (limiter.taken, limiter.late) == (0, 2)
+    for _ in range(2):
+        limiter.begin(0.4)
+    limiter.relieve(0.7)
+    assert (limiter.taken, limiter.late) == (1, 3)
+
+
 @pytest.mark.parametrize("is_constant", [True, False])
 def test_late_requests_take_room_where_a_number_says_so_or_the_service_just_refused(
     is_constant: bool,

@@ -191,15 +191,17 @@ class Limiter:
         late_s = max(LATE_S, LATE_TIMES * (self.answer_s or 0.0))
         if self.is_strained(now_s):
             return late_s
+        guessed = 0
         for request in self._open:
             if request.is_late:
+                guessed += request.began_s >= self._overtook_s
                 continue
             if (left_s := request.began_s + late_s - now_s) > 0.0:
                 return left_s
             if self.in_flight >= self.most:
                 return None
             if request.began_s >= self._overtook_s:
-                if self.late >= self.limit:
+                if guessed >= self.limit:
                     return None
                 if (left_s := self._guessed_s + late_s - now_s) > 0.0:
                     return left_s
