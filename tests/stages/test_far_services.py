@@ -190,6 +190,25 @@ async def test_a_backlog_of_slow_objects_keeps_other_partitions_waiting_for_noth
         await until(lambda: far.world.published(1) == 60 * 8, within_s=10.0)
 
 
+@pytest.mark.parametrize("learned", [{}, {DEFAULT: 2}], ids=["number", "auto"])
+@virtual_time
+async def test_late_reads_that_are_sent_again_count_to_the_most_in_flight(
+    learned: dict[str, int],
+) -> None:
+    far = Far(store_s=0.020, model_s=0.005, fetchers=4, begin_fetches=learned, hedged=(DEFAULT,))
+
+    async def read(location: Location) -> None:
+        far.store_s = 2.0 if far.random.random() < 0.02 else 0.020
+        await far._read(location)
+
+    far.world.objects.on_open = read
+    async with running(far.world):
+        await far.streams(4, 5.0)
+        await far.until_answered()
+    assert far.most_reads == 4
+    assert len(far.world.objects.opened) > far.announced
+
+
 @virtual_time
 async def test_a_store_that_says_slow_down_is_asked_less_at_a_time_and_none_is_starved() -> None:
     far = Far(store_s=0.030, model_s=0.005)

@@ -18,7 +18,7 @@ is waited for.
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -303,6 +303,7 @@ class HedgedObjects:
         close: Callable[[T], Awaitable[None]] | None = None,
     ) -> T:
         hedging, began_s = store.hedging, self._clock.now()
+        limiter, again = hedging.limiter, 0
         hedging.asked()
         late_s = hedging.late_s(nbytes)
 
@@ -313,16 +314,26 @@ class HedgedObjects:
                 hedging.refused(self._clock.now())
                 raise
 
+        def watched_again() -> Coroutine[None, None, T]:
+            nonlocal again
+            if limiter is not None:
+                again += 1
+                limiter.asked_again(1)
+            return watched()
+
         try:
             if late_s is None:
                 answer = await watched()
             else:
                 may_again, tell = hedging.may_ask_again, store.tell
-                read = Hedged(watched, watched, may_again, tell, store.alarms, close)
+                read = Hedged(watched, watched_again, may_again, tell, store.alarms, close)
                 answer = await read.answer(late_s)
         except NoAnswer:
             hedging.unanswered()
             raise
+        finally:
+            if limiter is not None:
+                limiter.asked_again(-again)
         hedging.answered(nbytes, self._clock.now() - began_s)
         return answer
 

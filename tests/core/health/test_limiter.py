@@ -224,6 +224,17 @@ def test_requests_that_others_overtook_leave_those_behind_them_as_much_room_as_e
     assert (limiter.taken, limiter.late) == (1, 3)
 
 
+def test_with_late_requests_there_are_never_more_than_the_most() -> None:
+    limiter = Limiter(6, 4)
+    for _ in range(3):
+        limiter.begin(0.0)
+    limiter.answered(limiter.begin(0.1), 0.11)
+    limiter.relieve(0.3)
+    while limiter.has_room:
+        limiter.begin(0.3)
+    assert (limiter.late, limiter.in_flight) == (3, 6)
+
+
 @pytest.mark.parametrize("is_constant", [True, False])
 def test_late_requests_take_room_where_a_number_says_so_or_the_service_just_refused(
     is_constant: bool,

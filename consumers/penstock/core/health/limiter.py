@@ -180,7 +180,7 @@ class Limiter:
 
     @property
     def has_room(self) -> bool:
-        return self.taken < self.limit
+        return self.taken < self.limit and self.in_flight < self.most
 
     def relieve(self, now_s: float) -> float | None:
         """Find the requests that are late. Returns after how many seconds to look again; None: not
@@ -274,6 +274,11 @@ class Limiter:
         request = InFlight(now_s, self._round, place, level)
         self._open[request] = None
         return request
+
+    def asked_again(self, more: int) -> None:
+        """So many more second requests are in flight. They take no room of others."""
+        self.in_flight += more
+        self.late += more
 
     def dropped(self, request: InFlight) -> None:
         """The request ended without telling anything about the service."""

@@ -4,9 +4,10 @@ is for any service, `Tries` for one object of a store. And before an answer, if 
 
 Rule of `Hedging`: a request is late when it has waited longer than 95 of 100 of its size do. Second
 requests are at most 5 of 100: each request earns a part of one, and a failure costs several. None
-are sent while the service is strained. (Dean and Barroso, "The Tail at Scale", hedge after the 95th
-percentile for the same reason; gRPC's hedging has such a throttle.) Times are in classes that grow
-by a tenth, and count less with age, so that the percentile follows a service whose times change.
+are sent while the service is strained or has the most it may get at a time. (Dean and Barroso, "The
+Tail at Scale", hedge after the 95th percentile for the same reason; gRPC's hedging has such a
+throttle.) Times are in classes that grow by a tenth, and count less with age, so that the
+percentile follows a service whose times change.
 """
 
 import math
@@ -213,7 +214,7 @@ class Hedging:
 
     def __init__(self, limiter: Limiter | None = None) -> None:
         """`limiter`: the limit of requests to the service, if it is known."""
-        self._limiter = limiter
+        self.limiter = limiter
         self._all = Times()
         self._by_size = TimesBySize()
         self._saved = 1.0
@@ -233,7 +234,10 @@ class Hedging:
         """Take the permission to send one late request again."""
         if self._saved < 1.0 or now_s < self._strained_until_s:
             return False
-        if self._limiter is not None and self._limiter.is_strained(now_s):
+        limiter = self.limiter
+        if limiter is not None and (
+            limiter.in_flight >= limiter.most or limiter.is_strained(now_s)
+        ):
             return False
         self._saved -= 1.0
         return True
