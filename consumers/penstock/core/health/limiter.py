@@ -71,6 +71,10 @@ SLOWER: Final = 2.0
 # the service does not answer at all, it gets at most twice as many.
 LATE_S: Final = 0.25
 LATE_TIMES: Final = 8.0
+# A late answer tells little of the others: it counts for no level, and as at most so many times the
+# usual time. With 8 nearly nothing was late any more beside five slow cameras of ten; with 2 a
+# service that becomes ten times slower gets too many requests for long.
+LATE_COUNTS: Final = 4.0
 
 # What holds the number of requests: too few arrivals; the service, because more requests at a time
 # would bring no more answers, or because it said so; the configured most; None while it grows.
@@ -297,13 +301,13 @@ class Limiter:
         if request.round == self._round:
             self._is_bearing = True
         log_s = math.log(max(now_s - request.began_s, 1e-6))
-        self._note_time(log_s, now_s)
+        self._note_time(self._as_usual(log_s) if request.is_late else log_s, now_s)
         if request.size != 1.0:
             log_s -= math.log(request.size)
         if self._goes_back():
             return
         if request.level is not None:
-            if request.level is self._measured:
+            if request.level is self._measured and not request.is_late:
                 request.level.add(log_s)
                 if request.level.answers >= self._enough(request.level):
                     self._measure_next(request.level, now_s)
@@ -356,6 +360,10 @@ class Limiter:
     def _move(self, level: float) -> None:
         self._steady = level
         self._set(level)
+
+    def _as_usual(self, log_s: float) -> float:
+        """What the time of a late answer tells of all others."""
+        return log_s if self._recent is None else min(log_s, self._recent + math.log(LATE_COUNTS))
 
     def _note_time(self, log_s: float, now_s: float) -> None:
         if self._recent is None or self._long_run is None:
