@@ -53,6 +53,12 @@ CAUSES = {
         ("away", "object store"),
         "the object store does not answer",
     ),
+    "store fails": Cause(
+        r"^The object store has failed for .*: it sends no object",
+        "PenstockServiceAway",
+        ("away", "object store"),
+        "the object store fails",
+    ),
     "model hung": Cause(
         r"^The model server answers questions without rows",
         "PenstockServiceAway",
@@ -162,6 +168,10 @@ class Plant:
             case "store hung":
                 with self._slow(lambda _: 3_600.0):
                     yield
+            case "store fails":
+                self.store.status = 503
+                yield
+                self.store.status = None
             case "model hung":
                 self.model.delay_s = 3_600.0
                 yield

@@ -1,5 +1,5 @@
-"""A way to the store on which some objects come later than others, as a test chooses while a worker
-runs. Keys are asked for as the real store has them.
+"""A way to the store on which some objects come later than others, or none comes, as a test chooses
+while a worker runs. Keys are asked for as the real store has them.
 """
 
 import asyncio
@@ -17,10 +17,13 @@ PASSED_ON = ("Content-Type", "Content-Length", "ETag", "Last-Modified", "x-amz-v
 
 
 class SlowStore:
-    """`delay_s`: of an object, by its path. A change holds for those that wait already."""
+    """`delay_s`: of an object, by its path. A change holds for those that wait already.
+    `status`: what it says of each object that is there, instead of sending it.
+    """
 
     def __init__(self, target: str) -> None:
         self.delay_s: Callable[[str], float] = lambda _: 0.0
+        self.status: int | None = None
         self.url = ""
         self._target = target
 
@@ -38,6 +41,8 @@ class SlowStore:
                 data=await request.read(),
             ) as answer,
         ):
+            if answer.ok and self.status is not None:
+                return web.Response(status=self.status)
             headers = {name: answer.headers[name] for name in PASSED_ON if name in answer.headers}
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
