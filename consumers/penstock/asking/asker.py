@@ -39,6 +39,8 @@ QUIET_S: Final = 60.0
 # The pauses between two trials of rows that are refused without a reason grow up to this trial, to
 # 0.4 s.
 PATIENT_TRIES: Final = 4
+# After these, other rows are asked at once, because the server works.
+_ASKED_ON: Final = (Kind.HUNG_UP, Kind.DOUBTED)
 
 
 class _Failure(NamedTuple):
@@ -239,14 +241,13 @@ class Asker:
             server,
             after_s,
             is_alone=search.rows == 1,
-            hang_ups=health.hang_ups,
-            refusals=health.refusals,
+            chance=health.chance,
         )
         rejected = search.settle(outcome)
         if rejected and outcome.is_blind_doubt:
             health.gave_up_row()
         # The count begins anew if the rows were cut, or if others are asked first.
-        is_other = outcome.chance is not None and not search.losses.count
+        is_other = outcome.kind in _ASKED_ON and not search.losses.count
         if rejected or is_other:
             return
         match outcome.wait:

@@ -170,12 +170,12 @@ class ModelCalls:
         try:
             await self._request(call, self._canary or self._witness, is_canary=self.has_canary)
         except Transient as error:
-            if isinstance(error, HungUp):
-                self.health.probe_hung_up()
+            if isinstance(error, HungUp | WorkerDied):
+                self.health.probe_failed()
             return False
         except Doubtful:
             # The rows of probes are good, so this is chance, and they are sent again.
-            self.health.refusals.explains(1)
+            self.health.chance.explains(1)
             self._telemetry.retried("predict")
             return False
         except Poison:

@@ -68,15 +68,14 @@ class ServerHealth:
         self._refused_s: float | None = None
         self.allowed = gate.allowed
         self.heard = 0
-        # How often connections of good requests break, and good rows are refused without a reason.
-        # Of `_spared` requests that did neither they do not know yet.
-        self._hang_ups, self._refusals, self._spared = Chance(), Chance(), 0
+        # How often good requests fail. Of `_spared` requests that did not it does not know yet.
+        self._chance, self._spared = Chance(), 0
         # Nothing has failed or was refused since rows were last answered.
         self._is_well = False
         self._rows = RowsUnanswered()
         # When it was last found that no call is answered. Calls of that time tell nothing of rows.
         self.silent_at_s = -math.inf
-        self._hang_ups_in_a_row = self._probe_hang_ups = 0
+        self._hang_ups_in_a_row = self._failed_probes = 0
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
         self._lost_s = -math.inf
@@ -102,27 +101,18 @@ class ServerHealth:
         return self._is_away or self._hang_ups_in_a_row >= GONE_HANG_UPS
 
     @property
-    def hang_ups(self) -> Chance:
-        self._note_spared()
-        return self._hang_ups
-
-    @property
-    def refusals(self) -> Chance:
-        self._note_spared()
-        return self._refusals
-
-    def _note_spared(self) -> None:
+    def chance(self) -> Chance:
         if self._spared:
-            self._hang_ups.succeeded(self._spared)
-            self._refusals.succeeded(self._spared)
+            self._chance.succeeded(self._spared)
             self._spared = 0
+        return self._chance
 
-    def probe_hung_up(self) -> None:
-        """The server hung up on a probe. This counts as chance, unless the server turns out to be
-        gone.
+    def probe_failed(self) -> None:
+        """The server hung up on a probe, or its worker process died. This counts as chance, unless
+        the server turns out to be gone.
         """
         self._is_well = False
-        self._probe_hang_ups += 1
+        self._failed_probes += 1
 
     @property
     def may_be_loading(self) -> bool:
@@ -172,16 +162,15 @@ class ServerHealth:
     def _mend(self, refusal: Poison | None, *, has_rows: bool) -> None:
         """An answer ends what had failed; a refusal says of rows what an answer would not."""
         self._lost_s = -math.inf
-        self.hang_ups.succeeded()
-        # While a server is gone, its hang-ups do not tell how often it breaks connections.
-        if self._probe_hang_ups and self._hang_ups_in_a_row < GONE_HANG_UPS:
-            self.hang_ups.explains(self._probe_hang_ups)
-        self._hang_ups_in_a_row = self._probe_hang_ups = 0
-        self._is_away = False
         if isinstance(refusal, Doubtful):
-            self.refusals.failed()
+            self.chance.failed()
         else:
-            self.refusals.succeeded()
+            self.chance.succeeded()
+        # While a server is gone, its failures do not tell how often it fails.
+        if max(self._failed_probes, self._hang_ups_in_a_row) < GONE_HANG_UPS:
+            self.chance.explains(self._failed_probes)
+        self._hang_ups_in_a_row = self._failed_probes = 0
+        self._is_away = False
         if has_rows:
             self._answered_rows = self._answered_rows or not isinstance(refusal, Doubtful)
             if self._refused_s is None:
@@ -207,8 +196,9 @@ class ServerHealth:
             self._rows.lost(error, self._clock.now(), rows)
         elif isinstance(error, Unreachable):
             self._rows.away()
+        if isinstance(error, NoAnswer | WorkerDied):
+            self.chance.failed()
         if isinstance(error, HungUp):
-            self.hang_ups.failed()
             self._hang_ups_in_a_row += 1
             if self._hang_ups_in_a_row < GONE_HANG_UPS:
                 # The rows that were sent may be the cause, so the server is not blamed yet.

@@ -21,6 +21,7 @@ from penstock.core.bad_rows.verdicts import (
     Outcome,
 )
 from penstock.core.rows.blocks import Block, Ticket, leading
+from penstock.errors import HungUp
 
 # If an object has this many times the rows of the next smaller object, it counts as another kind of
 # object, such as a large file among the ticks of a stream.
@@ -191,12 +192,12 @@ class Search:
     def _lost(self, outcome: Outcome) -> list[Block]:
         """The rows may be the cause, or the server."""
         self.failures += 1
-        if outcome.chance is not None:
-            failures = self._unexplained.get(outcome.chance, 0)
-            self._unexplained[outcome.chance] = failures + 1
-        elif outcome.kind is Kind.DIED:
+        if outcome.kind is Kind.DIED and isinstance(outcome.error, HungUp):
             # The server hung up because it was going away.
             self._unexplained.clear()
+        elif outcome.chance is not None:
+            failures = self._unexplained.get(outcome.chance, 0)
+            self._unexplained[outcome.chance] = failures + 1
         is_blind = outcome.kind in (Kind.HUNG_UP, Kind.DOUBTED) and not outcome.has_control
         if is_blind and self._others_first():
             return []

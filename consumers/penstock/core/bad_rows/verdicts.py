@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import (
     Doubtful,
+    ErrorCode,
     HungUp,
     NoAnswer,
     Overloaded,
@@ -49,6 +50,7 @@ MOST_DOUBT: Final = 1e-6
 # A slow trial proves little, but the trials must come to an end. So each trial at least halves the
 # doubt, and twenty trials are enough.
 LEAST_PROOF: Final = 0.5
+MOST_DEATHS: Final = 20
 # A row above the usual limit of a request counts as too large after this many broken connections,
 # if the server was healthy right after each of them.
 OVERSIZE_HANG_UPS: Final = 2
@@ -60,8 +62,9 @@ UNCONTROLLED_TRIES: Final = 20
 
 
 class Chance:
-    """Did a row make its requests fail, or did the server fail by chance? One kind of failure of
-    one server. `answered`, `broken`: the good requests since the server began to fail in this way.
+    """Did a row make its requests fail, or did the server fail by chance? All kinds of failure of
+    one server that rows may have caused: a row may fail in one way now, and in another next time.
+    `answered`, `broken`: the good requests since the server began to fail.
 
     Some servers break connections at random, or refuse rows because they are busy. So a row is
     blamed only if chance hardly explains its failures. Suppose that chance did it all: of the
@@ -93,7 +96,7 @@ class Chance:
         self._has_failed = self._was_steady = False
 
     def succeeded(self, requests: int = 1) -> None:
-        """So many requests, one after the other, did not fail in this way."""
+        """So many requests, one after the other, did not fail."""
         self._in_a_row += requests
         # What was before the last `MOST_NOTED` of them counts no more.
         for _ in range(min(requests, MOST_NOTED)):
@@ -102,7 +105,7 @@ class Chance:
                 self.answered, self.broken = self.answered // 2, self.broken // 2
 
     def failed(self) -> None:
-        """A request failed in this way, because of its rows or by chance."""
+        """A request failed, because of its rows or by chance."""
         is_steady = self._in_a_row >= STEADY_ANSWERS
         if is_steady or not self._has_failed:
             self._was_steady, self._has_failed = is_steady, True
@@ -110,9 +113,9 @@ class Chance:
         self._in_a_row = 0
 
     def explains(self, failures: int) -> None:
-        """So many requests failed in this way whose rows turned out to be good."""
+        """So many requests failed whose rows turned out to be good."""
         self.broken += failures
-        self._was_steady = False
+        self._was_steady = self._was_steady and not failures
 
     def blames(self, trials: int) -> bool:
         """True if the row is bad that was sent alone this often, and failed each time."""
@@ -125,8 +128,15 @@ class Chance:
 
     def cuts(self, failures: int) -> bool:
         """True if one of the rows seems bad that were sent together and failed this often."""
+        return self._all_by_chance(failures) <= CUT_DOUBT
+
+    def excludes(self, deaths: int) -> bool:
+        """True if the server does not kill so many good requests in succession."""
+        return self._all_by_chance(deaths) <= MOST_DOUBT
+
+    def _all_by_chance(self, failures: int) -> float:
         share = self.broken / max(1, self.answered + self.broken)
-        return share**failures <= CUT_DOUBT
+        return float(share**failures)
 
 
 class Kind(Enum):
@@ -155,7 +165,7 @@ Wait = Literal["nothing", "pause", "health", "trial"]
 
 
 class Outcome(NamedTuple):
-    """`after_s`: how long the request lasted. `chance`: how often good requests end like this."""
+    """`after_s`: how long the request lasted. `chance`: how often good requests fail."""
 
     kind: Kind
     error: PenstockError | None = None
@@ -177,25 +187,15 @@ class Outcome(NamedTuple):
         if self.kind is Kind.OVERSIZE:
             message = f"the model server hangs up on this row, and answers others: {error}"
             return Rejection("too_large", message, "predict")
-        does = f"each of the {attempts} times that"
-        if isinstance(error, WorkerDied):
-            message = (
-                f"the model's worker process died {does} this row was sent alone, and had answered "
-                f"just before: {error}"
-            )
-            return Rejection("model_rejected", message, "predict")
-        if isinstance(error, HungUp):
-            others = "others" if self.has_control else "questions without rows"
-            message = (
-                f"the model server hung up {does} this row was sent alone, and answered {others} "
-                f"in between: {error}"
-            )
-        else:
-            message = (
-                f"the model server left this row without an answer {does} it was sent alone, and "
-                f"answered others just before: {error}"
-            )
-        return Rejection("unavailable", message, "predict")
+        others = "questions without rows"
+        if self.has_control or not isinstance(error, HungUp):
+            others = "others"
+        message = (
+            f"the model server failed each of the {attempts} times that this row was sent alone, "
+            f"and answered {others} in between: {error}"
+        )
+        code: ErrorCode = "model_rejected" if isinstance(error, WorkerDied) else "unavailable"
+        return Rejection(code, message, "predict")
 
 
 ANSWERED: Final = Outcome(Kind.ANSWERED)
@@ -207,13 +207,12 @@ def outcome_of(
     after_s: float,
     *,
     is_alone: bool,
-    hang_ups: Chance,
-    refusals: Chance,
+    chance: Chance,
 ) -> Outcome:
     """What an error says, as one table; the first line that fits counts. `is_alone`: True if a
     single row was sent.
     """
-    kind, chance = Kind.NOTHING, None
+    kind = Kind.NOTHING
     wait: Wait = "pause"
     match error:
         case HungUp() if server == "away":
@@ -224,7 +223,7 @@ def outcome_of(
             kind, wait = Kind.CHANCE, "nothing"
         case HungUp() if server != "gone":
             is_blind = is_alone and server == "unasked"
-            kind, wait, chance = Kind.HUNG_UP, "trial" if is_blind else "nothing", hang_ups
+            kind, wait = Kind.HUNG_UP, "trial" if is_blind else "nothing"
         case WorkerDied() | NoAnswer():
             kind, wait = Kind.DIED, "trial" if is_alone else "health"
         case Overloaded():
@@ -233,37 +232,47 @@ def outcome_of(
             kind, wait = Kind.NOTHING, "pause"
         # The server took the canary before, and refuses it now; or it may be loading its model. So
         # the row need not be the cause.
-        case Poison() if is_alone and server == "ill":
+        case Doubtful() if is_alone and server == "ill":
             kind, wait = Kind.NOTHING, "pause"
+        case Poison() if is_alone and server == "ill":
+            kind, wait = Kind.NOTHING, "health"
         case Doubtful():
-            is_patient = refusals.broken or server == "unasked"
-            kind, wait, chance = Kind.DOUBTED, "pause" if is_patient else "nothing", refusals
+            is_patient = chance.broken or server == "unasked"
+            kind, wait = Kind.DOUBTED, "pause" if is_patient else "nothing"
         case Unforeseen() if is_alone:
             kind, wait = Kind.UNFORESEEN, "nothing"
         case Poison(code="too_large") if not is_alone:
             kind, wait = Kind.TOO_MANY, "nothing"
         case Poison():
             kind, wait = Kind.REFUSED, "nothing"
-    return Outcome(kind, error, wait, after_s, chance, has_control=server != "unasked")
+    is_chance = kind in (Kind.DIED, Kind.HUNG_UP, Kind.DOUBTED)
+    return Outcome(
+        kind,
+        error,
+        wait,
+        after_s,
+        chance if is_chance else None,
+        has_control=server != "unasked",
+    )
 
 
 class Losses:
     """How requests with the rows that are asked now were lost, one after the other. `count`: how
-    often in the way that came last, because a row is rejected for an error that it met each time.
+    often, in whatever ways: a server may fail at a row in one way now, and in another next time.
     `kills_workers`: the server or its worker process died twice during this search, so only one
     such search asks at a time. `breaks_connections`: the server hung up twice during this search,
     which does not harm other rows.
     """
 
-    __slots__ = ("_doubt", "_kind", "breaks_connections", "count", "kills_workers")
+    __slots__ = ("_deaths", "_doubt", "_oversize", "breaks_connections", "count", "kills_workers")
 
     def __init__(self) -> None:
         self.kills_workers = self.breaks_connections = False
         self.forgive()
 
     def forgive(self) -> None:
-        self.count, self._doubt = 0, 1.0
-        self._kind: Kind | None = None
+        self.count = self._deaths = self._oversize = 0
+        self._doubt = 1.0
 
     def add(
         self, outcome: Outcome, *, is_alone: bool, blind_tries: int = UNCONTROLLED_TRIES
@@ -272,18 +281,19 @@ class Losses:
         single row if no good row is known.
         """
         kind, chance = outcome.kind, outcome.chance
-        if kind is not self._kind:
-            self.forgive()
-            self._kind = kind
         self.count += 1
         if kind is Kind.OVERSIZE:
-            return self.count >= OVERSIZE_HANG_UPS
+            self._oversize += 1
+            return self._oversize >= OVERSIZE_HANG_UPS
         if kind is Kind.DIED:
+            self._deaths += 1
             self._doubt *= min(LEAST_PROOF, outcome.after_s / KILL_PERIOD_S)
-            self.kills_workers = self.kills_workers or self.count >= CUT_LOSSES
-            if is_alone:
-                return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
-            return self.kills_workers
+            self.kills_workers = self.kills_workers or self._deaths >= CUT_LOSSES
+            if not is_alone:
+                return self.kills_workers
+            is_enough = self._deaths >= LONE_DEATHS and self._doubt <= MOST_DOUBT
+            is_chance = chance is not None and not chance.excludes(self.count)
+            return is_enough and (not is_chance or self._deaths >= MOST_DEATHS)
         assert chance is not None
         if is_alone:
             is_enough = outcome.is_blind_doubt and self.count >= blind_tries
