@@ -521,6 +521,7 @@ class BusyModel(MemoryModel):
         self._takes_s = iter(takes_s)
         self._free = asyncio.Semaphore(processes)
         self.questions = 0
+        self.hears = True  # else a question waits for ever
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         async with self._free:
@@ -529,6 +530,8 @@ class BusyModel(MemoryModel):
 
     async def ready(self) -> bool:
         self.questions += 1
+        if not self.hears:
+            await asyncio.Event().wait()
         async with self._free:
             return True
 
@@ -598,6 +601,25 @@ async def test_a_server_that_fails_at_rows_it_answered_before_is_told_by_its_que
         world.model.script = None
         await asyncio.sleep(20.0)
         assert wrong() == []
+
+
+@virtual_time
+async def test_a_server_that_answers_no_question_either_is_not_said_to_fail_at_rows_only() -> None:
+    """Each call is hung up on while the question waits."""
+
+    async def hangs(_: Sequence[Payload]) -> Answers | None:
+        await asyncio.sleep(0.9)
+        raise HungUp("reset")
+
+    world = World()
+    world.model = model = BusyModel(repeat(0.1))
+    async with loaded(world, callers=1) as wrong:
+        await asyncio.sleep(5.0)
+        model.script, model.hears = hangs, False
+        for _ in range(60):
+            await asyncio.sleep(1.0)
+            assert not any("answers a question without rows" in str(why) for why in wrong())
+        assert wrong() != []
 
 
 class SlowObjects(MemoryObjects):

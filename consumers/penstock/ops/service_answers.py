@@ -214,7 +214,7 @@ class ServiceAnswers:
         while True:
             asked_s = self._clock.now()
             heard = 0 if calls is None else calls.health.heard
-            answers = await _answers(model, within_s)
+            answers = reply = await _answers(model, within_s)
             within_s = ANSWER_S
             if answers is None and calls is not None:
                 # Before its first answer here, the model has answered the worker's start.
@@ -232,7 +232,8 @@ class ServiceAnswers:
             else:
                 self._answers_since_s.pop(name, None)
             if calls is not None:
-                calls.health.questioned(answers=answers)
+                if reply or not answers:  # otherwise the question only waits behind calls
+                    calls.health.questioned(answers=answers)
                 _tell_silence(calls, self._clock.now(), answers=answers)
             until_s = self._clock.now() + (MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)
             while (left_s := until_s - self._clock.now()) > 0:
