@@ -21,8 +21,8 @@ DIES = WorkerDied("Worker died.")
 
 def errors(world: World) -> list[float]:
     """The rows that were rejected; each object has four."""
-    found = [record for record in world.records() if "error" in record]
-    return [4.0 * record["source"]["offset"] + record["row"] for record in found]
+    rejected = [record for record in world.records() if "error" in record]
+    return [4.0 * record["source"]["offset"] + record["row"] for record in rejected]
 
 
 def announce(world: World, begin: int, end: int) -> None:

@@ -61,7 +61,8 @@ class Search:
         self._were_others_first = False
         # The failures since a row was last rejected. If no bad row was their cause, they were
         # chance.
-        self._unexplained: dict[Chance, int] = {}
+        self._unexplained = 0
+        self._chance: Chance | None = None  # of the server; None: none was needed yet
         # `rows`: how many rows were asked last. `failures`: how often the server failed since this
         # search last settled rows. `_overloads`: how often it was overloaded, in all.
         self.rows = self.failures = self._overloads = 0
@@ -194,10 +195,10 @@ class Search:
         self.failures += 1
         if outcome.kind is Kind.DIED and isinstance(outcome.error, HungUp):
             # The server hung up because it was going away.
-            self._unexplained.clear()
+            self._unexplained = 0
         elif outcome.chance is not None:
-            failures = self._unexplained.get(outcome.chance, 0)
-            self._unexplained[outcome.chance] = failures + 1
+            self._chance = outcome.chance
+            self._unexplained += 1
         is_blind = outcome.kind in (Kind.HUNG_UP, Kind.DOUBTED) and not outcome.has_control
         if is_blind and self._others_first():
             return []
@@ -224,10 +225,9 @@ class Search:
     def _answered(self) -> None:
         self._suspicions.answered(self._asked)
         self._end_losses()
-        if not self._suspects:
-            for chance, failures in self._unexplained.items():
-                chance.explains(failures)
-            self._unexplained.clear()
+        if not self._suspects and self._chance is not None:
+            self._chance.explains(self._unexplained)
+            self._unexplained = 0
         if self._lot is not None:
             self._untested = self._lot[1] + self._untested
             self._lot = None
@@ -268,7 +268,7 @@ class Search:
                 self._untested = self._lot[1] + self._untested
             self._lot = None
         self._refusals = 0
-        self._unexplained.clear()
+        self._unexplained = 0
         self._end_losses()
         self._bad_rows += 1
         if self._bad_rows > RARE:
