@@ -84,6 +84,8 @@ async def servers(
         yield Servers(f"{scheme}://127.0.0.1:{two.sockets[0].getsockname()[1]}", asked, led)
         one.close()
         two.close()
+        for _ in range(5):  # what was accepted at the last moment is connected by then
+            await asyncio.sleep(0)
         for client in clients:
             client.cancel()
         await asyncio.gather(*clients, return_exceptions=True)

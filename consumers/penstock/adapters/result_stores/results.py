@@ -48,7 +48,7 @@ class FolderResults:
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.realpath(root))
-        self._live: set[Path] = set()
+        self._live: dict[Path, FileUpload] = {}
 
     def begin(self, location: Location) -> "FileUpload":
         return FileUpload(self._path(location), self._live)
@@ -72,10 +72,11 @@ class FolderResults:
 class FileUpload:
     """Writes one file. The upload takes the first temporary name that is free: the names before it
     belong to a killed worker, or to a worker that writes the same result now. `live`: the temporary
-    files that this worker has open.
+    names of this worker. One is taken before its file is made and given back after its file is gone,
+    in one step each, because every upload does so in a thread of its own.
     """
 
-    def __init__(self, path: Path, live: set[Path]) -> None:
+    def __init__(self, path: Path, live: "dict[Path, FileUpload]") -> None:
         self._path = path
         self._live = live
         self._part = path
@@ -106,13 +107,17 @@ class FileUpload:
     def _create(self) -> FileIO:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         for part in self._parts():
+            if self._live.setdefault(part, self) is not self:
+                continue
             try:
                 file = part.open("xb", buffering=0)
-            except FileExistsError:
+            except OSError as error:
+                del self._live[part]
+                if not isinstance(error, FileExistsError):
+                    raise
                 with suppress(FileNotFoundError):
                     self._others[part] = _state(part.stat())
                 continue
-            self._live.add(part)
             self._part = part
             break
         return file
@@ -128,7 +133,7 @@ class FileUpload:
         status = os.fstat(file.fileno())
         file.close()
         self._part.replace(self._path)
-        self._live.discard(self._part)
+        self._live.pop(self._part, None)
         self._file = None
         self._remove_others()
         return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
@@ -147,7 +152,7 @@ class FileUpload:
             file.close()
         with suppress(OSError):
             self._part.unlink()
-        self._live.discard(self._part)
+        self._live.pop(self._part, None)
 
     def _translated(self, error: OSError) -> PenstockError:
         return _translated(self._path, error)
