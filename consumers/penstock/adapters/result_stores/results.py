@@ -72,8 +72,8 @@ class FolderResults:
 class FileUpload:
     """Writes one file. The upload takes the first temporary name that is free: the names before it
     belong to a killed worker, or to a worker that writes the same result now. `live`: the temporary
-    names of this worker. One is taken before its file is made and given back after its file is gone,
-    in one step each, because every upload does so in a thread of its own.
+    names of this worker. One is taken before its file is made and given back after its file is
+    gone, in one step each, because every upload does so in a thread of its own.
     """
 
     def __init__(self, path: Path, live: "dict[Path, FileUpload]") -> None:
