@@ -101,6 +101,8 @@ class MemorySource:
 
     def _read(self, at: Where, position: int) -> tuple[Sequence[Record], int]:
         log = self.records[at.partition]
+        if not log or log[-1].offset < position:  # as nearly each time in a long outage
+            return (), position
         fresh = log[bisect_left(log, position, key=attrgetter("offset")) :]
         return fresh, behind(fresh, position)
 

@@ -9,7 +9,7 @@ import contextvars
 import functools
 import heapq
 import itertools
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
@@ -17,6 +17,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 EPOCH_MS = 1_800_000_000_000
+# So many cancelled timers may wait among the others before they are removed.
+FEW_TIMERS = 100
 
 
 async def inline(work: Callable[[], T]) -> T:
@@ -28,59 +30,30 @@ class Deadlock(Exception):
     """Every task waits for another one, so none can ever go on."""
 
 
-class _Timer(asyncio.TimerHandle):
-    """A timer that rings after the timers of the same instant that were set before it. With
-    asyncio's own heap, the order of the timers of one instant depends on all other timers.
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """The loop's clock starts at second 0.
+
+    It takes its turns itself (`_run_once`, which asyncio calls until the loop is stopped), in the
+    same order as asyncio does. It never asks the system for events, because nothing here waits for
+    any: asking takes as long as a short task. Timers of the same instant ring in the order in which
+    they were set. With asyncio's own heap, that order depends on all other timers.
     """
 
-    def __init__(self, order: tuple[float, int], *given: Any) -> None:
-        super().__init__(order[0], *given)
-        self._scheduled = True
-        self.order = order
-
-    def __lt__(self, other: object) -> bool:
-        assert isinstance(other, _Timer)
-        return self.order < other.order
-
-
-class _JumpingSelector(selectors.SelectSelector):
-    """Never blocks. Instead of waiting, it sets the clock to the time of the next timer."""
-
-    def __init__(self, next_timer_s: Callable[[], float]) -> None:
-        super().__init__()
-        self._next_timer_s = next_timer_s
-        self.now_s = 0.0
-        self.on_turn: Callable[[], None] | None = None
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if self.on_turn is not None:
-            self.on_turn()
-        # If `timeout` is 0, tasks are ready. The system is asked only when no task is ready,
-        # because asking takes as long as a short task.
-        events = [] if timeout == 0 else super().select(0)
-        if not events:
-            if timeout is None:
-                raise Deadlock("every task waits and no timer is set")
-            if timeout:
-                # The clock is set to the timer's own time. The last digits of `now_s + timeout`
-                # would depend on how many timers have rung.
-                self.now_s = self._next_timer_s()
-        return events
-
-
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """The loop's clock starts at second 0."""
-
-    # asyncio's own heap of timers.
-    _scheduled: list[asyncio.TimerHandle]
+    # asyncio's own.
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _clock_resolution: float
 
     def __init__(self) -> None:
-        self._jumping = _JumpingSelector(self._next_timer_s)
+        self._now_s = 0.0
+        self._on_turn: Callable[[], None] | None = None
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
-        super().__init__(self._jumping)
+        self._cancelled = 0
+        super().__init__()
 
     def time(self) -> float:
-        return self._jumping.now_s
+        return self._now_s
 
     def call_at(
         self,
@@ -89,16 +62,42 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = _Timer((when, next(self._numbers)), callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
-    def _next_timer_s(self) -> float:
-        return self._scheduled[0].when()
+    def _run_once(self) -> None:
+        timers, ready = self._timers, self._ready
+        if self._cancelled > max(FEW_TIMERS, len(timers) // 2):
+            self._forget_cancelled()
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if self._on_turn is not None:
+            self._on_turn()
+        if not ready and not self._stopping:
+            if not timers:
+                raise Deadlock("every task waits and no timer is set")
+            self._now_s = max(self._now_s, timers[0][0])
+        end_s = self._now_s + self._clock_resolution
+        while timers and timers[0][0] < end_s:
+            ready.append(heapq.heappop(timers)[2])
+        # What these make ready has its turn next.
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled += 1
+
+    def _forget_cancelled(self) -> None:
+        self._timers[:] = [each for each in self._timers if not each[2].cancelled()]
+        heapq.heapify(self._timers)
+        self._cancelled = 0
 
     def each_turn(self, look: Callable[[], None] | None) -> None:
         """Call `look` between every two turns of the loop: after the steps of all ready tasks."""
-        self._jumping.on_turn = look
+        self._on_turn = look
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
