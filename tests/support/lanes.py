@@ -48,6 +48,13 @@ LONG: Final = [
     "tests/test_wheel.py",
     "tests/corpus/test_lives.py",
     "tests/stages/test_bad_objects.py",
+    "tests/stages/test_hang_ups.py",
+    "tests/stages/test_sick_server.py",
+    "tests/stages/test_far_services.py",
+    "tests/stages/test_retries.py",
+    "tests/writers/test_pictures.py",
+    "tests/writers/test_sound_and_film.py",
+    "tests/writers/test_tables.py",
 ]
 # Services of their own, made once for all tests of the file.
 OWN_SERVICES: Final = [
