@@ -511,6 +511,27 @@ async def test_a_model_that_was_slow_once_is_soon_away_a_quarter_of_an_hour_late
         assert told(status) == [("away", "model server")]
 
 
+@virtual_time
+@pytest.mark.parametrize(("is_server", "kind"), [(True, "away"), (False, "unanswered_rows")])
+async def test_a_model_that_hangs_again_is_away_as_soon_as_the_first_time(
+    *, is_server: bool, kind: str
+) -> None:
+    world = World()
+    world.model = model = HungModel(is_server=is_server)
+    async with watched(world) as (status, _):
+        for hangs_s in (60.0, 10.0):
+            for number in range(20):
+                world.announce(f"{number}.csv", csv(1))
+                await asyncio.sleep(2.0)
+            model.works.clear()
+            for number in range(4):
+                world.announce(f"hung-{number}.csv", csv(1))
+            await asyncio.sleep(4.0 + SILENT_S)
+            assert told(status) == [(kind, "model server")]
+            await asyncio.sleep(hangs_s - 4.0 - SILENT_S)
+            model.works.set()
+
+
 class BusyModel(MemoryModel):
     """A server with this many worker processes, which answer calls and questions in the order in
     which they come. `takes_s`: how long the next call takes.
@@ -581,6 +602,17 @@ async def test_a_language_model_that_answers_questions_may_take_long_for_one_ans
         for _ in range(200):
             await asyncio.sleep(1.0)
             assert wrong() == []
+
+
+@virtual_time
+async def test_a_model_whose_calls_are_known_and_that_hangs_is_told_within_ten_seconds() -> None:
+    world = World()
+    world.model = BusyModel([*[0.3] * 200, 1e6], processes=2)
+    async with loaded(world, callers=1) as wrong:
+        await asyncio.sleep(60.0)
+        assert wrong() == []
+        await asyncio.sleep(LAG_EVERY_S + 10.0)
+        assert "no call is answered" in str(wrong())
 
 
 @virtual_time

@@ -110,6 +110,23 @@ def test_a_store_that_sends_no_object_and_answers_other_questions_is_waited_for(
 
 
 @virtual_time
+async def test_a_worker_that_starts_while_the_store_fails_at_everything_waits_for_it() -> None:
+    world = World()
+
+    async def ill(location: Location) -> None:
+        if world.clock.now() < 3_600.0:
+            raise Transient("503 InternalError")
+
+    world.objects.on_open = ill
+    world.announce("a.csv", csv(2))
+    async with running(world) as pipeline:
+        await asyncio.sleep(10.0)
+        assert pipeline.wiring.outages[0].why is not None
+        await until(lambda: world.next_offset() == 1, within_s=3_700.0)
+    assert world.dead_letters() == []
+
+
+@virtual_time
 async def test_an_object_that_fails_while_no_other_comes_is_given_up_after_two_minutes() -> None:
     world = World(2)
 
@@ -218,8 +235,9 @@ async def test_a_transfer_that_goes_on_is_not_given_up_however_often_it_breaks()
     world.announce("a.csv", csv(500))
 
     async def slow_and_further_each_time(location: Location) -> None:
-        world.objects.faulty_after_chunks += 3
-        await asyncio.sleep(60.0)
+        if location.key == "a.csv":
+            world.objects.faulty_after_chunks += 3
+            await asyncio.sleep(60.0)
 
     world.objects.on_open = slow_and_further_each_time
     world.objects.faults["b", "a.csv"].extend(Transient("cut") for _ in range(8))

@@ -8,6 +8,7 @@ stage.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -60,14 +61,15 @@ SOON_TRIES: Final = 4
 # than one row.
 PROBE_ROWS: Final = 32
 # The slowest answer is that of this time and of as much before it. A server that needed a minute
-# once, to load its model, is not waited for so long for ever.
+# once, to load its model, is not waited for so long for ever. Nor does a call count that was told
+# to have no answer: the server hung. If it is told again within this time, such calls are usual.
 SLOWEST_S: Final = 300.0
 
 
 class ModelCalls:
     """For each request call `enter`, and then `send`, `probe` or `leave`. `send` raises the errors
     of the port `Model`. `slowest_s`: how long the slowest of the requests with rows took that were
-    answered lately.
+    answered lately; `slowest_of`: of how many.
     """
 
     def __init__(
@@ -112,8 +114,11 @@ class ModelCalls:
         # not busy, but ill.
         self._canary_doubts = 0
         self.slowest_s: float | None = None
+        self.slowest_of = 0
         self._slowest_since_s = clock.now()
-        self._slowest_of_since_s = 0.0
+        self._slowest_lately_s, self._answered_lately = 0.0, 0
+        # When the server last hung, and answered the calls of that time at last.
+        self._hung_s = -math.inf
 
     @property
     def most_rows(self) -> int | None:
@@ -158,9 +163,19 @@ class ModelCalls:
 
     def _took(self, took_s: float, now_s: float) -> None:
         if now_s - self._slowest_since_s >= SLOWEST_S:
-            self.slowest_s = self._slowest_of_since_s or None
-            self._slowest_since_s, self._slowest_of_since_s = now_s, 0.0
-        self._slowest_of_since_s = max(self._slowest_of_since_s, took_s)
+            self.slowest_s, self.slowest_of = self._slowest_lately_s or None, self._answered_lately
+            self._slowest_since_s = now_s
+            self._slowest_lately_s, self._answered_lately = 0.0, 0
+        self._answered_lately += 1
+        self.slowest_of += 1
+        began_s = now_s - took_s
+        if began_s <= self.health.silent_at_s:
+            # Other calls of the same time end now, too.
+            is_usual = self._hung_s < began_s and now_s - self._hung_s < SLOWEST_S
+            self._hung_s = now_s
+            if not is_usual:
+                return
+        self._slowest_lately_s = max(self._slowest_lately_s, took_s)
         self.slowest_s = max(self.slowest_s or 0.0, took_s)
 
     async def probe(self, call: Call) -> bool:

@@ -38,8 +38,10 @@ ANSWER_S = 5.0
 SILENT_S = 5.0
 SILENT_TIMES = 3.0
 # A model that answers questions is at work, so a call may take this many times as long as calls
-# take at present: a language model answers with one word, or with hundreds.
+# take at present: a language model answers with one word, or with hundreds. After so many answers
+# the slowest of them tells how long one may take.
 AT_WORK_TIMES = 100.0
+AT_WORK_CALLS = 100
 # From this silence on, the service is asked another question, because one slow object or one slow
 # batch is no outage. A model is not doubted before its slowest call is over.
 DOUBTED_S = 2.0
@@ -309,7 +311,7 @@ def _may_wait(calls: ModelCalls, now_s: float) -> bool:
 def _tell_silence(calls: ModelCalls, now_s: float, *, answers: bool) -> None:
     """Tell the health of the model's server if its calls are not answered."""
     silent_s, most_s = calls.limiter.silent_s(now_s), _most_silence_s(calls)
-    if answers:
+    if answers and calls.slowest_of < AT_WORK_CALLS:
         most_s = max(most_s, AT_WORK_TIMES * (calls.limiter.answer_s or 0.0))
     if silent_s >= most_s:
         calls.health.fell_silent(silent_s, answers_questions=answers)

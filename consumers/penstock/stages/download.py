@@ -251,25 +251,29 @@ class Download:
         self, ticket: Ticket, error: Transient, fetcher: Fetcher, failures: Tries
     ) -> bool:
         """True if the store is away, or sends no object; False if it fails only at this one, so
-        that the tries at it must end. To find out which, the store is asked for another key of the
-        bucket, and for the object that it sent last.
+        that the tries at it must end. To find out which, the store is asked for a key that is not
+        there, and for the object that it sent last.
         """
         reference = ticket.reference
         if reference is None:
             return False
         reads, outage = self._reader.reads[ticket.store], self._reader.outages[ticket.store]
+        nowhere = Location(reference.bucket, PROBE_KEY, store=ticket.store)
         # If the store began to answer this try, it is not away.
         if isinstance(error, Unreachable) and not fetcher.is_answered:
-            nowhere = Location(reference.bucket, PROBE_KEY, store=ticket.store)
             if isinstance(error, LockedOut) or await self._fails(nowhere, Unreachable):
                 outage.unreachable(error)
                 return True
         elif failures.count < FEW_TRIES:
             return False
         other = reads.last_read_beside(reference)
-        if other is None or reads.last_read_s >= failures.last_s:
+        if reads.last_read_s >= failures.last_s:
             return False
-        if not await self._fails(Location(other.bucket, other.key, store=ticket.store), Transient):
+        # If no other came yet, as after a start: a store that works says that a key is not there.
+        witness = nowhere
+        if other is not None:
+            witness = nowhere._replace(bucket=other.bucket, key=other.key)
+        if not await self._fails(witness, Transient):
             return False
         outage.fails(f"it sends no object: {error}")
         return True

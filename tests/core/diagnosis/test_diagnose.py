@@ -274,6 +274,11 @@ def test_a_costly_stream_is_named_only_if_others_wait_for_its_rows() -> None:
         {"costly": whole["costly"] | {"share": 0.05}},
         # Its last slow call was before all that is late now.
         {"costly": whole["costly"] | {"ago_s": 11.0}},
+        # Objects are late that came after its last slow call.
+        {
+            "costly": whole["costly"] | {"ago_s": 4.0},
+            "flow": whole["flow"] | {"over_bound": 0.0, "moving_s": 3.0, "lag_s": 0.0},
+        },
         # A call with its rows takes hardly longer than others, and the model has calls to spare.
         {
             "costly": whole["costly"] | {"beyond_s": 0.005},

@@ -7,8 +7,13 @@ from statistics import mean
 import pytest
 
 from penstock.core.rows.blocks import Block
-from penstock.core.window.cost_fit import FITTED
-from penstock.core.window.stream_costs import EXCEEDING_ROWS, MOST_STREAMS, StreamCosts
+from penstock.core.window.cost_fit import FIT_S, FITTED
+from penstock.core.window.stream_costs import (
+    DOUBT_S,
+    EXCEEDING_ROWS,
+    MOST_STREAMS,
+    StreamCosts,
+)
 from penstock.core.window.window import Batch, BatchWindow, WindowLimits
 from tests.core.builders import block as block_of
 from tests.core.builders import ticket
@@ -251,6 +256,41 @@ def test_after_a_slow_call_its_streams_go_apart_until_one_row_has_cleared_them()
     assert costs.prices.apart == {DEAR}
     costs.answered([block(DEAR, 1)], 1.5, now_s)
     assert costs.prices.apart == {DEAR}
+
+
+def test_streams_that_were_in_all_slow_calls_go_apart_until_one_is_found() -> None:
+    costs, now_s = StreamCosts(), 0.0
+    for _ in range(40):
+        for some in (["a", DEAR], ["b", "c"]):
+            now_s += 0.25
+            costs.answered([block(stream, 4) for stream in some], 0.02, now_s)
+            costs.fit(now_s)
+    assert not costs.prices.apart
+    # Now some objects of one are a hundred times as dear, but never come without the other's.
+    for _ in range(2):
+        now_s += 1.0
+        costs.answered([block("a", 4), block(DEAR, 4)], 2.0, now_s)
+        costs.fit(now_s)
+    assert costs.prices.apart == {"a", DEAR}
+    for some, took_s in (("a", 0.02), (DEAR, 2.0), (DEAR, 2.0)):
+        now_s += 1.0
+        costs.answered([block(some, 4)], took_s, now_s)
+        costs.fit(now_s)
+    assert costs.costly is not None
+    assert costs.costly.stream == DEAR
+    assert "a" not in costs.prices.apart
+
+
+def test_streams_of_one_slow_call_go_apart_for_some_seconds_at_most() -> None:
+    costs, now_s = StreamCosts(), 0.0
+    apart_s = 0.0
+    for number in range(200):
+        now_s += 0.25
+        some = ["a", "b"] if number % 2 else ["c", "d"]
+        costs.answered([block(stream, 4) for stream in some], 2.0 if number == 81 else 0.02, now_s)
+        costs.fit(now_s)
+        apart_s += 0.25 * bool(costs.prices.apart)
+    assert 0.0 < apart_s <= DOUBT_S + FIT_S
 
 
 def test_if_all_streams_are_in_each_slow_call_half_goes_apart_and_then_the_dear_one() -> None:

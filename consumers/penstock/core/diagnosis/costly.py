@@ -7,7 +7,7 @@ Rule: it is named only if another stream is late, and nothing but the model is f
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.core.diagnosis.limit import BOUND_MS, LATE_S, is_late, over_share
+from penstock.core.diagnosis.limit import BOUND_MS, LATE_S, is_late, over_share, waiting_s
 from penstock.core.diagnosis.problem import (
     BAD,
     WARN,
@@ -28,7 +28,7 @@ COSTLY_SHARE: Final = 0.2
 # If a call with its rows takes less of the bound beyond what others take, it makes nobody late, as
 # long as the model has calls to spare.
 COSTLY_BOUND: Final = 0.2
-# Objects count as late for so long, so calls before that made none of them late.
+# Objects that took long count as late for so long, so calls before that made none of them late.
 COSTLY_AGO_S: Final = 10.0
 # A full buffer, and a full model, may be what it causes.
 CAUSED: Final = ("model", "buffer")
@@ -39,7 +39,7 @@ def costly(document: Document, full: Problem | None) -> Problem | None:
     most: Mapping[str, Any] | None = document.get("costly")
     if most is None or most["times"] < COSTLY_TIMES or most["share"] < COSTLY_SHARE:
         return None
-    if most["ago_s"] > COSTLY_AGO_S:
+    if most["ago_s"] > (COSTLY_AGO_S if over_share(document) else waiting_s(document)):
         return None
     bound_ms = document.get("bound_ms") or BOUND_MS
     if full is None and most["beyond_s"] * 1000 < COSTLY_BOUND * bound_ms:

@@ -148,10 +148,14 @@ def _where(document: Document) -> str:
 
 
 def is_late(document: Document) -> bool:
-    """Lines that stand still do not count."""
-    age_s = value_at(document, "flow", "moving_s") or 0.0
-    lag_s = value_at(document, "flow", "lag_s") or 0.0
-    return age_s > LATE_S or lag_s > LATE_S or over_share(document) > 0.0
+    return waiting_s(document) > LATE_S or over_share(document) > 0.0
+
+
+def waiting_s(document: Document) -> float:
+    """How long the oldest object waits. Lines that stand still do not count."""
+    age_s: float = value_at(document, "flow", "moving_s") or 0.0
+    lag_s: float = value_at(document, "flow", "lag_s") or 0.0
+    return max(age_s, lag_s)
 
 
 def is_skewed(assignments: Sequence[Mapping[str, Any]]) -> bool:

@@ -8,7 +8,7 @@ not differ by chance. Streams that always come together share their cost. No cos
 takes 4 ms, and some 40 with 5,000 streams. Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import log, log2
 from typing import Final, NamedTuple
@@ -37,7 +37,8 @@ ITERATIONS: Final = 16
 SETTLED: Final = 0.01
 # A stream is blamed for slow calls if there were so many of them, and at least this share of calls
 # was without it. Each other stream must have been away from at least that share of its slow calls:
-# otherwise nobody knows which of the two it is.
+# otherwise nobody knows which of the two it is. They are in doubt if calls with them take twice as
+# long as others.
 LEAST_SLOW_CALLS: Final = 3.0
 LEAST_WITHOUT: Final = 0.05
 LEAST_APART: Final = 0.02
@@ -117,7 +118,8 @@ class DearStream(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class CostFit:
     """`base_s`: a call's fixed cost. `usual_s`: what a row of most streams costs. `busy`: the
-    seconds of calls in a second. `usual_rows`: how many rows a call has on average.
+    seconds of calls in a second. `doubtful`: streams that were in all slow calls, so that nobody
+    knows which of them makes these slow. `usual_rows`: how many rows a call has on average.
     """
 
     base_s: float
@@ -125,6 +127,7 @@ class CostFit:
     busy: float
     lately: Mapping[str, StreamCost]
     costly: Costly | None
+    doubtful: Set[str]
     usual_rows: float
     _names: Sequence[str]
     _column_of: Integers
@@ -190,10 +193,19 @@ def fitted(calls: Sequence[NotedCall], now_s: float) -> "CostFit":
         )
     }
     busy = float(weight @ np.array([call.took_s for call in calls])) / over_s
-    costly = _costly(names, rows, column_of, took_s, weight)
+    costly, doubtful = _costly(names, rows, column_of, took_s, weight)
     evidence = _Evidence(rows, took_s, weight, base_s, row_s, usual_s)
     return CostFit(
-        base_s, usual_s, busy, lately, costly, evidence.usual_rows, names, column_of, evidence
+        base_s,
+        usual_s,
+        busy,
+        lately,
+        costly,
+        doubtful,
+        evidence.usual_rows,
+        names,
+        column_of,
+        evidence,
     )
 
 
@@ -280,9 +292,10 @@ def _columns(place: Integers, call_s: Floats, streams: int) -> Integers:
 
 def _costly(
     names: Sequence[str], rows: Floats, column_of: Integers, took_s: Floats, weight: Floats
-) -> Costly | None:
+) -> tuple[Costly | None, Set[str]]:
     """The stream whose calls take the most time beyond the calls without it. None: no call was
-    without it; or too few calls were slow; or another stream was in all calls that were.
+    without it; or too few calls were slow; or other streams were in all calls that were: then these
+    and it.
     """
     # With more streams than columns, the last column is that of many.
     alone = len(names) if len(names) <= FITTED else FITTED - 1
@@ -299,21 +312,25 @@ def _costly(
     # Squared, so that calls that are hardly slower than usual do not count.
     squares = weighed_s**2
     slow_calls = weighed_s.sum() ** 2 / max(float(squares.sum()), TINY_S**2)
-    if beyond_s[most] <= 0.0 or slow_calls < LEAST_SLOW_CALLS:
-        return None
-    beside = np.delete(squares @ is_in, most)
-    if (beside > (1.0 - LEAST_APART) * squares.sum()).any():
-        return None
+    if beyond_s[most] <= 0.0:
+        return None, frozenset()
+    beside = np.flatnonzero(squares @ is_in > (1.0 - LEAST_APART) * squares.sum())
+    if len(beside) > 1 and beyond_s[most] > calls[most] * usual_s[most]:
+        return None, frozenset(
+            names[int(np.flatnonzero(column_of == column)[0])] for column in beside
+        )
+    if len(beside) > 1 or slow_calls < LEAST_SLOW_CALLS:
+        return None, frozenset()
     its_calls = is_in[:, most] * weight
     its_rows = float(its_calls @ rows[:, most])
     others_rows = whole_rows - its_calls @ rows.sum(1)
     others_s = float(usual_s[most] * without[most] / max(float(others_rows), TINY_S))
     its_s = float(calls_s[most] - others_s * (its_calls @ rows.sum(1) - its_rows))
     if its_s <= 0.0:
-        return None
+        return None, frozenset()
     name = names[int(np.flatnonzero(column_of == most)[0])]
     row_s = its_s / its_rows
     times, share = row_s / max(others_s, TINY_S), its_s / float(whole_s)
     its_beyond_s = float(beyond_s[most] / calls[most])
     ago_s = -HALF_S * log2(float(weight[slow_s >= its_beyond_s / 2].max()))
-    return Costly(name, row_s, times, share, its_beyond_s, ago_s)
+    return Costly(name, row_s, times, share, its_beyond_s, ago_s), frozenset()

@@ -7,7 +7,8 @@ number of rows does not tell how long calls take, at most once a second.
 
 If a call takes a second, there are few to fit. But each proves of each of its streams that its rows
 take at most `took`. So after a slow call those of its streams go apart, few rows each, of which no
-fast call has proven that they are cheap; most come back after those rows. If all streams are in
+fast call has proven that they are cheap; most come back after those rows. If few streams were in
+each slow call of the last seconds, these go apart until one of them is found. If all streams are in
 each slow call, because their objects come at one instant or calls are so slow, half of them goes
 apart for some calls. Then one call at a time is with the model: one that waits there behind a dear
 row takes long as well.
@@ -61,6 +62,10 @@ SLOW_CALL_S: Final = 0.05
 SUSPECT: Final = 8.0
 FADES: Final = 2.0
 COMPARED: Final = 60
+# Up to so many streams that were in all slow calls go apart, for so long after the last of them.
+# More are fewer after the next slow call, or always together.
+MOST_DOUBTED: Final = 4
+DOUBT_S: Final = 5.0
 # Streams are always together if they are in all but this share of the calls. If so many calls were
 # slow, or the last one was long, half goes apart for as many calls. If that finds nothing, another
 # half does so after some time, each time twice as long until calls are fast. Where calls are long
@@ -140,6 +145,8 @@ class StreamCosts:
         # them that differ from most streams, with their prices.
         self._unproven: set[str] = set()
         self._suspects: dict[str, int] = {}
+        # Streams that were in all slow calls, as it is not known which of them makes these slow.
+        self._doubtful: Set[str] = frozenset()
         # So many rows of a stream that is tried tell whether it makes calls slow.
         self._tried_rows = 1
         # Until when the streams go apart whose answers were beyond all bounds.
@@ -238,6 +245,8 @@ class StreamCosts:
             most = most or EXCEEDING_ROWS
             price = max(1, most // EXCEEDING_ROWS)
             suspects = {**dict.fromkeys(self._exceeding, price), **suspects}
+        if self._doubtful:
+            suspects = {**dict.fromkeys(self._doubtful, 1), **suspects}
         if not suspects:
             self.prices = dear
             return
@@ -292,6 +301,7 @@ class StreamCosts:
             self.lately, self.costly, self.busy = {}, None, 0.0
             self._dear = EVEN
             self._suspects, self._unproven, self._half_calls = {}, set(), 0
+            self._doubtful = frozenset()
             self._publish()
             return
         self._fit(now_s)
@@ -314,8 +324,20 @@ class StreamCosts:
             # A stream that came so long ago that it is forgotten stays so.
             if (known := self._known.get(stream)) is not None:
                 known.row_s = cost.row_s
+        self._doubt(fit, now_s)
         self._price(fit)
         self._halve(fit.lately.keys(), now_s)
+
+    def _doubt(self, fit: CostFit, now_s: float) -> None:
+        """Let few streams that were in all slow calls go apart: in the next one is one of them."""
+        is_slow = any(
+            call.took_s > SLOW_CALL_S and call.at_s > now_s - DOUBT_S for call in self._calls
+        )
+        is_few = len(fit.doubtful) <= MOST_DOUBTED
+        doubtful = fit.doubtful if is_slow and is_few else frozenset()
+        if doubtful != self._doubtful:
+            self._doubtful = doubtful
+            self._publish()
 
     def _halve(self, names: Set[str], now_s: float) -> None:
         """Let half of the streams go apart if nothing tells which of them makes calls slow."""
