@@ -272,9 +272,9 @@ def test_streams_that_were_in_all_slow_calls_go_apart_until_one_is_found() -> No
         costs.answered([block("a", 4), block(DEAR, 4)], 2.0, now_s)
         costs.fit(now_s)
     assert costs.prices.apart == {"a", DEAR}
-    for some, took_s in (("a", 0.02), (DEAR, 2.0), (DEAR, 2.0)):
+    for stream, took_s in (("a", 0.02), (DEAR, 2.0), (DEAR, 2.0)):
         now_s += 1.0
-        costs.answered([block(some, 4)], took_s, now_s)
+        costs.answered([block(stream, 4)], took_s, now_s)
         costs.fit(now_s)
     assert costs.costly is not None
     assert costs.costly.stream == DEAR
