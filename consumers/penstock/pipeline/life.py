@@ -68,11 +68,7 @@ class Pipeline:
         async with asyncio.TaskGroup() as tasks:
             self.assignments.run_in(tasks)
             workers = [
-                *(
-                    track.download.fetch_forever(store)
-                    for track in self.wiring.tracks.values()
-                    for store in self.wiring.reads
-                ),
+                *(track.download.fetch_forever() for track in self.wiring.tracks.values()),
                 *(track.predict.run() for track in self.wiring.tracks.values()),
                 *(watchdog.run() for watchdog in self.wiring.watchdogs),
                 self._stopped_lines.run(self.assignments),

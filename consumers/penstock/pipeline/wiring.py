@@ -111,6 +111,7 @@ class Wiring:
             telemetry,
             guards,
             self._tracer,
+            settings.main.window.priorities if settings.main.window.fair else None,
         )
         self.consume = Consume(source, self.lanes)
         self.shadow = self._shadow(draw)

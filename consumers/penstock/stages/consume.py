@@ -22,6 +22,7 @@ from penstock.core.routing.stream_keys import KeyTimes, StreamNames, fallback, s
 from penstock.core.rows.blocks import Owner, Ticket
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.rejections import Rejection
+from penstock.core.window.priorities import Priorities
 from penstock.errors import Poison, Unforeseen
 from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.lane.lane import Lane
@@ -109,8 +110,10 @@ class Intake:
         telemetry: Telemetry,
         guards: Guards,
         tracer: Tracer | None = None,
+        priorities: Priorities | None = None,
     ) -> None:
         self._tracer = tracer
+        self._priorities = priorities
         self._near = terms.near
         self._guard = guards.at("message")
         self.routes = routes
@@ -134,6 +137,8 @@ class Intake:
         received_s = self._clock.now()
         for ticket in tickets:
             ticket.received_s = received_s
+            if self._priorities is not None:
+                ticket.gives_way = self._priorities.gives_way(ticket.stream)
         if self._tracer is not None:
             self._tracer.begin(record, tickets)
         return tickets

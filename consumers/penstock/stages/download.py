@@ -5,7 +5,8 @@ Rule: one fetcher reads an object from the first try to the last. There are as m
 reads of the store allow now, but always one, so the oldest object of a lane is always fetched in
 the end. If the object of a fetcher needs a decoder, the fetcher reads that object to the end and
 then stops; a new fetcher takes the next object meanwhile. Each store has its own fetchers, so that
-a store that is away does not delay the objects of other stores.
+a store that is away does not delay the objects of other stores. So has the backlog of each: beside
+live objects these are few, and rest behind each object (core/window/read_share.py).
 """
 
 import asyncio
@@ -16,13 +17,14 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from penstock.core.health.retries import Tries
-from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.blocks import Ticket, backlog_of
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
+from penstock.core.window.pace import BacklogPace
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.failures.unexpected_errors import Guards, works_on
 from penstock.lane.lane import Lane
-from penstock.ports import PROBE_KEY, Location
+from penstock.ports import PROBE_KEY, Clock, Location
 from penstock.stages.read_object import ReadObject
 from penstock.stages.store_reads import Fetcher, StoreReads, Waiters
 
@@ -76,9 +78,13 @@ class _Turns:
 
 
 class _Pool:
-    """The fetchers of one store, and the lanes that have tickets for that store."""
+    """The fetchers of one store, or of its backlog, and the lanes that have tickets for them.
+    `pace`: what backlog may do beside live objects; None: these are no backlog's.
+    """
 
-    def __init__(self, reads: StoreReads) -> None:
+    def __init__(self, reads: StoreReads, clock: Clock, pace: BacklogPace | None = None) -> None:
+        self._clock = clock
+        self.pace = pace
         self.lanes = _Turns()
         self.idle: Waiters[None] = Waiters()
         self.fetchers = 0
@@ -88,7 +94,13 @@ class _Pool:
     @property
     def is_over(self) -> bool:
         """True if there are more fetchers than the limit, which has fallen, allows."""
-        return self.fetchers > self._reads.readers
+        return self.fetchers > self.most
+
+    @property
+    def most(self) -> float:
+        """How many there may be."""
+        most = self._reads.readers
+        return most if self.pace is None else min(most, self.pace.reads(self._clock.now()))
 
     def call_one(self) -> bool:
         """Wake an idle fetcher; if there is none, begin another one, as far as the limit allows."""
@@ -97,7 +109,7 @@ class _Pool:
             return True
         if self.begin is None:
             return False
-        if self.fetchers >= self._reads.readers:
+        if self.fetchers >= self.most:
             self._reads.wants(self.call_one)
             return False
         self.fetchers += 1
@@ -131,15 +143,18 @@ class Download:
         self._guard = guards.at("store")
         self._clock = reader.clock
         self._dedupe = reader.dedupe
-        self._pools = {store: _Pool(reads) for store, reads in reader.reads.items()}
+        self._pools: dict[str, _Pool] = {}
+        for store, reads in reader.reads.items():
+            self._pools[store] = _Pool(reads, reader.clock)
+            self._pools[backlog_of(store)] = _Pool(reads, reader.clock, reader.microbatch.backlog)
 
     def offer(self, lane: Lane) -> None:
         """Queue a lane that has tickets, and wake idle fetchers. A lane that is in the queue
         already keeps its position there.
         """
         queue = lane.fetch_queues[self._model]
-        for store in queue.stores:
-            pool, waiting = self._pools[store], queue.waiting(store)
+        for fetchers in queue.fetchers:
+            pool, waiting = self._pools[fetchers], queue.waiting(fetchers)
             # A lane without a ticket must not count as offered, because its next ticket would then
             # wake no fetcher.
             if not waiting or lane in pool.lanes:
@@ -149,49 +164,56 @@ class Download:
                 if not pool.call_one():
                     break
 
-    async def fetch_forever(self, store: str) -> None:
-        pool = self._pools[store]
+    async def fetch_forever(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-
-            def begin() -> None:
-                tasks.create_task(self._fetch_on(store))
-
-            pool.begin = begin
-            pool.call_one()
+            for fetchers, pool in self._pools.items():
+                pool.begin = partial(self._begin, tasks, fetchers)
+                pool.call_one()
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
                 # A read that is ended makes room for a fetcher that may not begin any more.
-                pool.begin = None
+                for pool in self._pools.values():
+                    pool.begin = None
 
-    async def _fetch_on(self, store: str) -> None:
+    def _begin(self, tasks: asyncio.TaskGroup, fetchers: str) -> None:
+        tasks.create_task(self._fetch_on(fetchers))
+
+    async def _fetch_on(self, fetchers: str) -> None:
         """Fetch one object after the other. If an object needs a decoder, it may wait long for the
         decoder. So this fetcher takes no further object, and a new fetcher is started instead of
         this one.
         """
-        pool = self._pools[store]
+        pool = self._pools[fetchers]
         fetcher = Fetcher(pool.leave)
         while not fetcher.has_left:
-            ticket = await self._next(pool, store)
+            ticket = await self._next(pool, fetchers)
             ticket.started = True
             ticket.fetching_s = self._clock.now()
+            if pool.pace is not None:
+                pool.pace.begin_read()
             if self._dedupe is None:
                 await self._fetch(ticket, fetcher)
             else:
                 async with self._dedupe.turn(ticket):
                     await self._fetch(ticket, fetcher)
             ticket.owner.fetched(ticket)
+            if pool.pace is not None:
+                now_s, is_wanted = self._clock.now(), bool(pool.lanes)
+                took_s = now_s - ticket.fetching_s - fetcher.waited_s
+                if rest_s := pool.pace.rest_s(took_s, now_s, is_wanted=is_wanted):
+                    await asyncio.sleep(rest_s)
             if pool.is_over:
                 fetcher.leave()
 
-    async def _next(self, pool: _Pool, store: str) -> Ticket:
+    async def _next(self, pool: _Pool, fetchers: str) -> Ticket:
         while True:
             while pool.lanes:
                 lane = pool.lanes.next()
                 queue = lane.fetch_queues[self._model]
-                if queue.waiting(store):
-                    ticket = queue.take(store)
-                    has_more = queue.waiting(store) > 0
+                if queue.waiting(fetchers):
+                    ticket = queue.take(fetchers)
+                    has_more = queue.waiting(fetchers) > 0
                     pool.lanes.took(lane, self._weight(ticket.stream), has_more=has_more)
                     if has_more:
                         # The lane has more tickets, and this object may take long. So another

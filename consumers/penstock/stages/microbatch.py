@@ -46,6 +46,7 @@ class Waiting(NamedTuple):
 class Microbatch:
     """Takes in blocks by `add`, and gives out batches by `take`. Callers are served in the order in
     which they called `take`. `used`: the share of the allowed calls that is in use, over time.
+    `backlog`: says when backlog may be read, and when it may leave.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Microbatch:
         self._window = window
         self._share = share
         self._called_bytes = 0
-        self._backlog = BacklogPace()
+        self.backlog = BacklogPace()
         self._calls = calls
         self._apart = ApartCalls()
         self._busy = 0
@@ -169,14 +170,17 @@ class Microbatch:
         itself, backlog gives way to such objects from now on.
         """
         priorities = self._window.limits.priorities
-        if priorities is not None and priorities.of(ticket.stream).kind == "backlog":
+        now_s = self._clock.now()
+        if priorities is not None and priorities.has_backlog:
+            if priorities.of(ticket.stream).kind != "backlog":
+                self.backlog.live(now_s - ticket.received_s, now_s)
             return
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
-        self._backlog.read(ticket.rows, age_s, self._clock.now())
+        self.backlog.read(ticket.rows, age_s, now_s)
 
     def give_way(self, neighbour: Neighbour) -> None:
         """Note the state of the live group, whose rows go before those of this replay."""
-        self._window.backlog_from_s = self._backlog.beside(neighbour)
+        self._window.backlog_from_s = self.backlog.beside(neighbour)
         self._look_soon()
 
     def done(self, batch: Batch, likely_s: Callable[[Sequence[Block]], float]) -> None:
@@ -195,7 +199,7 @@ class Microbatch:
             self._called_bytes -= batch.cost_bytes
             self._look_soon()
         if batch.has_backlog:
-            self._window.backlog_from_s = self._backlog.answered(now_s - batch.taken_s, now_s)
+            self._window.backlog_from_s = self.backlog.answered(now_s - batch.taken_s, now_s)
             self._look_soon()
 
     @property
@@ -277,7 +281,7 @@ class Microbatch:
                 batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
                 self._called_bytes += batch.cost_bytes
             if batch.has_backlog:
-                self._window.backlog_from_s = self._backlog.taken(now_s)
+                self._window.backlog_from_s = self.backlog.taken(now_s)
             self._callers.popleft().set_result(batch)
         self._set_timer()
         if self._crowd:

@@ -235,6 +235,10 @@ class Attempt:
         began_s = reader.clock.now()
         await self._room_in_window()
         if not budget.has_room:
+            if self._ticket.gives_way:
+                # There may be one fetcher for all backlog, and this object may wait for the first
+                # one of another lane, which is backlog itself.
+                self._fetcher.leave()
             await budget.room(lambda: self._must_go_on() or self._is_in_the_way())
             if self._is_in_the_way() and not self._must_go_on():
                 raise GaveWay

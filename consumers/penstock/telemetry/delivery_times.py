@@ -113,6 +113,8 @@ class DeliveryTimes:
         # A model with fixed limits has no pace.
         if self._paces:
             for release, latency_s, times in zip(finished, latencies_s, spent, strict=True):
+                if release.ticket.gives_way:
+                    continue  # it waited for live objects, whose target the pace is to reach
                 if (pace := self._paces.get(release.ticket.model)) is not None:
                     pace.elsewhere(latency_s - times.wait - times.call)
 

@@ -32,7 +32,7 @@ class FetchQueue(ABC):
 
     def __init__(self) -> None:
         self.in_work = 0
-        # For each store: a queue of the tickets that may be taken now.
+        # For each store, and for its backlog: a queue of the tickets that may be taken now.
         self._ready: dict[str, deque[Ticket]] = {}
 
     def __len__(self) -> int:
@@ -40,17 +40,17 @@ class FetchQueue(ABC):
         return sum(map(len, self._ready.values()))
 
     @property
-    def stores(self) -> Iterable[str]:
-        """All stores that had a ticket to take before. Some may have none now."""
+    def fetchers(self) -> Iterable[str]:
+        """All fetchers for whom there was a ticket before. For some there may be none now."""
         return self._ready
 
-    def waiting(self, store: str) -> int:
-        """How many tickets of this store may be taken now."""
-        ready = self._ready.get(store)
+    def waiting(self, fetchers: str) -> int:
+        """How many tickets these fetchers may take now."""
+        ready = self._ready.get(fetchers)
         return len(ready) if ready else 0
 
-    def take(self, store: str) -> Ticket:
-        return self._ready[store].popleft()
+    def take(self, fetchers: str) -> Ticket:
+        return self._ready[fetchers].popleft()
 
     @abstractmethod
     def add(self, ticket: Ticket) -> None: ...
@@ -66,13 +66,13 @@ class FetchQueue(ABC):
 
     def drop(self, queue: str) -> None:
         """Forget the waiting tickets of a stream."""
-        for store, ready in self._ready.items():
-            self._ready[store] = deque(ticket for ticket in ready if ticket.queue != queue)
+        for fetchers, ready in self._ready.items():
+            self._ready[fetchers] = deque(ticket for ticket in ready if ticket.queue != queue)
 
     def _put(self, ticket: Ticket) -> None:
-        ready = self._ready.get(ticket.store)
+        ready = self._ready.get(ticket.fetchers)
         if ready is None:
-            ready = self._ready[ticket.store] = deque()
+            ready = self._ready[ticket.fetchers] = deque()
         ready.append(ticket)
 
 

@@ -297,6 +297,11 @@ class Block:
             yield rows, self.rejection._replace(message=text)
 
 
+def backlog_of(store: str) -> str:
+    """The name of the fetchers for a store's backlog."""
+    return f"{store}\0backlog"
+
+
 class Ticket:
     """The duty to answer one object of one record: its chain of blocks, and how the reading of the
     object ended. If it has neither a reference nor inline rows, its record names no object.
@@ -311,6 +316,7 @@ class Ticket:
         "fetched_s",
         "fetching_s",
         "frame",
+        "gives_way",
         "has_errors",
         "head",
         "index",
@@ -353,6 +359,7 @@ class Ticket:
         self.reference = reference  # None for inline rows
         self.inline = inline
         self.store = store  # the name of the store that has the object
+        self.gives_way = False  # it is backlog, beside which live objects go first
         # The lane; once the ticket's stream was stopped, a stand-in that drops all work.
         self.owner = owner
         # The number by which the ledger knows the ticket. The tickets of several models for one
@@ -398,6 +405,11 @@ class Ticket:
         """
         topic, partition = self.owner.where
         return f"{topic}/{partition}/{self.record.offset}/{self.object_index}"
+
+    @property
+    def fetchers(self) -> str:
+        """Who reads the object: the fetchers of its store, or those for the store's backlog."""
+        return backlog_of(self.store) if self.gives_way else self.store
 
     @property
     def version(self) -> str | None:

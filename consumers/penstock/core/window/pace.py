@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.health.other_groups import Neighbour
+from penstock.core.window.read_share import ReadShare
 
 # How many calls must be known before the fit is used, and how many calls the fit remembers, which
 # is a few seconds of calls.
@@ -309,6 +310,7 @@ class BacklogPace:
     def __init__(self) -> None:
         self._expected_until_s = -math.inf
         self._neighbour: Neighbour = "quiet"
+        self._reads = ReadShare()
 
     def beside(self, neighbour: Neighbour) -> float:
         """Note the state of the live group that runs beside this replay."""
@@ -319,6 +321,28 @@ class BacklogPace:
         """An object of `rows` rows was read, `age_s` after it was announced."""
         if rows < BACKLOG_ROWS and age_s <= FRESH_S:
             self._expected_until_s = now_s + EXPECT_S
+
+    def live(self, took_s: float, now_s: float) -> None:
+        """An object was read, `took_s` after its record came, of a stream that goes before those
+        whose class is backlog. It does so also if it is late: backlog may be what makes it late.
+        """
+        self._expected_until_s = now_s + FRESH_S
+        self._reads.live(took_s, now_s)
+
+    def reads(self, now_s: float) -> float:
+        """How many objects of backlog may be read at a time."""
+        return self._reads.at_a_time if self._has_live(now_s) else math.inf
+
+    def begin_read(self) -> None:
+        """An object of backlog is read now. Then call `rest_s`."""
+        self._reads.begin()
+
+    def rest_s(self, took_s: float, now_s: float, *, is_wanted: bool) -> float:
+        """How long to rest behind an object of backlog whose read took so long. `is_wanted`: more
+        objects wait for their turn.
+        """
+        rest_s = self._reads.rest_s(took_s, now_s, is_wanted=is_wanted)
+        return rest_s if self._has_live(now_s) else 0.0
 
     def taken(self, now_s: float) -> float:
         """A batch with backlog goes to the model."""

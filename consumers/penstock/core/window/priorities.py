@@ -40,6 +40,7 @@ class Priorities:
         ]
         self._known: dict[str, StreamPriority] = {}
         self.is_all_backlog = tuple(entries) == ALL_BACKLOG
+        self.has_backlog = any(priority.kind == "backlog" for _, priority in entries)
 
     def of(self, stream: str) -> StreamPriority:
         priority = self._known.get(stream)
@@ -49,6 +50,10 @@ class Priorities:
             matching = (priority for glob, priority in self._entries if glob.match(stream))
             priority = self._known[stream] = next(matching, USUAL)
         return priority
+
+    def gives_way(self, stream: str) -> bool:
+        """The stream is backlog beside live ones of the same worker."""
+        return self.of(stream).kind == "backlog" and not self.is_all_backlog
 
 
 def weights(priorities: Priorities | None) -> Callable[[str], int]:
