@@ -111,6 +111,33 @@ def test_a_wide_line_of_a_csv_is_for_a_decoder() -> None:
     assert open_inline(options, few * 3, 1 << 20, claim_of("x.csv")) is not None
 
 
+@pytest.mark.parametrize(
+    ("key", "line", "lines", "is_read"),
+    [
+        ("x.csv", b"1234567890," * 9 + b"1\n", 8_000, True),
+        ("x.ndjson", b"[%b1]\n" % (b"1234567890," * 9), 8_000, True),
+        ("x.txt", b"word " * 20 + b"\n", 8_000, True),
+        ("x.csv", b"123456789,123456789\n", 20_000, False),
+        ("x.ndjson", b"[123456789,1234567]\n", 20_000, False),
+        # Its elements may be many though its lines are few.
+        ("x.json", b"[%b1]," % (b"1234567890," * 9), 8_000, False),
+    ],
+)
+def test_a_large_object_of_few_lines_is_read_here_and_no_other(
+    key: str, line: bytes, lines: int, is_read: bool
+) -> None:
+    options = RowOptions(form="json")
+    data = line * lines
+    if key == "x.json":
+        data = b"[\n" + b"\n".join(line for _ in range(lines))[:-1] + b"]"
+    assert 256 << 10 < len(data) < 1 << 20
+    assert (open_inline(options, data, 1 << 20, claim_of(key)) is not None) == is_read
+    packed = gzip.compress(data)
+    assert open_inline(options, packed, 1 << 20, claim_of(f"{key}.gz")) is None
+    # The rows of a message have a bound of their own.
+    assert open_inline(options, data, None, claim_of(key)) is not None
+
+
 @pytest.mark.parametrize("key", ["x.csv", "x.ndjson", "x.json"])
 def test_a_long_line_is_for_a_decoder_where_it_is_taken_apart(key: str) -> None:
     data = b'["%b"]\n' % (b"x" * 70_000)

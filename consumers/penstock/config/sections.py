@@ -303,9 +303,9 @@ class Limits(Section, frozen=True):
     decoder_reuse: Literal["stream", "object", "any"] = "stream"
     # This is twice the time of the slowest known objects: videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
-    # An object up to this size is decoded in the worker. Its decoding takes at most 8 ms of the
-    # worker's event loop, in turns.
-    inline_bytes: Positive = 256 << 10
+    # An object up to this size may be decoded in the worker, in turns of its event loop: a CSV of
+    # 5,000 rows in 3 ms, of 16 numbers each.
+    inline_bytes: Positive = 1 << 20
     # A worker repeats and remembers names of streams. A key has at most 1,024 bytes in S3, Google
     # Cloud Storage and Azure, so no folder of a bucket has a longer name.
     stream_bytes: Positive = 1_024

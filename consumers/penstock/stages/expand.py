@@ -103,7 +103,7 @@ class Expand:
 
     def begin_inline(self, ticket: Ticket, claim: Claim, data: bytes) -> "InlineReading | None":
         """Begin to read a whole object in this process. None: the object needs a decoder."""
-        most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
+        most_bytes = self.inline_bytes if ticket.reference is not None else None
         try:
             with self._guard:
                 parser = open_inline(self._options_of(ticket), data, most_bytes, claim)
