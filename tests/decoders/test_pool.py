@@ -24,7 +24,7 @@ import pytest
 from penstock.core.rows.payload import Form, Matrix
 from penstock.decoders.kernel_figures import state_and_ticks
 from penstock.decoders.packing import packed
-from penstock.decoders.pool import FORK_S, IDLE_BYTES, Pool, Reuse
+from penstock.decoders.pool import FORK_S, IDLE_BYTES, IDLE_S, Pool, Reuse
 from penstock.decoders.pooled_decoder import PooledDecoder
 from penstock.decoders.protocol import (
     NEXT,
@@ -664,6 +664,23 @@ async def test_what_idle_decoders_hold_is_known_as_they_come_and_go(idle_bytes: 
         decoders._idle_bytes = 0  # as if they had taken more since
         decoders._review()
         assert len(decoders._idle) == 1
+
+
+async def test_idle_decoders_end_that_no_object_came_to_for_long_but_for_those_that_may_work() -> (
+    None
+):
+    async with pool(most=1) as decoders:
+        await seen_by(decoders, "abc")
+        old, recent, last = (decoder for _, decoder in decoders._idle)
+        old.idle_since_s -= IDLE_S
+        last.idle_since_s -= IDLE_S
+        decoders._review()
+        assert [decoder for _, decoder in decoders._idle] == [recent, last]
+        assert decoders._held_bytes == recent.held_bytes + last.held_bytes
+        recent.idle_since_s -= IDLE_S
+        decoders._review()
+        assert [decoder for _, decoder in decoders._idle] == [last]
+        assert len(await seen_by(decoders, "abc")) == 3
 
 
 async def test_an_idle_decoder_gives_its_free_memory_back() -> None:

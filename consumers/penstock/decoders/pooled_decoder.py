@@ -111,7 +111,8 @@ class InDecoder(Exception):
 
 class PooledDecoder:
     """The worker's end of one decoder. `is_idle`: True if the decoder may be given a task.
-    `is_new`: True if it has had no task yet. `libraries`: what it says it has loaded late.
+    `idle_since_s`: the pool's note. `is_new`: True if it has had no task yet. `libraries`: what it
+    says it has loaded late.
     """
 
     def __init__(self, zygote: Zygote, fork: Fork, s_per_mib: float, least_s: float) -> None:
@@ -119,6 +120,7 @@ class PooledDecoder:
         end.setblocking(False)
         self.is_idle = self.is_new = self._is_alone = self._is_heard = True
         self.most_together = 1
+        self.idle_since_s = 0.0
         self.libraries: frozenset[str] = frozenset()
         self._zygote = zygote
         self._number = number
