@@ -49,6 +49,20 @@ spare = Spare()
 spare.takes_the_place()
 asyncio.run(main())
 """
+# Starts a module of its own as `become` has `penstock bench` do it.
+STARTING = """
+import subprocess, sys
+import pyarrow
+from tests.support.warm_server import Nursery
+
+nursery = Nursery()
+nursery.takes_the_place()
+for environ in (None, {"PYTHONPATH": "", "PYTHONHASHSEED": "0"}):
+    command = [sys.executable, "-m", "child", "a", "b"]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True)
+    print(ended.returncode, ended.stdout.strip())
+"""
+CHILD = "import sys; print('pyarrow' in sys.modules, __name__, sys.argv[1:]); sys.exit(3)"
 
 
 def said(*command: str, folder: Path) -> tuple[int, str, str]:
@@ -90,6 +104,21 @@ def test_its_decoders_are_forked_from_what_was_loaded_too(tmp_path: Path) -> Non
         [sys.executable, "command.py"], cwd=tmp_path, env=environ, capture_output=True, check=False
     )
     assert ended.stdout.splitlines() == [b"[[1.0, 2.0]]", b"1"], ended.stderr.decode()
+
+
+def test_what_a_bench_starts_is_forked_too_unless_it_is_to_be_loaded_otherwise(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "command.py").write_text(STARTING)
+    (tmp_path / "child.py").write_text(CHILD)
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, "command.py"], cwd=tmp_path, env=environ, capture_output=True, check=False
+    )
+    assert ended.stdout.decode().splitlines() == [
+        "3 True __main__ ['a', 'b']",
+        "3 False __main__ ['a', 'b']",
+    ], ended.stderr.decode()
 
 
 def entries(folder: str) -> list[str]:

@@ -5,6 +5,7 @@ forks is a child of the process that asked. It ends with that one. Owner: `warm_
 """
 
 import array
+import ctypes
 import io
 import json
 import os
@@ -20,6 +21,9 @@ MOST_FDS: Final = 16
 # Above those that a process is given which is not started from one with many files.
 HIGH_FD: Final = 200
 GO: Final = b"go"
+# Variables that Python and the C library look at while they are loaded begin so.
+EARLY: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_")
+_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Start(NamedTuple):
@@ -38,6 +42,30 @@ def told(line: socket.socket, start: Start, fds: Sequence[int]) -> None:
     """Ask the process at the other end."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
     line.sendmsg([json.dumps(start).encode()], rights)
+
+
+def fork_of(line: socket.socket, start: Start, fds: Sequence[int]) -> int | None:
+    """Ask the process at the other end, and take in what it forks. The id of the new process; None
+    if there was none.
+    """
+    told(line, start, fds)
+    number = line.recv(MESSAGE_BYTES)
+    if not number:
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    # Its parent ends now, and we are the next who take in such children.
+    prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        line.send(GO)
+        line.recv(MESSAGE_BYTES)
+    finally:
+        prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    return int(number)
+
+
+def early_of(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """What a process obeys only while it is loaded."""
+    return {name: value for name, value in environ.items() if name.startswith(EARLY)}
 
 
 def heard(line: socket.socket) -> tuple[Start, list[int]] | None:

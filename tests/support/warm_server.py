@@ -17,7 +17,18 @@ import pyarrow
 
 from penstock.decoders import decoder_process
 from penstock.decoders.zygote_client import COMMAND
-from tests.support.forks import HIGH_FD, Start, heard, serve, settle, starting, told
+from tests.support.forks import (
+    HIGH_FD,
+    MESSAGE_BYTES,
+    Start,
+    early_of,
+    fork_of,
+    heard,
+    serve,
+    settle,
+    starting,
+    told,
+)
 
 COMMANDS: Final = "penstock"
 # What a worker, a replay and most other commands load.
@@ -43,14 +54,19 @@ LOADED: Final = (
     "penstock.worker.dry_run",
     "penstock.worker.rekey",
 )
+# A command that starts many processes, all by `python -m` and all of ours.
+STARTS_OTHERS: Final = "bench"
 
 
 def become(module: str, start: Start, fds: Sequence[int]) -> None:
     """This process is the command from here on."""
+    nursery = Nursery() if start.arguments[1:2] == [STARTS_OTHERS] else None
     # With several members the command itself decodes nothing, and its children are its members.
     decodes = module == COMMANDS and "--processes" not in start.arguments
-    spare = Spare() if decodes else None
+    spare = Spare() if decodes and nursery is None else None
     settle(start, fds)
+    if nursery is not None:
+        nursery.takes_the_place()
     if spare is not None:
         spare.takes_the_place()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -71,11 +87,7 @@ class Spare:
 
     @staticmethod
     def _wait(line: socket.socket) -> None:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for fd in range(3):
-            os.dup2(nothing, fd)
-        os.closerange(3, line.fileno())
-        os.closerange(line.fileno() + 1, HIGH_FD)
+        has_only(line)
         asked = heard(line)
         line.close()
         if asked is not None:
@@ -97,6 +109,46 @@ class Spare:
             return number
 
         starting(COMMAND, take)
+
+
+class Nursery:
+    """A process at rest that has loaded all of that, too: what the command starts by `python -m` is
+    forked from it. It ends with the command.
+    """
+
+    def __init__(self) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
+        if not os.fork():
+            self._line.close()
+            has_only(theirs)
+            serve(theirs, become_named)
+            sys.exit()
+        theirs.close()
+
+    def takes_the_place(self) -> None:
+        early = early_of(os.environ)
+
+        def take(start: Start, fds: Sequence[int]) -> int | None:
+            return fork_of(self._line, start, fds) if early_of(start.environ) == early else None
+
+        starting((sys.executable, "-m"), take)
+
+
+def become_named(start: Start, fds: Sequence[int]) -> None:
+    """The first argument names the module."""
+    _, module, *arguments = start.arguments
+    sys.modules.pop(module, None)  # it is run, not imported
+    become(module, start._replace(arguments=[module, *arguments]), fds)
+
+
+def has_only(line: socket.socket) -> None:
+    """Of all that is open; the pipes of a command must end with the command."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(nothing, fd)
+    os.closerange(3, line.fileno())
+    os.closerange(line.fileno() + 1, HIGH_FD)
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ child of ours, but its libraries were loaded before. Tests of the start itself a
 `python -m penstock`. Owner: the process that runs tests.
 """
 
-import ctypes
 import os
 import signal
 import socket
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.support.forks import GO, MESSAGE_BYTES, Start, starting, told
+from tests.support.forks import MESSAGE_BYTES, Start, early_of, fork_of, starting
 
 # Begins a command line. Without us, Python ignores the option that it does not know.
 PENSTOCK: Final = (sys.executable, "-X", "warm", "-m", "penstock")
@@ -26,9 +25,6 @@ STUB: Final = (sys.executable, "-X", "warm", "-m", "tests.support.stub_worker")
 # `zygote_client.COMMAND`, whose module loads more than most tests need.
 ZYGOTE: Final = (sys.executable, "-P", "-m", "penstock.decoders.decoder_process")
 ROOT: Final = Path(__file__).resolve().parents[2]
-# Variables that Python and the C library look at while they are loaded begin so.
-EARLY: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_")
-_SET_CHILD_SUBREAPER: Final = 36
 
 _one_at_a_time = threading.Lock()
 
@@ -39,7 +35,7 @@ class _Server:
     """
 
     def __init__(self, *command: str, environ: Mapping[str, str], late: Sequence[str] = ()) -> None:
-        self._late = late
+        self._late = frozenset(late)
         self._early = self._early_of(environ)
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
@@ -51,8 +47,7 @@ class _Server:
             )  # fmt: skip
 
     def _early_of(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        names = [name for name in environ if name.startswith(EARLY) and name not in self._late]
-        return {name: environ[name] for name in names}
+        return early_of({name: environ[name] for name in environ.keys() - self._late})
 
     def is_what_starts(self, environ: Mapping[str, str]) -> bool:
         return self._early_of(environ) == self._early
@@ -66,23 +61,11 @@ def _take(words: Sequence[str], start: Start, fds: Sequence[int]) -> int | None:
     # A new one would ignore what we ignore.
     if signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL:
         return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
     with _one_at_a_time:
         server = _servers.get(words) or _servers.setdefault(words, _started(words, start))
         if not server.is_what_starts(start.environ):
             return None
-        told(server.line, start, fds)
-        number = server.line.recv(MESSAGE_BYTES)
-        if not number:
-            return None
-        # Its parent ends now, and we are the next who take in such children.
-        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        try:
-            server.line.send(GO)
-            server.line.recv(MESSAGE_BYTES)
-        finally:
-            prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-    return int(number)
+        return fork_of(server.line, start, fds)
 
 
 def _started(words: Sequence[str], start: Start) -> _Server:
