@@ -72,6 +72,14 @@ def test_like_ride_together_as_far_as_they_may_take_the_model_but_not_always() -
     assert batches == [{"w": 1}, {"x": 1, "y": 1}, {"z": 1}]
 
 
+def test_those_in_doubt_ride_with_nobody() -> None:
+    waiting = window(Prices({}, set("wxyz"), doubtful=set("xy")))
+    for name in "xwyz":
+        waiting.add(block(ticket(name), 1), 0.0)
+    batches = [by_stream(take(waiting, 0.01)) for _ in range(3)]
+    assert batches == [{"x": 1}, {"w": 1, "z": 1}, {"y": 1}]
+
+
 def test_those_that_are_held_apart_keep_nobody_else_waiting() -> None:
     waiting = window(apart(dear=200))
     waiting.apart_from_s = math.inf

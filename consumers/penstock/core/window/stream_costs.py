@@ -91,7 +91,8 @@ class Prices:
     in it. `apart`: the streams whose rows go in batches of their own. `most_apart`: as how many
     rows those of such a batch may count; one row may always go. `tried`: the streams that have at
     most `tried_rows` in a batch, as it is not known which of them is dear. `alone_until_s`: until
-    then one call at a time is with the model; 0 if as many as there may be.
+    then one call at a time is with the model; 0 if as many as there may be. `doubtful`: those of
+    `apart` whose batches have rows of no other stream.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -100,6 +101,7 @@ class Prices:
     tried: Set[str] = frozenset()
     tried_rows: int = 1
     alone_until_s: float = 0.0
+    doubtful: Set[str] = frozenset()
 
     def of(self, stream: str) -> int:
         """As how many rows a row of this stream counts."""
@@ -245,13 +247,13 @@ class StreamCosts:
             most = most or EXCEEDING_ROWS
             price = max(1, most // EXCEEDING_ROWS)
             suspects = {**dict.fromkeys(self._exceeding, price), **suspects}
-        if self._doubtful:
-            suspects = {**dict.fromkeys(self._doubtful, 1), **suspects}
-        if not suspects:
+        if not suspects and not self._doubtful:
             self.prices = dear
             return
-        rows, apart = {**suspects, **dear.rows}, dear.apart | suspects.keys()
-        self.prices = Prices(rows, apart, most, self._suspects.keys(), self._tried_rows)
+        doubtful = self._doubtful
+        rows = {**dict.fromkeys(doubtful, 1), **suspects, **dear.rows}
+        apart, tried = dear.apart | suspects.keys() | doubtful, self._suspects.keys()
+        self.prices = Prices(rows, apart, most, tried, self._tried_rows, doubtful=doubtful)
 
     @property
     def may_differ(self) -> bool:

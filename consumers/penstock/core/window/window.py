@@ -350,14 +350,17 @@ class BatchWindow:
     def _take_apart(self) -> Filling:
         """The stream whose turn it is goes first. Others are in the batch only if it still takes
         no longer than a batch may, and in each second batch only: what each of two streams costs
-        that always come together would never be known.
+        that always come together would never be known. One in doubt is alone in each.
         """
         queues = self._queues_apart
         arrivals = {key: queue.blocks[0].arrived_s for key, queue in queues.items()}
         order = self._turns.order(arrivals)
         if len(order) > 1:
             self._was_alone = not self._was_alone
-            order = order[:1] if self._was_alone else order
+            doubtful = self._prices.doubtful
+            is_alone = self._was_alone or order[0][0] in doubtful
+            others = [] if is_alone else [key for key in order[1:] if key[0] not in doubtful]
+            order = [order[0], *others]
         most = self._prices.most_apart or self.limits.max_rows
         filling = Filling(
             min(most, self.limits.max_rows),
