@@ -3,8 +3,9 @@ positions of a group, and a client that leads a producer to them.
 
 Rule: the model follows Kafka's `TransactionCoordinator` and `ProducerStateManager`: what is in
 which state, which epoch and sequence number may write, and what a repeated request is answered. A
-request can arrive again later, as one does that waited in a connection that was given up. Owner:
-the tests of the transactional producer.
+request can arrive again later, as one does that waited in a connection that was given up. A
+question about decided positions follows `OffsetMetadataManager.fetchOffsets`; nothing becomes of it
+on its way. Owner: the tests of the transactional producer.
 """
 
 import asyncio
@@ -17,8 +18,10 @@ from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.record.memory_records import MemoryRecords
 
+from penstock.adapters.kafka.requests import DecidedOffsets
+
 ODD_SEQUENCE, FENCED, TXN_STATE, PID_MAPPING, CONCURRENT = 45, 47, 48, 49, 51
-UNVERIFIED = 120
+UNSTABLE, UNVERIFIED = 88, 120
 # Kafka keeps the last epoch for itself.
 LAST_EPOCH = 32_766
 
@@ -58,6 +61,8 @@ class Brokers:
 
     def ask(self, request: Any) -> Any:
         """The answer; None: none comes."""
+        if isinstance(request, DecidedOffsets):
+            return self._told(request.prepare(_VERSIONS))
         act = self.acts.popleft() if self.acts else Act()
         for due, late in list(self._late):
             if due <= len(self.seen):
@@ -172,6 +177,21 @@ class Brokers:
                     self._moves[TopicPartition(topic, number)] = offset
         return _answer(built, code)
 
+    def _told(self, built: Any) -> Any:
+        """With `require_stable`, Kafka does not tell a position that an open transaction has moved
+        (`hasPendingTransactionalOffsets` in `OffsetMetadataManager.fetchOffsets`): the transaction
+        may still be committed, by an end that is late.
+        """
+        topics: list[Any] = []
+        for topic, numbers, _ in built.topics:
+            entries: list[Any] = []
+            for where in (TopicPartition(topic, number) for number in numbers):
+                is_open = built.require_stable and where in self._moves
+                offset = -1 if is_open else self.positions.get(where, -1)
+                entries.append((where.partition, offset, -1, "", UNSTABLE * is_open, {}))
+            topics.append((topic, entries, {}))
+        return SimpleNamespace(topics=topics, error_code=0)
+
     def _ended(self, built: Any) -> Any:
         id, epoch = built.producer_id, built.producer_epoch
         commits = built.commits if built.API_VERSION >= 5 else built.transaction_result
@@ -193,7 +213,7 @@ class Brokers:
 
 
 # The model has all versions; which one is sent is the producer's choice.
-_VERSIONS = dict.fromkeys((0, 18, 22, 24, 25, 26, 28), (0, 99))
+_VERSIONS = dict.fromkeys((0, 9, 18, 22, 24, 25, 26, 28), (0, 99))
 
 
 def _places(built: Any) -> set[TopicPartition]:
