@@ -78,7 +78,7 @@ STILL = "does not move|stands still"
     [
         (FirstInFirstOutBroken, 55, STILL),
         (PermitBroken, 70, STILL),
-        (GenerationsBroken, 74, "is not its own|handed back"),
+        (GenerationsBroken, 105, "is not its own|handed back"),
     ],
 )
 def test_a_broken_rule_is_noticed(kind: type[World], first: int, says: str) -> None:
