@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from penstock.core.rows.payload import Form
+from penstock.core.rows.payload import BytesRows, Form
 from penstock.errors import Poison
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.reading import decoded, open_inline
@@ -136,6 +136,18 @@ def test_a_large_object_of_few_lines_is_read_here_and_no_other(
     assert open_inline(options, packed, 1 << 20, claim_of(f"{key}.gz")) is None
     # The rows of a message have a bound of their own.
     assert open_inline(options, data, None, claim_of(key)) is not None
+
+
+@pytest.mark.parametrize("key", ["x.bin", "x.png"])
+def test_a_large_object_that_is_one_row_as_it_is_is_read_here(key: str) -> None:
+    options = RowOptions(form="bytes")
+    data = png(4, 4) + bytes(600_000)
+    reading = open_inline(options, data, 1 << 20, claim_of(key))
+    assert reading is not None
+    (run,) = [run for turn in reading for run in turn.runs]
+    assert isinstance(run.payload, BytesRows)
+    assert (run.rows, bytes(run.payload.row(0))) == (1, data)
+    assert open_inline(options, data, 500_000, claim_of(key)) is None
 
 
 @pytest.mark.parametrize("key", ["x.csv", "x.ndjson", "x.json"])

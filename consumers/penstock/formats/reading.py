@@ -54,6 +54,8 @@ _SEPARATORS: Final = (b",", b";", b"\t", b"|")
 _FEW_BYTES: Final = 256 << 10
 _FEW_LINES: Final = 16_384
 _OF_LINES: Final = ("csv", "ndjson", "text")
+# What is plain of these is one row as it is, and takes no time.
+_OF_ONE_ROW: Final = ("bytes", "image")
 
 
 def read_object(
@@ -265,8 +267,8 @@ def _is_wide(data: bytes, format: str) -> bool:
 
 
 def _is_short(data: bytes, format: str) -> bool:
-    """True if its bytes, or its lines, are few."""
-    if len(data) <= _FEW_BYTES:
+    """True if its bytes, or its lines, are few, or if it is one row."""
+    if len(data) <= _FEW_BYTES or format in _OF_ONE_ROW:
         return True
     return format in _OF_LINES and data.count(b"\n") <= _FEW_LINES
 
