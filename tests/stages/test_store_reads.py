@@ -56,6 +56,19 @@ async def test_a_reader_that_is_cancelled_leaves_its_turn_to_the_next() -> None:
 
 
 @virtual_time
+async def test_a_read_has_its_turn_when_a_probe_that_was_sent_again_ends() -> None:
+    reads = store_reads(1)
+    reads.asked_again(1)
+    turn = asyncio.ensure_future(reads.begin())
+    await settle()
+    assert not turn.done()
+    reads.asked_again(-1)
+    await settle()
+    reads.answered(turn.result())
+    assert reads.limiter.in_flight == 0
+
+
+@virtual_time
 async def test_all_are_served_after_the_limit_has_fallen_to_one() -> None:
     reads = store_reads(4)
 

@@ -342,7 +342,8 @@ class Wiring:
         hedged = self.telemetry.replicas.hedged
         for store in self.hedgings:
             hedged.show(store)
-        return HedgedObjects(self.adapters.objects, self.hedgings, self.adapters.clock, hedged.inc)
+        objects, clock = self.adapters.objects, self.adapters.clock
+        return HedgedObjects(objects, self.hedgings, clock, hedged.inc, self.reads)
 
     def _trace(self) -> Tracer | None:
         terms, spans = self.settings.traces, self.adapters.spans

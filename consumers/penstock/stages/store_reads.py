@@ -162,6 +162,14 @@ class StoreReads:
         last = self._last_read
         return self._read_before if last is None or last.key == reference.key else last
 
+    def asked_again(self, more: int) -> None:
+        """So many more reads were sent again. Of a body's rest, and of a probe, no request was
+        begun: the end of their second requests gives turns on, as perhaps no other end does.
+        """
+        self.limiter.asked_again(more)
+        if more < 0:
+            self._give(self._clock.now())
+
     def answered(self, request: InFlight) -> None:
         now_s = self._clock.now()
         self.limiter.answered(request, now_s)
@@ -242,8 +250,11 @@ class Fetcher:
 class _Store:
     """What is known of one store's times."""
 
-    def __init__(self, hedging: Hedging, tell: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, hedging: Hedging, reads: StoreReads | None, tell: Callable[[Outcome], None]
+    ) -> None:
         self.hedging = hedging
+        self.reads = reads
         self.tell = tell
         self.alarms = Alarms()
         self.chunks = TimesBySize()
@@ -256,6 +267,7 @@ class _Store:
 class HedgedObjects:
     """Implements the port `Objects`. `hedgings`: one for each store whose reads may be sent again.
     `tell`: a function that is told the store, and what became of a read that was sent again.
+    `reads`: for a store whose reads are limited, among which those sent again count.
     """
 
     def __init__(
@@ -264,11 +276,13 @@ class HedgedObjects:
         hedgings: Mapping[str, Hedging],
         clock: Clock,
         tell: Callable[[str, Outcome], None],
+        reads: Mapping[str, StoreReads] | None = None,
     ) -> None:
         self._objects = objects
         self._clock = clock
         self._stores = {
-            name: _Store(hedging, partial(tell, name)) for name, hedging in hedgings.items()
+            name: _Store(hedging, (reads or {}).get(name), partial(tell, name))
+            for name, hedging in hedgings.items()
         }
 
     async def open(self, location: Location) -> ObjectBody:
@@ -303,7 +317,7 @@ class HedgedObjects:
         close: Callable[[T], Awaitable[None]] | None = None,
     ) -> T:
         hedging, began_s = store.hedging, self._clock.now()
-        limiter, again = hedging.limiter, 0
+        reads, again = store.reads, 0
         hedging.asked()
         late_s = hedging.late_s(nbytes)
 
@@ -316,9 +330,9 @@ class HedgedObjects:
 
         def watched_again() -> Coroutine[None, None, T]:
             nonlocal again
-            if limiter is not None:
+            if reads is not None:
                 again += 1
-                limiter.asked_again(1)
+                reads.asked_again(1)
             return watched()
 
         try:
@@ -332,8 +346,8 @@ class HedgedObjects:
             hedging.unanswered()
             raise
         finally:
-            if limiter is not None:
-                limiter.asked_again(-again)
+            if reads is not None and again:
+                reads.asked_again(-again)
         hedging.answered(nbytes, self._clock.now() - began_s)
         return answer
 
