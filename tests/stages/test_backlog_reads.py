@@ -5,6 +5,7 @@ from collections import deque
 
 from penstock.core.window.priorities import Priorities, StreamPriority
 from penstock.core.window.window import WindowLimits
+from penstock.errors import Transient
 from penstock.ports import Location
 from penstock.tools.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
@@ -115,3 +116,25 @@ async def test_the_age_of_backlog_says_nothing_about_the_pace_of_live_calls() ->
         assert pace is not None
         assert beside.world.published(JOB)
         assert pace.elsewhere_s < 0.025
+
+
+@virtual_time
+async def test_an_object_of_backlog_that_fails_keeps_no_other_backlog_from_being_read() -> None:
+    beside = Beside()
+    beside.world.objects.put("b", "fails", csv(8))
+    read = beside.world.objects.on_open
+    assert read is not None
+
+    async def failing(location: Location) -> None:
+        await read(location)
+        if location.key == "fails":
+            raise Transient("503 InternalError")
+
+    beside.world.objects.on_open = failing
+    async with running(beside.world):
+        await beside.live(1.0)
+        for key in ["fails", *["job"] * 100]:
+            beside.world.announce(key, stream="job", partition=JOB, timestamp_ms=0)
+        await beside.live(10.0)
+        opened = [location.key for location in beside.world.objects.opened]
+        assert opened.count("job") >= 30

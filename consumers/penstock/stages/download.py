@@ -98,9 +98,11 @@ class _Pool:
 
     @property
     def most(self) -> float:
-        """How many there may be."""
+        """How many there may be. A late read keeps no other backlog waiting either."""
         most = self._reads.readers
-        return most if self.pace is None else min(most, self.pace.reads(self._clock.now()))
+        if self.pace is None:
+            return most
+        return min(most, self.pace.reads(self._clock.now()) + self._reads.limiter.late)
 
     def call_one(self) -> bool:
         """Wake an idle fetcher; if there is none, begin another one, as far as the limit allows."""
@@ -246,7 +248,7 @@ class Download:
                     message = str(error) if stage == "download" else f"{_name(ticket)}{error}"
                     ticket.close(Rejection(error.code, message, stage, failures.count))
                     return
-                await asyncio.sleep(delay_s)
+                await self._pause(delay_s, ticket, fetcher)
             except Transient as error:
                 failures = failures or Tries(began_s)
                 is_away = await self._is_away(ticket, error, fetcher, failures)
@@ -263,11 +265,19 @@ class Download:
                 if delay_s is None:
                     ticket.close(Rejection("unavailable", str(error), "download", failures.count))
                     return
-                await asyncio.sleep(delay_s)
+                await self._pause(delay_s, ticket, fetcher)
             else:
                 ticket.close()
                 self._reader.microbatch.object_read(ticket)
                 return
+
+    async def _pause(self, delay_s: float, ticket: Ticket, fetcher: Fetcher) -> None:
+        """Before the next try. There may be one fetcher for all backlog, whose other objects do not
+        wait for one that fails, or is not there yet.
+        """
+        if ticket.gives_way:
+            fetcher.leave()
+        await asyncio.sleep(delay_s)
 
     async def _is_away(
         self, ticket: Ticket, error: Transient, fetcher: Fetcher, failures: Tries
